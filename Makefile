@@ -97,9 +97,11 @@ lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/buf lint protos
 	$(BIN)/buf breaking protos --against protos/baseline/v1.binpb
 	$(BIN)/python protos/generate.py --check
+	$(BIN)/python docs/generate.py --check
 
-generate: $(READY) ## generate what follows from protos/: messages, types, conversions, reference
+generate: $(READY) ## generate what follows from protos/ (messages, types, conversions, reference), and tables of pages
 	$(BIN)/python protos/generate.py
+	$(BIN)/python docs/generate.py
 
 generate-elixir: $(READY) ## generate Elixir from protos/; needs protoc-gen-elixir: mix escript.install hex protobuf 0.15.0
 	@protoc-gen-elixir --version 2>/dev/null | grep -qF $(PROTOC_GEN_ELIXIR) || \

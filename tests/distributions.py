@@ -12,6 +12,8 @@ import pytest
 
 EVALUATOR_PACKAGE = Path(__file__).parent / "cases" / "evaluator_package"
 """One with an evaluator, as a user would write it."""
+RELEASE_BEFORE = EVALUATOR_PACKAGE.with_name("release_before")
+"""Packages as users wrote them for the release before."""
 ENVIRONMENT_PACKAGE = EVALUATOR_PACKAGE.with_name("environment_package")
 """One with an environment."""
 
@@ -30,6 +32,12 @@ def lay_out(folder: Path, module: str, source: str, group: str, points: Mapping[
 def lay_out_evaluator_package(folder: Path) -> None:
     """That of `EVALUATOR_PACKAGE`, with the entry points of its pyproject.toml."""
     _lay_out_package(folder, EVALUATOR_PACKAGE)
+
+
+def lay_out_packages_of_before(folder: Path) -> None:
+    """Those of `RELEASE_BEFORE`, likewise."""
+    for project in sorted(RELEASE_BEFORE.glob("*/pyproject.toml")):
+        _lay_out_package(folder, project.parent)
 
 
 def lay_out_environment_package(folder: Path) -> None:

@@ -577,6 +577,13 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "An installed environment cannot be used; the message says what it did.",
     )
+    BAD_BACKEND = (
+        "BAD_BACKEND",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "An installed backend cannot be used; the message says what it did.",
+    )
     EVALUATOR_FAILED = (
         "EVALUATOR_FAILED",
         Code.INTERNAL,

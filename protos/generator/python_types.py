@@ -279,7 +279,7 @@ BECAUSE = {
     """,
     "one of such a union; most have short forms as text, or methods": """
         AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset
-        HubModel ImageAssetChunk ImageChunk InlineDataset LocalModel LogprobsQuestion Marks OpenAIModel
+        HubModel ImageAssetChunk ImageChunk InlineDataset InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel
         OrchestratorModel TextScorer TinkerModel
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """

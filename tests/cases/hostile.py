@@ -50,6 +50,8 @@ def _huge_numbers() -> Iterator[Hostile]:
     yield Hostile("factorial of a billion", "1000000007!", r"\frac{1}{3}", _NEVER_RIGHT)
     yield Hostile("factorial of a factorial", "((200!)!)!", r"\frac{1}{3}", _NEVER_RIGHT)
     yield Hostile("binomial of billions", r"\binom{2000000000}{1000000000}", r"\frac{1}{3}", _NEVER_RIGHT)
+    yield Hostile("root of a degree beyond decimal texts", "x^{1/3^{15000}}", "x", _NEVER_RIGHT)
+    yield Hostile("exponent beyond doubles", r"\pi^{10^{400}/3}", "7", _NEVER_RIGHT)
     yield Hostile("remainder of a tower", r"\left(7^{7^{7^{7}}}\right) \bmod 11", "4")
     yield Hostile("exponent of a float", "1e888888888", "5", _NEVER_RIGHT)
     yield Hostile("two floats beyond doubles", "1e500", "1e501", _NEVER_RIGHT)

@@ -11,7 +11,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES
+from crucible_worker.children.frames import HEADER
+from crucible_worker.evaluators.inspect.frames import MAX_FRAME_BYTES
 from crucible_worker.evaluators.inspect.host import __main__ as host
 from crucible_worker.evaluators.inspect.host.line import Line
 
@@ -64,14 +65,14 @@ async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
                 signal.pause()
         case "leave a process":
             # It holds the line open.
-            descriptor = line._writer.get_extra_info("socket").fileno()
+            descriptor = line._channel._writer.get_extra_info("socket").fileno()
             left = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=(descriptor,))
             await line.ask(pid=left.pid)
             os.kill(os.getpid(), signal.SIGKILL)
         case "speak of too much":
-            line._writer.write(HEADER.pack(MAX_FRAME_BYTES + 1))
+            line._channel._writer.write(HEADER.pack(MAX_FRAME_BYTES + 1))
         case "speak no JSON":
-            line._writer.write(HEADER.pack(3) + b"{,}")
+            line._channel._writer.write(HEADER.pack(3) + b"{,}")
         case "speak of nothing":
             return {"op": "sing"}
     return await asyncio.get_running_loop().create_future()

@@ -14,7 +14,7 @@ from tests.unit.grading import pool_work
 
 async def main(ready_file: Path) -> None:
     """Start a pool, keep every child busy, and say so."""
-    # With sympy the forkserver takes its time to load, as it does in a worker.
+    # With sympy the fork server takes its time to load, as it does in a worker.
     pool = GradingPool(3, modules=("sympy",))
     await pool.start()
     slow = [pool.run(pool_work.hang_in_c, None) for _ in range(1_000)]

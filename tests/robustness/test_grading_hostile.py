@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import multiprocessing.forkserver
 import os
 import signal
 import statistics
@@ -35,12 +34,6 @@ ITEMS, KILLS = 10_000, 4
 """Of the batch whose children are killed one by one, or all at once."""
 HONEST = 100
 """Honest items beside each hostile batch."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fresh_forkserver() -> None:
-    """Other tests may have had one started that has no mathematics loaded: each child would load it for a second."""
-    vars(multiprocessing.forkserver)["_forkserver"]._stop()
 
 
 @contextlib.asynccontextmanager

@@ -54,7 +54,7 @@ def killed(folder: Path, number: int, instant: float | None) -> set[int]:
     try:
         if instant is None:
             assert wait(ready.exists, READY_SECONDS), (folder / "log").read_text()[-2_000:]
-            # The forkserver, its three children, and the worker itself at least.
+            # The fork server, its three children, and the worker itself at least.
             assert len(marked(mark)) >= 5
         else:
             time.sleep(instant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing.forkserver
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -29,12 +28,6 @@ PAIRS = (
     ("2", r"\sum_{k=0}^\infty \frac{1}{2^k}", CORRECT),
 )
 """Pairs that take from 5 to 60 ms of processor time."""
-
-
-@pytest.fixture(autouse=True)
-def fresh_forkserver() -> None:
-    """Other tests may have had one started that has no mathematics loaded: each child would load it for a second."""
-    vars(multiprocessing.forkserver)["_forkserver"]._stop()
 
 
 def _signal_children(number: signal.Signals) -> None:

@@ -9,10 +9,16 @@ import sys
 from pathlib import Path
 
 LOADS = """
-import asyncio, sys
-from crucible_worker.grading.pool_forkserver import forkserver_loaded
-asyncio.run(forkserver_loaded(["interrupted_while_loaded"]))
-print("loaded")
+import asyncio
+from crucible_worker.grading.pool import GradingPool
+
+async def main():
+    pool = GradingPool(2, modules=("interrupted_while_loaded",))
+    await pool.start()
+    print("loaded")
+    await pool.aclose()
+
+asyncio.run(main())
 """
 INTERRUPTED = """
 import os, pathlib, signal
@@ -22,7 +28,7 @@ pathlib.Path("survived").write_text("")
 
 
 def test_ctrl_c_while_the_mathematics_is_loaded_is_left_to_the_worker(tmp_path: Path):
-    """The forkserver loads on, and says nothing: Ctrl-C in the first second of a worker shows no traceback."""
+    """The fork server loads on, and says nothing: Ctrl-C in the first second of a worker shows no traceback."""
     (tmp_path / "interrupted_while_loaded.py").write_text(INTERRUPTED)
 
     ended = subprocess.run(

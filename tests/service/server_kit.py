@@ -28,9 +28,11 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     EvaluatorSpec,
+    ModelRef,
     ModelUsage,
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
+from crucible_worker.backends.base import Backend
 from crucible_worker.config import Settings
 from crucible_worker.runs.journal.queries import Head
 from crucible_worker.runs.usage import Spending
@@ -138,7 +140,7 @@ class ScriptedEvaluations:
             raise self.raises
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend[ModelRef]):
     """A backend that only says that it was closed."""
 
     def __init__(self) -> None:

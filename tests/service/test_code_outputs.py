@@ -212,7 +212,7 @@ async def test_what_a_program_writes_past_its_interpreter_is_bounded(grader: Cod
         "    frame = sys._getframe()\n"
         "    while frame.f_back and 'nonce' not in frame.f_locals: frame = frame.f_back\n"
         "    data = json.dumps({'nonce': frame.f_locals['nonce'], 'value': 'a' * %d}).encode()\n"
-        "    frame.f_locals['channel'].sendall(len(data).to_bytes(4, 'big') + data)\n"
+        "    frame.f_locals['channel'].sendall(len(data).to_bytes(4, 'little') + data)\n"
         "    os._exit(0)"
     )
     limits = dataclasses.replace(SMALL, output_bytes=LIMIT)

@@ -24,7 +24,8 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.environments import group, keeper, player, starting, wire
+from crucible_worker.evaluators.environments import group, player, starting, wire
+from crucible_worker.evaluators.environments import processes as processes_module
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import Strategy, Tolerance
 from crucible_worker.evaluators.environments.own_loop import guarded_call
@@ -364,7 +365,7 @@ async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest
         tried.append(arguments)
         return starting.start(*arguments)
 
-    monkeypatch.setattr(keeper, "start", counted)
+    monkeypatch.setattr(processes_module, "start", counted)
     monkeypatch.setenv("LANG", "broken")
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does(*["end"] * 3), sampling=SAMPLING))
@@ -377,7 +378,7 @@ async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest
 async def test_what_does_not_end_loading_is_no_other_failure(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each of its samples: that its process was killed for that is not what they are told."""
     monkeypatch.setenv("LANG", "slow")
-    monkeypatch.setattr(keeper, "LOAD_SECONDS", 0.5)
+    monkeypatch.setattr(processes_module, "LOAD_SECONDS", 0.5)
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end", "end"), sampling=SAMPLING))
         samples = await samples_of(r.worker.bridge)
@@ -392,11 +393,11 @@ async def test_what_did_not_load_gives_its_socket_back_when_it_is_closed(
 ) -> None:
     """Before its process has been seen to end, which a loop that ends does not wait for."""
     monkeypatch.setenv("LANG", "slow")
-    monkeypatch.setattr(keeper, "LOAD_SECONDS", 0.05)
+    monkeypatch.setattr(processes_module, "LOAD_SECONDS", 0.05)
     before = _sockets()
-    kept = keeper.Keeper(act().options["environment"], ())
+    kept = Processes(act().options["environment"])
     with pytest.raises(FailedPrecondition, match="did not load within"):
-        await kept.get_ready()
+        await kept.make(_order("end", {}), asker())
     held = _sockets() - before
     kept.close()
 
@@ -606,7 +607,7 @@ async def test_a_process_that_cannot_be_started_is_told_of(act: Act, monkeypatch
     async with rig() as r:
         spec = act()
         await r.evaluation.evaluate(asked(evaluation_id="before", evaluators=[spec], dataset=_does("end")))
-        monkeypatch.setattr(starting, "_COMMAND", ("/no/python", *starting._COMMAND[1:]))
+        monkeypatch.setattr(sys, "executable", "/no/python")
         monkeypatch.setattr("crucible_worker.evaluators.registry.load_installed", lambda wanted, parts: None)
         await r.evaluation.evaluate(asked(evaluators=[spec], dataset=_does("end"), sampling=SAMPLING))
         (sample,) = await samples_of(r.worker.bridge)

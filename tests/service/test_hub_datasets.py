@@ -30,6 +30,7 @@ from crucible_worker.runs.hub import loading
 from crucible_worker.runs.hub.reader import rows
 from crucible_worker.testing import run_worker
 from crucible_worker.testing.scripted import ScriptedModel
+from tests.scripted_readers import scripted_reader
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub is not tested")
@@ -131,13 +132,6 @@ def records(source):
 def sums(**changes):
     """The sums of the cache."""
     return HubDataset("acme/BigSums", **{"split": "test", "columns": COLUMNS, **changes})
-
-
-def scripted_reader(monkeypatch, folder, script):
-    """Have another program than ours read data sets."""
-    (folder / "a_scripted_reader.py").write_text(f"import os\n{script}\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(loading, "_READER", "a_scripted_reader")
 
 
 def test_a_split_of_the_cache_is_read_without_the_hub(home, monkeypatch):
@@ -321,7 +315,9 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
     """The child that reads the cache has no token, and is told to stay offline."""
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
     told = tmp_path / "told"
-    scripted_reader(monkeypatch, tmp_path, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nprint('.')")
+    scripted_reader(
+        monkeypatch, tmp_path, loading, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nsay(b'.')"
+    )
 
     with pytest.raises(InvalidField, match="holds no sample"):
         read(sums())
@@ -332,7 +328,7 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
 
 def test_a_reader_that_dies_is_no_end(monkeypatch, tmp_path):
     """Rows without their end are not taken for all rows."""
-    scripted_reader(monkeypatch, tmp_path, 'print(\'r{"input": "a"}\', flush=True)\nos.kill(os.getpid(), 9)')
+    scripted_reader(monkeypatch, tmp_path, loading, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
 
     with pytest.raises(Unavailable) as caught:
         read(sums())
@@ -346,6 +342,7 @@ def test_a_reader_that_nobody_waits_for_ends(monkeypatch, tmp_path):
     scripted_reader(
         monkeypatch,
         tmp_path,
+        loading,
         f"open({str(pid)!r} + '.new', 'w').write(str(os.getpid()))\nos.rename({str(pid)!r} + '.new', {str(pid)!r})\n"
         "import signal\nsignal.pause()",
     )

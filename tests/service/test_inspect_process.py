@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import tempfile
 import time
 import zipfile
@@ -260,7 +261,7 @@ async def test_a_bug_in_answering_is_told_as_one() -> None:
 
 async def test_one_that_cannot_be_started_is_told_of(monkeypatch: pytest.MonkeyPatch, folders: Path) -> None:
     """As something that may go better another time; nothing is left of it."""
-    monkeypatch.setattr(process.sys, "executable", "/no/python")
+    monkeypatch.setattr(sys, "executable", "/no/python")
 
     with pytest.raises(BackendError, match="cannot be started") as caught:
         await _run("ask", texts=[])
@@ -472,7 +473,7 @@ async def answer(question):
     return {{}}
 asyncio.run(process.run_in_process({{"task": "hang"}}, answer, network=False))
 """
-    worker = await asyncio.create_subprocess_exec(process.sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
     assert worker.stdout is not None
     assert await worker.stdout.readline()
     pid = int(pid_file.read_text())

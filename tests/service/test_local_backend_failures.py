@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.children.process import Process
 from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -176,27 +178,25 @@ async def test_a_worker_told_to_go_while_a_model_computes_goes(tmp_path):
             assert (await bridge.evaluation.get_evaluation("long")).state is EvaluationState.INTERRUPTED
 
 
-async def test_what_libraries_print_does_not_reach_the_frames():
-    """File descriptor 1 of the host is its stderr: only frames go to the worker."""
-    host = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "crucible_worker.backends.local.host", f"--parent={os.getpid()}",
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert host.stdin is not None
+def test_what_libraries_print_does_not_reach_the_frames():
+    """File descriptor 1 of the host is the worker's stderr, and 0 is empty: frames have their own socket."""
+    host, channel = Process.start("crucible_worker.backends.local.host", environment=os.environ, logs=True)
 
     def fd(number):
         return os.readlink(f"/proc/{host.pid}/fd/{number}")
 
-    await asyncio.to_thread(wait_until, lambda: fd(1) == fd(2) == os.devnull, "it has claimed its pipes")
-    host.stdin.close()
+    with channel:
+        assert fd(0) == os.devnull
+        assert fd(1) == fd(2) == os.readlink("/proc/self/fd/2")
+    assert host.ends(time.monotonic() + WAIT_SECONDS)
 
-    assert await asyncio.wait_for(host.wait(), WAIT_SECONDS) == 0
+    assert host.reap() == 0
 
 
 async def test_a_host_whose_worker_is_gone_does_not_start():
     """If the worker died before the host could ask to die with it, the host ends by itself."""
     host = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "crucible_worker.backends.local.host", "--parent=1", stdin=subprocess.PIPE
+        sys.executable, "-P", "-m", "crucible_worker.backends.local.host", "--parent=1", "--socket=0"
     )
 
     assert await asyncio.wait_for(host.wait(), WAIT_SECONDS) == 1

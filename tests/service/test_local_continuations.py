@@ -16,7 +16,8 @@ from crucible_bridge.types import (
     Sample,
     Verdict,
 )
-from crucible_worker.backends.continuations import forward_continuations, measures_continuations, sample_continuations
+from crucible_worker.backends.base import Capability
+from crucible_worker.backends.continuations import forward_continuations, sample_continuations
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
@@ -54,7 +55,7 @@ async def test_continuations_prompts_and_forward_passes_agree(model):
     again = await sample_continuations(model, prompt, continuations)
     by_forward = await forward_continuations(model, prompt, continuations)
 
-    assert measures_continuations(model)
+    assert Capability.CONTINUATIONS in model.capabilities
     for index, continuation in enumerate(continuations):
         whole = await model.compute_logprobs(ModelInput.of([*prompt, *continuation]))
         alone = np.array(whole[len(prompt) :], np.float64)

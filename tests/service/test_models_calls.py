@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SamplingParams,
     TokensChunk,
 )
+from crucible_worker.backends.base import Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import failing
@@ -148,8 +149,10 @@ async def test_forward_answers_targets_and_a_loss_where_there_are_weights():
     assert answer.outputs[1].loss is None
 
 
-class Server:
-    """A sampling side that has tokenizer and template to itself, and tells numbers of tokens alone."""
+class ServedModel(Model):
+    """Its server has tokenizer and template to itself, and tells numbers of tokens alone."""
+
+    fingerprint = "served"
 
     async def sample(self, prompt: Any, params: SamplingParams, num_samples: int = 1) -> list[SampledSequence]:
         raise NotFound("is not served", reason="UNKNOWN_MODEL", field="model")
@@ -163,20 +166,6 @@ class Server:
         said = input if isinstance(input, str) else "+".join(message.content for message in input.messages)
         counted = SampledSequence(text=said, tokens=(), token_count=7, prompt_tokens=3, logprobs=(-0.5,) * 6)
         return [counted] * num_samples
-
-
-class ServedModel(ScriptedModel):
-    @property
-    def sampling(self) -> Any:
-        return Server()
-
-    @property
-    def tokenizer(self) -> Any:
-        return None
-
-    @property
-    def training(self) -> Any:
-        return None
 
 
 async def test_words_are_left_to_a_server_that_has_the_tokenizer():

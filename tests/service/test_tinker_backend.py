@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, Code, FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SamplingParams, TinkerModel
-from crucible_worker.backends.base import MAX_TEXT_BYTES, CookbookTokenizer
+from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.requests import MAX_SEED, MAX_TOKEN
 from tests.service.tinker_kit import (
@@ -198,7 +198,7 @@ async def test_renderers_of_the_cookbook_run_on_its_tokenizer(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed: tinker-cookbook's renderers cannot be imported")
     async with served(tmp_path) as (_, model):
         await model.load()
-        assert isinstance(model.tokenizer, CookbookTokenizer)
+        assert model.tokenizer is not None
         rendered = await model.tokenizer.render_cookbook("role_colon", [ChatMessage("user", "hi")])
         assert await model.tokenizer.decode(rendered.tokens) == "User: hi\n\nAssistant:"
     assert rendered.stop == ("\n\nUser:",)

@@ -6,7 +6,7 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, ModelInput, Sample
-from crucible_worker.backends.greedy import tells_greedy
+from crucible_worker.backends.base import Capability
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (
     SAMPLER,
@@ -30,7 +30,7 @@ async def test_one_request_tells_of_every_place(tmp_path):
     """The first token has nothing before it; a prompt that is nothing else is not sent."""
     async with served(tmp_path) as (library, model):
         assert model.sampling is not None
-        assert tells_greedy(model.sampling)
+        assert Capability.GREEDY in model.capabilities
         found = await model.sampling.compute_greedy(ModelInput.of(TOKENS))
         alone = await model.sampling.compute_greedy(ModelInput.of([5]))
     assert found == (None, *(likeliest(token, place) for place, token in enumerate(TOKENS[1:], 1)))

@@ -8,7 +8,8 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, ModelInput, Sample, Verdict
-from crucible_worker.backends.continuations import measures_targets, sample_continuations
+from crucible_worker.backends.base import Capability
+from crucible_worker.backends.continuations import sample_continuations
 from crucible_worker.backends.tinker.model import MAX_TARGET_REFUSALS
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (
@@ -41,7 +42,7 @@ async def test_targets_of_one_place_share_a_row(tmp_path):
     """The row before a place asks for what may stand there, every other cell is -1; values come in the order asked."""
     async with served(tmp_path) as (library, model):
         assert model.sampling is not None
-        assert measures_targets(model.sampling)
+        assert Capability.TARGETS in model.capabilities
         found = await model.sampling.compute_target_logprobs(PROMPT, [(2, 9), (1, 6), (2, 3)])
     (call,) = library.of("targets")
     assert call.asked == {"tokens": [5, 6, 7], "wanted": [[6, -1], [9, 3]]}

@@ -56,7 +56,7 @@ def test_every_limit_is_in_the_operators_page_with_its_default():
 def test_every_evaluator_and_grader_is_in_the_readme():
     """What the worker can do is said, and nothing is said that it cannot."""
     readme = (ROOT / "README.md").read_text()
-    table = readme.partition("| evaluator | asks | keys |\n")[2].partition("\n\n")[0]
+    table = readme.partition("| evaluator | what it does | keys |\n")[2].partition("\n\n")[0]
     evaluators = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
 
     assert sorted(evaluators) == sorted(EVALUATORS)

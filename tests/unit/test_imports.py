@@ -2,18 +2,19 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.tables import rows
 
 HEAVY = {
     "aiohttp",
     "datasets",
+    "flint",
     "httpx2",
     "huggingface_hub",
     "mpmath",
     "nltk",
     "openai",
-    "pebble",
     "peft",
     "pyarrow",
     "re2",
@@ -46,3 +47,33 @@ def test_importing_loads_nothing_heavy(module: str):
 
     assert module.partition(".")[0] in loaded
     assert HEAVY.isdisjoint(loaded)
+
+
+_GRADING = """
+import asyncio, sys
+from crucible_bridge.types import GradeItem
+from crucible_worker.grading.math.grader import MathGrader
+from crucible_worker.grading.pool import GradingPool
+
+async def grade():
+    pool = GradingPool(2)
+    await pool.start()
+    try:
+        item = GradeItem(answer=r"\\sqrt{5+2\\sqrt6}", targets=(r"\\sqrt2+\\sqrt3",))
+        return await MathGrader(pool).grade_batch([item])
+    finally:
+        await pool.aclose()
+
+if __name__ == "__main__":
+    print(asyncio.run(grade())[0].verdict.value, *sorted({"flint", "mpmath", "sympy"} & set(sys.modules)))
+"""
+
+
+def test_mathematics_stays_in_the_processes_of_the_grader(tmp_path: Path):
+    """A worker that has graded mathematics has loaded none of its libraries: their calls hold the GIL."""
+    program = tmp_path / "grade.py"
+    program.write_text(_GRADING, encoding="utf-8")
+
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["correct"]

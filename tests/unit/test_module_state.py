@@ -16,13 +16,11 @@ _MADE |= {"WeakKeyDictionary", "WeakValueDictionary", "count", "defaultdict", "d
 
 ALLOWED = {
     "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
-    "crucible_worker/evaluators/environments/starting.py: _unreaped": "children of the process, only waited for",
-    "crucible_worker/grading/children.py: _failure": "of a child process, which serves one pool",
+    "crucible_worker/children/process.py: _unreaped": "children of the process, only waited for",
     "crucible_worker/grading/code/bubblewrap.py: _numbers": "shared so that sandboxes of several workers get different"
     " user ids",
-    "crucible_worker/grading/pool_folder.py: _held": "of multiprocessing's sockets, of which a process has one folder",
-    "crucible_worker/grading/pool_forkserver.py: _news": "of multiprocessing's fork server, of which a process has one",
-    "crucible_worker/grading/pool_forkserver.py: _starting": "likewise",
+    "crucible_worker/grading/pool_processes.py: _servers": "fork servers, which every pool of the process uses",
+    "crucible_worker/grading/pool_processes.py: _starting": "likewise",
     "crucible_worker/snakepit/adapter.py: _lock": "Snakepit makes an adapter for each session and hands it nothing:"
     " they share the worker of their process",
     "crucible_worker/snakepit/adapter.py: _worker": "likewise",

@@ -11,6 +11,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
     HubModel,
+    InstalledModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -59,6 +60,8 @@ def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
             return types_pb2.ModelRef(tinker=tinker)
         case OrchestratorModel(name):
             return types_pb2.ModelRef(orchestrator=types_pb2.OrchestratorModel(name=name))
+        case InstalledModel(scheme, name):
+            return types_pb2.ModelRef(installed=types_pb2.InstalledModel(scheme=scheme, name=name))
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
@@ -88,6 +91,9 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
                 raise InvalidField(child(field, "orchestrator.name"), "is empty")
             at_most_bytes(message.orchestrator.name, MAX_MODEL_NAME_BYTES, child(field, "orchestrator.name"))
             return OrchestratorModel(message.orchestrator.name)
+        case "installed":
+            installed = InstalledModel(message.installed.scheme, message.installed.name)
+            return installed.checked(child(field, "installed"))
         case _:
             raise InvalidField(field, "names no model")
 

@@ -55,6 +55,8 @@ __all__ = [
     "HUB_MODEL_DTYPE_ONE_OF",
     "IMAGE_ASSET_CHUNK_FORMAT_ONE_OF",
     "IMAGE_CHUNK_FORMAT_ONE_OF",
+    "INSTALLED_MODEL_NAME_MAX_BYTES",
+    "INSTALLED_MODEL_SCHEME_MAX_BYTES",
     "LIMITS_CONCURRENCY_LEAST",
     "LIMITS_DEADLINE_MS_LEAST",
     "LIMITS_MAX_UNSCORED_LEAST",
@@ -299,6 +301,10 @@ HUB_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
 """Values of `HubModel.dtype`."""
 ORCHESTRATOR_MODEL_NAME_MAX_BYTES = 200
 """Most bytes of UTF-8 of `OrchestratorModel.name`."""
+INSTALLED_MODEL_SCHEME_MAX_BYTES = 60
+"""Most bytes of UTF-8 of `InstalledModel.scheme`."""
+INSTALLED_MODEL_NAME_MAX_BYTES = 1_000
+"""Most bytes of UTF-8 of `InstalledModel.name`."""
 SAMPLING_PARAMS_MAX_TOKENS_LEAST = 1
 """Smallest value of `SamplingParams.max_tokens`."""
 SAMPLING_PARAMS_TEMPERATURE_LEAST = 0.0

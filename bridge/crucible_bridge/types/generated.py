@@ -948,7 +948,7 @@ class BackendInfo:
     """A kind of place where models live."""
 
     name: str
-    """"embedded", "local", "openai", "tinker", "orchestrator"."""
+    """"embedded", "local", "openai", "tinker", "orchestrator", and the schemes of backends that were installed."""
     models: tuple[str, ...] = ()
     """Names of models it knows by itself; empty where a model is named by its path."""
     unavailable: str = ""

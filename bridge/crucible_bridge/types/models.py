@@ -14,8 +14,10 @@ from crucible_bridge.types.spelling import read_spelling, write_spelling
 
 __all__ = [
     "LOCAL_DTYPES",
+    "MODEL_SCHEMES",
     "EmbeddedModel",
     "HubModel",
+    "InstalledModel",
     "LocalModel",
     "ModelRef",
     "OpenAIModel",
@@ -30,6 +32,11 @@ __all__ = [
 LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
 """Element types that a local model can be asked in."""
 
+MODEL_SCHEMES = ("embedded", "local", "hub", "openai", "tinker", "orchestrator")
+"""What the worker's own references begin with; an installed backend has another scheme."""
+
+_SCHEME = re.compile(r"[a-z][a-z0-9_.-]*")
+_MOST_BYTES = {"scheme": bounds.INSTALLED_MODEL_SCHEME_MAX_BYTES, "name": bounds.INSTALLED_MODEL_NAME_MAX_BYTES}
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}
@@ -186,14 +193,46 @@ class TinkerModel:
         return self
 
 
-ModelRef = EmbeddedModel | HubModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstalledModel:
+    """A model of a backend that was installed alongside the worker. As one text: "SCHEME:NAME"."""
+
+    scheme: str
+    """The backend: the name of an entry point in the worker's environment, not one of `MODEL_SCHEMES`."""
+    name: str
+    """What the backend knows the model by."""
+
+    def checked(self, field: str) -> InstalledModel:
+        """Itself, if there can be such a model.
+
+        Raises:
+            InvalidField: names what cannot be, below `field`.
+        """
+        if not _SCHEME.fullmatch(self.scheme):
+            rule = 'lower-case letters, digits, "_", "-" and ".", a letter first'
+            raise InvalidField(f"{field}.scheme", f"is {self.scheme[:60]!r}, not {rule}")
+        if self.scheme in MODEL_SCHEMES:
+            raise InvalidField(f"{field}.scheme", f"is {self.scheme!r}, which is a kind of model by itself")
+        if not self.name:
+            raise InvalidField(f"{field}.name", "is empty")
+        for name, most in (
+            ("scheme", bounds.INSTALLED_MODEL_SCHEME_MAX_BYTES),
+            ("name", bounds.INSTALLED_MODEL_NAME_MAX_BYTES),
+        ):
+            if (size := len(getattr(self, name).encode("utf-8", "surrogatepass"))) > most:
+                raise InvalidField(f"{field}.{name}", f"has {size:,} bytes, at most {most:,} are accepted")
+        return self
+
+
+ModelRef = EmbeddedModel | HubModel | InstalledModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
 """Where a model lives. Credentials never travel in it."""
 
 
 def parse_model(text: str) -> ModelRef:
     """Read "embedded:NAME", "local:PATH", "hub:OWNER/NAME", "openai:SERVER/MODEL", "tinker:..." or "orchestrator:NAME".
 
-    What may stand behind a "?" is said by LocalModel, HubModel and TinkerModel.
+    What may stand behind a "?" is said by LocalModel, HubModel and TinkerModel. Any other scheme is that of a backend
+    which was installed alongside the worker.
 
     Raises:
         InvalidField: the text is none of them.
@@ -214,6 +253,8 @@ def parse_model(text: str) -> ModelRef:
         return _parse_tinker(rest)
     if scheme == "orchestrator" and rest:
         return OrchestratorModel(rest)
+    if scheme not in MODEL_SCHEMES and _SCHEME.fullmatch(scheme) and rest:
+        return InstalledModel(scheme, rest).checked("model")
     known = "embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME"
     raise InvalidField("model", f"is {text!r}, not {known}")
 
@@ -233,6 +274,8 @@ def format_model(model: ModelRef) -> str:
             return _format_tinker(model)
         case OrchestratorModel(name):
             return f"orchestrator:{name}"
+        case InstalledModel(scheme, name):
+            return f"{scheme}:{name}"
 
 
 def _read(text: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -136,20 +136,22 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
 
 class ModelRef(_message.Message):
-    __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator", "hub")
+    __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator", "hub", "installed")
     EMBEDDED_FIELD_NUMBER: _ClassVar[int]
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     TINKER_FIELD_NUMBER: _ClassVar[int]
     OPENAI_FIELD_NUMBER: _ClassVar[int]
     ORCHESTRATOR_FIELD_NUMBER: _ClassVar[int]
     HUB_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_FIELD_NUMBER: _ClassVar[int]
     embedded: str
     local: LocalModel
     tinker: TinkerModel
     openai: OpenAIModel
     orchestrator: OrchestratorModel
     hub: HubModel
-    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., tinker: _Optional[_Union[TinkerModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ..., orchestrator: _Optional[_Union[OrchestratorModel, _Mapping]] = ..., hub: _Optional[_Union[HubModel, _Mapping]] = ...) -> None: ...
+    installed: InstalledModel
+    def __init__(self, embedded: _Optional[str] = ..., local: _Optional[_Union[LocalModel, _Mapping]] = ..., tinker: _Optional[_Union[TinkerModel, _Mapping]] = ..., openai: _Optional[_Union[OpenAIModel, _Mapping]] = ..., orchestrator: _Optional[_Union[OrchestratorModel, _Mapping]] = ..., hub: _Optional[_Union[HubModel, _Mapping]] = ..., installed: _Optional[_Union[InstalledModel, _Mapping]] = ...) -> None: ...
 
 class LocalModel(_message.Message):
     __slots__ = ("path", "adapter_path", "device", "dtype")
@@ -202,6 +204,14 @@ class OrchestratorModel(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class InstalledModel(_message.Message):
+    __slots__ = ("scheme", "name")
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    scheme: str
+    name: str
+    def __init__(self, scheme: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class SamplingParams(_message.Message):
     __slots__ = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")

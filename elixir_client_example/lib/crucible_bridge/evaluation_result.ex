@@ -118,6 +118,7 @@ defmodule CrucibleBridge.EvaluationResult do
   defp model_name(%{model: {:local, %{path: path}}}), do: "local:#{path}"
   defp model_name(%{model: {:hub, %{repo_id: repo_id}}}), do: "hub:#{repo_id}"
   defp model_name(%{model: {:openai, %{server: server, model: model}}}), do: "openai:#{server}/#{model}"
+  defp model_name(%{model: {:installed, %{scheme: scheme, name: name}}}), do: "#{scheme}:#{name}"
   defp model_name(%{model: {:orchestrator, %{name: name}}}), do: "orchestrator:#{name}"
   defp model_name(%{model: {:tinker, tinker}}), do: "tinker:" <> (tinker.model_path || tinker.base_model || "")
 

@@ -11,6 +11,7 @@ defmodule CrucibleBridge.ModelRef do
   | `"openai:SERVER/MODEL"` | a model behind a server that the worker is configured with |
   | `"local:PATH"`, or a path without a colon | a directory below one of the worker's model roots |
   | `"hub:OWNER/NAME"` | a model of the Hugging Face hub, or of the worker's cache of it |
+  | `"SCHEME:NAME"` | a model of a backend that was installed alongside the worker |
   | a `CrucibleBridge.V1.ModelRef` | itself |
   | a `CrucibleBridge.Orchestrator.Model` | a model that stays here and is asked over a stream |
   | `{ports, session}` of crucible_train | likewise, see `CrucibleBridge.Orchestrator.Ports` |
@@ -33,12 +34,14 @@ defmodule CrucibleBridge.ModelRef do
           | {:hub, %{optional(atom()) => String.t()}}
           | {:tinker, %{optional(atom()) => String.t()}}
           | {:openai, %{server: String.t(), model: String.t()}}
+          | {:installed, %{scheme: String.t(), name: String.t()}}
           | {:v1, struct()}
 
   @tinkex_adapter CrucibleKitchen.Adapters.Tinkex.TrainingClient
   @local_options %{"adapter" => :adapter_path, "device" => :device, "dtype" => :dtype}
   @hub_options Map.put(@local_options, "revision", :revision)
   @options ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
+  @schemes ~w(embedded local hub openai tinker orchestrator)
   @tinker_kinds %{"model" => :model_path, "state" => :state_path, "base" => :base_model}
 
   @doc "The options of `resolve/2`, but for `:model`."
@@ -92,13 +95,17 @@ defmodule CrucibleBridge.ModelRef do
   end
 
   def parse(text) do
-    if text == "" or String.contains?(text, ":"), do: unknown(text), else: local(text)
+    case Regex.run(~r/\A([a-z][a-z0-9_.-]{0,59}):(.+)\z/s, text) do
+      [_, scheme, name] when scheme not in @schemes -> {:ok, {:installed, %{scheme: scheme, name: name}}}
+      _ -> if text == "" or String.contains?(text, ":"), do: unknown(text), else: local(text)
+    end
   end
 
   defp find(text, _opts) when is_binary(text), do: parse(text)
 
-  defp find({kind, _} = resolved, _opts) when kind in [:embedded, :local, :hub, :tinker, :openai, :v1, :held],
-    do: {:ok, resolved}
+  defp find({kind, _} = resolved, _opts)
+       when kind in [:embedded, :local, :hub, :tinker, :openai, :installed, :v1, :held],
+       do: {:ok, resolved}
 
   defp find(%Model{} = model, _opts), do: {:ok, {:held, model}}
   defp find(%{__struct__: CrucibleBridge.V1.ModelRef} = ref, _opts), do: {:ok, {:v1, ref}}

@@ -78,6 +78,7 @@ defmodule CrucibleBridge.Specification do
   def model_ref({:hub, fields}), do: %V1.ModelRef{model: {:hub, struct!(V1.HubModel, fields)}}
   def model_ref({:tinker, fields}), do: %V1.ModelRef{model: {:tinker, struct!(V1.TinkerModel, fields)}}
   def model_ref({:openai, fields}), do: %V1.ModelRef{model: {:openai, struct!(V1.OpenAIModel, fields)}}
+  def model_ref({:installed, fields}), do: %V1.ModelRef{model: {:installed, struct!(V1.InstalledModel, fields)}}
   def model_ref({:held, %{name: name}}), do: %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: name}}}
 
   @doc "Evaluators as messages."

@@ -34,7 +34,7 @@ defmodule CrucibleBridge.ModelRefTest do
           "",
           "embedded:",
           "openai:x",
-          "nosuch:x",
+          "NoSuch:x",
           "local:a?b",
           "local:a?nosuch=1",
           "hub:o/n?split=test",

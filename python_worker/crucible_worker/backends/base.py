@@ -1,21 +1,33 @@
-"""What a model is to an evaluator, wherever it lives.
+"""What a model and a backend are, wherever the model lives.
 
-A backend opens a ModelRef; the model it returns has a sampling side, a training side, or both, in the shape of tinker's
-clients. Token ids go in and out; `tokenizer` turns text into them. Every method is a coroutine that never blocks the
-event loop, may be called concurrently, and may be cancelled: the result is then thrown away.
+    class Echo(Model):
+        fingerprint = "1"
+
+        async def sample_text(self, input, params, num_samples=1, *, plain=False):
+            return [SampledSequence(text=str(input), tokens=())] * num_samples
+
+A backend opens a `ModelRef`; a model has a method for each question that it can be asked. The methods that a class does
+not define refuse with one error, and `capabilities` names those that it does. Token ids go in and out; `tokenizer`
+turns text into them. Every method is a coroutine that never blocks the event loop, may be called concurrently, and may
+be cancelled: the result is then thrown away.
 
 Errors are `crucible_bridge.errors`: InvalidField for input that can never work (a prompt longer than the context),
-BackendError for the rest, whose `retryable` says whether asking again may help.
+BackendError for the rest. Its `retryable` says whether another try may help.
 """
 
 from __future__ import annotations
 
+import abc
+import asyncio
 import dataclasses
+import enum
 from collections.abc import Sequence
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeVar
 
 import numpy as np
 
+from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BackendInfo,
     ChatMessage,
@@ -28,33 +40,19 @@ from crucible_bridge.types import (
     ServerEngine,
 )
 
+if TYPE_CHECKING:
+    from crucible_worker.backends.metering import Meter
+
 __all__ = [
+    "ANSWERING",
     "MAX_TEXT_BYTES",
     "UNKNOWN_TOKEN",
     "Backend",
-    "BatchTokenizer",
-    "BoundedModel",
-    "ContinuationsClient",
-    "CookbookTokenizer",
-    "EngineModel",
-    "GreedyClient",
-    "HeldModel",
+    "Capability",
     "Model",
-    "PartsClient",
-    "ProbedClient",
     "Rendered",
-    "SamplingClient",
-    "ShowingTokenizer",
-    "TargetClient",
-    "TemplateTokenizer",
-    "TextSamplingClient",
     "Tokenizer",
-    "TrainingClient",
-    "context_length",
-    "evaluated_fingerprint",
     "exceeds",
-    "renderer_of",
-    "takes_words",
 ]
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
@@ -86,191 +84,54 @@ class Rendered:
     """What the tokens were made of, with the marks of its template; None where that is not known."""
 
 
-class SamplingClient(Protocol):
-    """A model that generates."""
+class Tokenizer(abc.ABC):
+    """The tokens of a model's text; available once the model is loaded."""
 
-    async def sample(
-        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
-    ) -> Sequence[SampledSequence]:
-        """Generate `num_samples` continuations of a prompt.
+    __slots__ = ()
 
-        The same prompt, parameters and seed give the same samples, where the backend can; sample i of several differs
-        from the others by a seed derived from `params.seed` and i.
-        """
-        ...
+    eos_token_id: int | None
+    """The end-of-sequence token, if the model has one."""
+    bos_token_id: int | None
+    """The token that begins a text, if the model has one, whether or not `encode` puts it there."""
+    has_chat_template: bool
+    """Whether `encode_chat` works; a model without a template gets plain text."""
 
-    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
-        """Log-probability of every token of a prompt given those before it, nats; the first is None."""
-        ...
-
-
-@runtime_checkable
-class TextSamplingClient(SamplingClient, Protocol):
-    """A model whose tokenizer and chat template lie with its server: it is asked in words, too."""
-
-    async def sample_text(
-        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
-    ) -> Sequence[SampledSequence]:
-        """Generate `num_samples` continuations of a text, or answers to a conversation, as `sample` does of tokens.
-
-        A text that is `plain` is gone on from as it stands; of any other, the server may make a message of a user.
-        """
-        ...
-
-
-@runtime_checkable
-class ProbedClient(SamplingClient, Protocol):
-    """A sampling client that can tell with one request whether it measures prompts."""
-
-    async def probe_logprobs(self, prompt: ModelInput) -> None:
-        """Ask for log-probabilities of a prompt, and see that they cover it.
-
-        Raises:
-            FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
-            BridgeError: the server could not be asked.
-        """
-        ...
-
-
-def takes_words(client: SamplingClient) -> TypeGuard[TextSamplingClient]:
-    """Whether a client takes text and conversations: its server has the tokenizer."""
-    # isinstance() of a protocol takes a tenth of a sample's time before Python 3.12.
-    return hasattr(client, "sample_text")
-
-
-def renderer_of(client: object) -> str:
-    """How a client in words wants to be asked for answers, where it has a `renderer`: "chat_template" or "raw".
-
-    "auto" of one that has none: it makes of a text what it likes.
-    """
-    return getattr(client, "renderer", "auto")
-
-
-@runtime_checkable
-class TargetClient(SamplingClient, Protocol):
-    """A sampling client that also measures tokens which a prompt does not hold: one call serves many choices."""
-
-    async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
-        """Log-probability of each target given the tokens before its place, nats.
-
-        Args:
-            prompt: at least two tokens.
-            targets: at least one, each a place in the prompt, from 1, and the token to measure there in place of the
-                prompt's own.
-
-        Raises:
-            FailedPrecondition: its service answers no such question (NO_TARGET_LOGPROBS); `compute_logprobs` it may.
-        """
-        ...
-
-
-@runtime_checkable
-class ContinuationsClient(SamplingClient, Protocol):
-    """A sampling client that measures several continuations of one prompt in one call, which reads the prompt once."""
-
-    async def compute_continuation_logprobs(
-        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
-    ) -> Sequence[np.ndarray]:
-        """Log-probabilities of each continuation's tokens, given the prompt and the tokens before them, nats: float64.
-
-        Args:
-            prompt: at least one token.
-            continuations: token ids, at least one continuation and one token in each.
-        """
-        ...
-
-
-@runtime_checkable
-class GreedyClient(SamplingClient, Protocol):
-    """A sampling client that also tells which token it holds for the likeliest at each place of a prompt."""
-
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
-        """Likeliest token at every place of a prompt given the prompt's own tokens before it; the first is None.
-
-        `UNKNOWN_TOKEN` where the likeliest is another one than the prompt's, and its service does not say which.
-
-        Raises:
-            FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
-        """
-        ...
-
-
-class TrainingClient(Protocol):
-    """A model that is being trained, asked without being changed."""
-
-    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        """Log-probabilities of each datum's `target_tokens`, nats: float32 or float64 of their shape, one per datum.
-
-        Entry i is log p(target_tokens[i] | model_input[0..i]). No gradients, no side effects.
-        """
-        ...
-
-
-@runtime_checkable
-class PartsClient(TrainingClient, Protocol):
-    """A training client that is faster where data are parts of one sample, as the windows of a text are."""
-
-    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        """As `forward`; the last bits of an answer may depend on the other data of the call, and on nothing else."""
-        ...
-
-
-class Tokenizer(Protocol):
-    """The tokens of a model's text; to be asked once the model is loaded."""
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The end-of-sequence token, where the model has one."""
-        ...
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The token that begins a text, where the model has one, whether or not `encode` puts it there."""
-        ...
-
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether `encode_chat` can be asked; a model without one gets plain text."""
-        ...
-
+    @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
         """Token ids of plain text, with the special tokens that the model wants before it."""
-        ...
 
+    @abc.abstractmethod
     async def encode_continuation(self, text: str) -> Sequence[int]:
-        """Token ids of text that goes on from other text: no special tokens are added."""
-        ...
+        """Token ids of text that continues other text: no special tokens are added."""
 
+    @abc.abstractmethod
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """Token ids of a conversation by the model's own chat template."""
-        ...
-
-
-@runtime_checkable
-class TemplateTokenizer(Protocol):
-    """A tokenizer that also tells which text the chat template made."""
-
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        """A conversation as `encode_chat` has it, with its text."""
-        ...
-
-
-@runtime_checkable
-class BatchTokenizer(Protocol):
-    """A tokenizer that is not at hand here: one call for several texts takes as long as a call for one."""
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        """Token ids of each text, as `encode` has it; as `encode_continuation` has it where they are continuations."""
-        ...
+        """Token ids of each text, as `encode` has it, or `encode_continuation` if they are continuations.
 
+        A tokenizer in another process answers them all in one call.
+        """
+        return await asyncio.gather(*map(self.encode_continuation if continuations else self.encode, texts))
 
-@runtime_checkable
-class CookbookTokenizer(Protocol):
-    """A tokenizer that is an object of transformers somewhere: tinker-cookbook's renderers can be run on it there."""
+    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+        """A conversation as `encode_chat` has it, with the text that the template made, if that is known."""
+        return Rendered(tokens=await self.encode_chat(messages, generation_prompt=generation_prompt))
 
     async def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without the special ones."""
-        ...
+        """The text of tokens, without the special ones.
+
+        Raises:
+            FailedPrecondition: the tokenizer has no way back (NO_TOKENIZER).
+        """
+        raise FailedPrecondition(
+            "the model has no tokenizer at hand: the text of its tokens is not known", reason=Reason.NO_TOKENIZER
+        )
+
+    async def show(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones included; empty if the tokenizer has no way back."""
+        return ""
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
@@ -283,114 +144,218 @@ class CookbookTokenizer(Protocol):
             train_on: None for a prompt; else what of it has weight: last_assistant, all_assistant or all.
 
         Raises:
-            FailedPrecondition: tinker-cookbook is not installed (EXTRA_NOT_INSTALLED), or has no such renderer for this
-                tokenizer (UNKNOWN_RENDERER).
+            FailedPrecondition: the tokenizer is no object of transformers (NO_COOKBOOK_TOKENIZER); tinker-cookbook is
+                not installed (EXTRA_NOT_INSTALLED), or has no such renderer for this tokenizer (UNKNOWN_RENDERER).
             InvalidField: the renderer refuses the conversation.
         """
-        ...
+        raise FailedPrecondition(
+            "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
+            reason=Reason.NO_COOKBOOK_TOKENIZER,
+        )
 
 
-@runtime_checkable
-class ShowingTokenizer(Protocol):
-    """A tokenizer that can show what a model reads."""
+class Capability(enum.StrEnum):
+    """A question that a model can be asked: each is the name of the method that answers it."""
 
-    async def show(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included."""
-        ...
+    SAMPLE = "sample"
+    SAMPLE_TEXT = "sample_text"
+    LOGPROBS = "compute_logprobs"
+    PROBE = "probe_logprobs"
+    TARGETS = "compute_target_logprobs"
+    CONTINUATIONS = "compute_continuation_logprobs"
+    GREEDY = "compute_greedy"
+    FORWARD = "forward"
+    PARTS = "forward_parts"
 
 
-class Model(Protocol):
+ANSWERING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT})
+"""A model that has one of these generates answers."""
+_SAMPLING = ANSWERING | {Capability.LOGPROBS}
+
+
+class Model(abc.ABC):
     """A model that is open."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Content of the checkpoint: equal for equal weights, another one when it changed."""
-        ...
+    __slots__ = ()
 
-    async def load(self) -> None:
+    fingerprint: str
+    """Content of the checkpoint: equal for equal weights, another one when it changed."""
+    context_length: int | None = None
+    """Tokens that fit into its context, once it is loaded; None if it names no limit."""
+    tokenizer: Tokenizer | None = None
+    """Its tokenizer, once it is loaded; None if only tokens can be sent, or if it lies with the model's server."""
+    renderer: str = "auto"
+    """How a server that takes text wants to be asked for answers: "chat_template", "raw", or "auto" if it decides."""
+    resolved_renderer: str | None = None
+    """What `auto` was resolved to before; None if that was not done."""
+
+    _defined: frozenset[Capability] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Find out which questions the class answers."""
+        super().__init_subclass__()
+        cls._defined = frozenset(
+            question for question in Capability if getattr(cls, question) is not getattr(Model, question)
+        )
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it can be asked: the methods that its class defines, unless it says otherwise."""
+        return self._defined
+
+    @property
+    def sampling(self) -> Self | None:
+        """The model itself if it samples or measures prompts, else None: packages written for two sides ask so."""
+        return None if self.capabilities.isdisjoint(_SAMPLING) else self
+
+    @property
+    def training(self) -> Self | None:
+        """The model itself if it makes forward passes, else None: as above."""
+        return self if Capability.FORWARD in self.capabilities else None
+
+    @property
+    def engine(self) -> ServerEngine | None:
+        """Which program serves it, as far as that is known by now."""
+        return None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the caller that holds it has left."""
+        return False
+
+    @property
+    def evaluated_fingerprint(self) -> str:
+        """The fingerprint as an evaluation keeps it: that of a server says how it is asked for answers."""
+        return self.fingerprint
+
+    def metered(self, meter: Meter) -> Model | None:
+        """The same model, which reports to the meter what its service says of each answer, whether used or not.
+
+        None if its service reports nothing: then whoever makes the calls counts them.
+        """
+        return None
+
+    async def load(self) -> None:  # noqa: B027 (a model may have nothing to load)
         """Get ready for calls, however long that takes; called before the first one, and quick when it is ready.
 
         Raises:
             FailedPrecondition: the files are refused.
             BackendError: it could not be loaded.
         """
-        ...
 
-    @property
-    def sampling(self) -> SamplingClient | None:
-        """Its sampling side, where it has one."""
-        ...
+    async def find_engine(self) -> None:  # noqa: B027 (few servers say)
+        """Find out, once the model is loaded, which program serves it; never fails, takes a few seconds at most."""
 
-    @property
-    def training(self) -> TrainingClient | None:
-        """Its training side, where it has one."""
-        ...
+    async def sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
+    ) -> Sequence[SampledSequence]:
+        """Generate `num_samples` continuations of a prompt.
 
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        """Its tokenizer; None where only tokens can be sent."""
-        ...
+        The same prompt, parameters and seed give the same samples, where the backend can; sample i of several differs
+        from the others by a seed derived from `params.seed` and i.
+        """
+        self._refuse(Capability.SAMPLE)
+
+    async def sample_text(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
+    ) -> Sequence[SampledSequence]:
+        """Generate continuations of a text, or answers to a conversation, if tokenizer and template lie with a server.
+
+        A text that is `plain` is continued as it stands; of any other, the server may make a message of a user.
+        """
+        self._refuse(Capability.SAMPLE_TEXT)
+
+    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
+        """Log-probability of every token of a prompt given those before it, nats; the first is None."""
+        self._refuse(Capability.LOGPROBS)
+
+    async def probe_logprobs(self, prompt: ModelInput) -> None:
+        """See with one request whether log-probabilities of a prompt cover it.
+
+        Raises:
+            FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
+            BridgeError: the server could not be asked.
+        """
+        self._refuse(Capability.PROBE)
+
+    async def compute_target_logprobs(self, prompt: ModelInput, targets: Sequence[tuple[int, int]]) -> Sequence[float]:
+        """Log-probability of each target given the tokens before its place, nats: one call serves many choices.
+
+        Args:
+            prompt: at least two tokens.
+            targets: at least one, each a place in the prompt, from 1, and the token to measure there in place of the
+                prompt's own.
+
+        Raises:
+            FailedPrecondition: its service answers no such question (NO_TARGET_LOGPROBS); `compute_logprobs` it may.
+        """
+        self._refuse(Capability.TARGETS)
+
+    async def compute_continuation_logprobs(
+        self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
+    ) -> Sequence[np.ndarray]:
+        """Log-probabilities of each continuation's tokens given all before them, nats, float64; reads the prompt once.
+
+        Args:
+            prompt: at least one token.
+            continuations: token ids, at least one continuation and one token in each.
+        """
+        self._refuse(Capability.CONTINUATIONS)
+
+    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        """Likeliest token at every place of a prompt given the prompt's own tokens before it; the first is None.
+
+        `UNKNOWN_TOKEN` where the likeliest is another one than the prompt's, and its service does not say which.
+
+        Raises:
+            FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
+        """
+        self._refuse(Capability.GREEDY)
+
+    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        """Log-probabilities of each datum's `target_tokens`, nats: float32 or float64 of their shape, one per datum.
+
+        Entry i is log p(target_tokens[i] | model_input[0..i]). No gradients, no side effects.
+        """
+        self._refuse(Capability.FORWARD)
+
+    async def forward_parts(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
+        """As `forward`, for data that are parts of one sample, as the windows of a text are.
+
+        The last bits of an answer may depend on the other data of the call, and on nothing else.
+        """
+        return await self.forward(data)
+
+    def _refuse(self, question: Capability) -> NoReturn:
+        known = ", ".join(sorted(self.capabilities)) or "nothing"
+        raise FailedPrecondition(
+            f"does not answer {question}; it answers {known}", reason=Reason.MISSING_CLIENT, field="model"
+        )
 
 
-@runtime_checkable
-class BoundedModel(Protocol):
-    """What a model has besides that knows how much it can take."""
-
-    @property
-    def context_length(self) -> int | None:
-        """Tokens that fit into its context, once it is loaded; None where it names no limit."""
-        ...
+RefT = TypeVar("RefT", bound=ModelRef, contravariant=True)
 
 
-def context_length(model: Model) -> int | None:
-    """Tokens that fit into a model's context; None where nobody says."""
-    return model.context_length if isinstance(model, BoundedModel) else None
-
-
-@runtime_checkable
-class EngineModel(Protocol):
-    """What a model has besides whose server may say which program it is."""
-
-    async def find_engine(self) -> None:
-        """Find out, once the model is loaded; never fails, and takes a few seconds at most."""
-        ...
-
-    @property
-    def engine(self) -> ServerEngine | None:
-        """Which program serves it, as far as that is known by now."""
-        ...
-
-
-def evaluated_fingerprint(model: Model) -> str:
-    """The model's fingerprint as an evaluation keeps it: with how a server is asked for answers, where that is one."""
-    return getattr(model, "evaluated_fingerprint", None) or model.fingerprint
-
-
-class HeldModel(Model, Protocol):
-    """A model that a caller holds, and takes along when it leaves."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether the caller has left."""
-        ...
-
-
-class Backend(Protocol):
+class Backend(abc.ABC, Generic[RefT]):
     """A kind of place where models live."""
 
     def info(self) -> BackendInfo:
-        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy."""
-        ...
+        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy.
 
-    async def check(self, model: ModelRef) -> None:
+        Not called of an installed backend: GetInfo lists it by its scheme, and imports none.
+        """
+        return BackendInfo(name=type(self).__name__)
+
+    async def check(self, model: RefT) -> None:
         """Refuse a model that `open` refuses, as far as that shows at once: no weights are read, no service is asked.
 
         Raises:
             BridgeError: as `open` does.
         """
-        ...
+        await self.open(model)
 
-    async def open(self, model: ModelRef) -> Model:
+    @abc.abstractmethod
+    async def open(self, model: RefT) -> Model:
         """Find a model and its fingerprint, or return the one that is open already; `Model.load` does what is slow.
 
         Raises:
@@ -398,8 +363,6 @@ class Backend(Protocol):
             PermissionDenied: the path leads out of the roots.
             FailedPrecondition: the backend cannot be used here (an extra is not installed), or the files are refused.
         """
-        ...
 
     async def aclose(self) -> None:
         """End every child process and free what is held. Idempotent, and quick: at most a second."""
-        ...

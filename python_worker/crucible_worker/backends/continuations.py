@@ -1,42 +1,40 @@
 """Log-probabilities of several continuations of one prompt, in as few calls as the model's client allows.
 
-Where the client takes all continuations of a prompt at once (`ContinuationsClient`), one call serves. Else a model says
-of every token of a sequence how likely it is behind those before it, and one call serves
+A model that takes all continuations of a prompt at once (CONTINUATIONS) is called once. Any other measures each token
+of a sequence given those before it, and one call serves
 
-- where the client measures tokens that the sequence does not hold (`TargetClient`): all continuations that differ from
-  it in their last token alone, or end earlier. Choices of one token each share a single call, whatever their number;
-- where it has log-probabilities alone: the continuations that the sequence begins with;
-- where it makes forward passes: one continuation a datum, all data in one call.
+| capability | continuations of one call |
+|---|---|
+| TARGETS | all that differ from the sequence in their last token alone, or end earlier: choices of one token each |
+| LOGPROBS | those that the sequence begins with |
+| FORWARD | all: each is a datum |
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput
-from crucible_worker.backends.base import ContinuationsClient, SamplingClient, TargetClient, TrainingClient
+from crucible_worker.backends.base import Capability, Model
 
-__all__ = ["forward_continuations", "measures_continuations", "measures_targets", "sample_continuations"]
+__all__ = ["forward_continuations", "sample_continuations"]
 
 _T = TypeVar("_T")
 
 Tokens = Sequence[int]
 
 
-async def sample_continuations(
-    client: SamplingClient, prompt: Tokens, continuations: Sequence[Tokens]
-) -> tuple[np.ndarray, ...]:
-    """Ask a sampling client; the calls that it takes are made all at once.
+async def sample_continuations(model: Model, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
+    """Call a model that samples; the calls that it takes are made all at once.
 
     Args:
-        client: who is asked.
+        model: what is called.
         prompt: token ids, at least one.
         continuations: token ids, at least one each; the same one twice costs nothing.
 
@@ -45,32 +43,31 @@ async def sample_continuations(
 
     Raises:
         InvalidField: the prompt or a continuation is empty, or together they are longer than the context.
-        FailedPrecondition: the client gives no log-probabilities.
+        FailedPrecondition: the model gives no log-probabilities.
         BackendError: there is no answer, or none that makes sense.
     """
     _check(prompt, continuations)
-    targets = client  # a name of its own: a guard's answer takes the place of what is known of the type
-    if measures_continuations(client):
-        return await _by_continuations(client, prompt, continuations)
-    if measures_targets(targets):
+    if Capability.CONTINUATIONS in model.capabilities:
+        return await _by_continuations(model, prompt, continuations)
+    if Capability.TARGETS in model.capabilities:
         try:
-            return await _by_targets(targets, prompt, continuations)
+            return await _by_targets(model, prompt, continuations)
         except FailedPrecondition as error:
             if error.reason != Reason.NO_TARGET_LOGPROBS:
                 raise
-    return await _by_prompts(targets, prompt, continuations)
+    return await _by_prompts(model, prompt, continuations)
 
 
 async def forward_continuations(
-    client: TrainingClient, prompt: Tokens, continuations: Sequence[Tokens]
+    model: Model, prompt: Tokens, continuations: Sequence[Tokens]
 ) -> tuple[np.ndarray, ...]:
-    """Ask a training client, in one call; arguments, result and errors are those of `sample_continuations`."""
+    """Call a model that makes forward passes, once; arguments, result and errors as of `sample_continuations`."""
     _check(prompt, continuations)
     sequences = [np.array([*prompt, *continuation], np.int64) for continuation in continuations]
     data = [
         Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs={"target_tokens": whole[1:]}) for whole in sequences
     ]
-    answers = await client.forward(data)
+    answers = await model.forward(data)
     if [np.shape(answer) for answer in answers] != [(whole.size - 1,) for whole in sequences]:
         raise _nonsense(f"a forward pass over {len(data):,} data was answered by arrays of other shapes")
     return tuple(
@@ -79,44 +76,21 @@ async def forward_continuations(
     )
 
 
-def measures_continuations(client: SamplingClient) -> TypeGuard[ContinuationsClient]:
-    """Whether a client takes all continuations of a prompt at once."""
-    return _is_continuations_client(type(client))
-
-
-@functools.cache
-def _is_continuations_client(kind: type[SamplingClient]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
-    return issubclass(kind, ContinuationsClient)
-
-
-def measures_targets(client: SamplingClient) -> TypeGuard[TargetClient]:
-    """Whether a client measures tokens that a prompt does not hold."""
-    return _is_target_client(type(client))
-
-
-@functools.cache
-def _is_target_client(kind: type[SamplingClient]) -> bool:
-    return issubclass(kind, TargetClient)
-
-
-async def _by_continuations(
-    client: ContinuationsClient, prompt: Tokens, continuations: Sequence[Tokens]
-) -> tuple[np.ndarray, ...]:
-    answers = await client.compute_continuation_logprobs(ModelInput.of(prompt), continuations)
+async def _by_continuations(model: Model, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
+    answers = await model.compute_continuation_logprobs(ModelInput.of(prompt), continuations)
     if [np.shape(answer) for answer in answers] != [(len(continuation),) for continuation in continuations]:
         raise _nonsense(f"{len(continuations):,} continuations were answered by arrays of other shapes")
     return tuple(np.asarray(answer, np.float64) for answer in answers)
 
 
-async def _by_targets(client: TargetClient, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
+async def _by_targets(model: Model, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
     # What is measured at a continuation's last place needs no more than the tokens before it.
     calls = _covering([tuple(continuation[:-1]) for continuation in continuations])
 
     async def ask(longest: int, covered: Sequence[int]) -> dict[tuple[int, int], float]:
         targets = list(dict.fromkeys(pair for index in covered for pair in _placed(prompt, continuations[index])))
         sequence = ModelInput.of([*prompt, *continuations[longest]])
-        answer = await client.compute_target_logprobs(sequence, targets)
+        answer = await model.compute_target_logprobs(sequence, targets)
         if len(answer) != len(targets):
             raise _nonsense(f"{len(targets):,} targets were measured by {len(answer):,} values")
         return dict(zip(targets, answer, strict=True))
@@ -129,14 +103,12 @@ async def _by_targets(client: TargetClient, prompt: Tokens, continuations: Seque
     return tuple(found[index] for index in range(len(continuations)))
 
 
-async def _by_prompts(
-    client: SamplingClient, prompt: Tokens, continuations: Sequence[Tokens]
-) -> tuple[np.ndarray, ...]:
+async def _by_prompts(model: Model, prompt: Tokens, continuations: Sequence[Tokens]) -> tuple[np.ndarray, ...]:
     calls = _covering([tuple(continuation) for continuation in continuations])
 
     async def ask(longest: int) -> np.ndarray:
         sequence = [*prompt, *continuations[longest]]
-        answer = await client.compute_logprobs(ModelInput.of(sequence))
+        answer = await model.compute_logprobs(ModelInput.of(sequence))
         if len(answer) != len(sequence):
             raise _nonsense(f"compute_logprobs answered {len(sequence):,} tokens with {len(answer):,} values")
         known = [value for value in answer[len(prompt) :] if value is not None]

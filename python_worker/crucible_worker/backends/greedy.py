@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TypeGuard
-
 import numpy as np
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
-from crucible_worker.backends.base import GreedyClient, SamplingClient
+from crucible_worker.backends.base import Model
 
-__all__ = ["greedy_tokens", "tells_greedy"]
-
-
-def tells_greedy(client: SamplingClient) -> TypeGuard[GreedyClient]:
-    """Whether a client tells likeliest tokens."""
-    return _is_greedy_client(type(client))
+__all__ = ["greedy_tokens"]
 
 
-@functools.cache
-def _is_greedy_client(kind: type[SamplingClient]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a client of its own.
-    return issubclass(kind, GreedyClient)
-
-
-async def greedy_tokens(client: GreedyClient, tokens: np.ndarray) -> np.ndarray:
+async def greedy_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
     """Likeliest token behind each of these but the last, given all before it.
 
     Args:
-        client: who is asked.
+        model: what is called.
         tokens: shape (n,), int64, n at least 1.
 
     Returns:
         Shape (n - 1,), int64; `UNKNOWN_TOKEN` where it is another one than the next, and no more is known.
 
     Raises:
-        FailedPrecondition: the client's service does not tell (NO_GREEDY_TOKENS).
+        FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
         BackendError: there is no answer, or none that makes sense.
     """
-    answer = await client.compute_greedy(ModelInput.of(tokens))
+    answer = await model.compute_greedy(ModelInput.of(tokens))
     if len(answer) != tokens.size:
         raise _nonsense(f"compute_greedy answered {tokens.size:,} tokens with {len(answer):,}")
     known = [token for token in answer[1:] if token is not None]

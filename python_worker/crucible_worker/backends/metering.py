@@ -1,19 +1,17 @@
 """What calls of a model took: counted from what was sent and answered, or as a service reports it.
 
-A meter is one sample's, or one batch's. A model that is a `MeteredModel` tells it what its service reports of every
-answer, be that of use or not; the calls of every other model are counted by whoever makes them.
+A meter is one sample's, or one batch's. A model whose service reports what an answer took passes that on, see
+`Model.metered`; the calls of every other model are counted by whoever makes them.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
+from typing import ClassVar
 
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
-from crucible_worker.backends.base import Model
 
-__all__ = ["Meter", "MeteredModel", "is_metered", "length_of"]
+__all__ = ["Meter", "length_of"]
 
 
 class Meter:
@@ -112,26 +110,6 @@ class Meter:
             calls=self.calls,
             unreported_calls=self.unreported_calls,
         )
-
-
-@runtime_checkable
-class MeteredModel(Protocol):
-    """What a model has besides whose service reports what its calls take."""
-
-    def metered(self, meter: Meter) -> Model:
-        """The same model, which tells the meter of each of its calls that is answered."""
-        ...
-
-
-def is_metered(model: Model) -> TypeGuard[MeteredModel]:
-    """Whether a model tells what its calls take."""
-    return _is_metered_type(type(model))
-
-
-@functools.cache
-def _is_metered_type(kind: type[Model]) -> bool:
-    # A protocol takes 10 us to look for its methods, and every sample has a model of its own.
-    return issubclass(kind, MeteredModel)
 
 
 def length_of(prompt: ModelInput) -> int | None:

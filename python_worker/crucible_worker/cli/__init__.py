@@ -1,4 +1,4 @@
-"""The command line: serve | demo | evaluate | samples | prompt | suites | grade | doctor | health.
+"""The command line, a command each: serve, evaluate, grade and others.
 
 Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
 """
@@ -15,6 +15,8 @@ from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
+from crucible_worker.cli.listing import evaluators as _evaluators
+from crucible_worker.cli.listing import graders as _graders
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
@@ -33,7 +35,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (_serve, _demo, _evaluate, _samples, _prompt, _suites, _grade, _doctor, _health):
+for _command in (
+    _serve,
+    _demo,
+    _evaluate,
+    _samples,
+    _prompt,
+    _suites,
+    _evaluators,
+    _graders,
+    _grade,
+    _doctor,
+    _health,
+):
     app.command(cls=_OnceCommand)(_command)
 
 

@@ -1,20 +1,23 @@
-"""What `grade` has records graded by: mathematics in processes, or programs in sandboxes."""
+"""What `grade` has records graded by: mathematics in processes, programs in sandboxes, or another grader."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Container, Iterable, Sequence
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from crucible_bridge.types import CodeLimits, Grade, MathPolicy
+    from crucible_bridge.types import CodeLimits, Grade, GradeItem, MathPolicy
+    from crucible_worker.grading.base import Grader
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
 
-__all__ = ["Batches", "CodeBatches", "MathBatches", "batches_of"]
+__all__ = ["Batches", "CodeBatches", "GraderBatches", "MathBatches", "batches_of"]
 
 _RULE_FIELD = re.compile(r"policy\[\"([^\"]*)\"\]")
 """Path of a rule in the options, as errors have it."""
@@ -96,7 +99,39 @@ class CodeBatches:
         await self._places.aclose()
 
 
-def batches_of(options: Sequence[str], processes: int | None, *, code: bool, packages: Path | None = None) -> Batches:
+class GraderBatches:
+    """Answers, judged by a grader of a name or of a user's own file."""
+
+    policy_version = ""
+
+    def __init__(self, grader: Grader) -> None:
+        """Judge by it, one answer after the other."""
+        self._grader = grader
+
+    async def start(self) -> None:
+        """Nothing is started."""
+
+    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+        """Grades of answers."""
+        return [await self._graded(item) for item in items]
+
+    async def aclose(self) -> None:
+        """Nothing was started."""
+
+    async def _graded(self, item: GradeItem) -> Grade:
+        began = time.perf_counter_ns()
+        grade = await self._grader.grade(item.text, item.targets)
+        return dataclasses.replace(grade, duration_ns=time.perf_counter_ns() - began)
+
+
+def batches_of(
+    options: Sequence[str],
+    processes: int | None,
+    *,
+    code: bool,
+    packages: Path | None = None,
+    grader: str | None = None,
+) -> Batches:
     """What grades as an operator asks.
 
     Args:
@@ -104,19 +139,24 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool, pac
         processes: how many; as many as there are cores, about, if None.
         code: programs, not answers.
         packages: folder of packages that programs can import.
+        grader: who judges answers, by name or FILE.py:FUNCTION; mathematics if None.
 
     Raises:
         InvalidField: an option is wrong, or the number.
     """
     from crucible_bridge.errors import InvalidField
-    from crucible_bridge.types import MathPolicy
+    from crucible_bridge.types import CodeLimits, MathPolicy
     from crucible_worker.grading.code.images import CodeImage
-    from crucible_worker.grading.code.options import LIMITS_SCHEMA, limits_of
+    from crucible_worker.grading.code.options import LIMITS_SCHEMA
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.math.grader import MATH_SCHEMA
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
 
+    if grader not in (None, "math"):
+        return _by_grader(grader, _read(options), code=code or packages is not None, processes=processes)
+    if grader is not None and code:
+        raise InvalidField("--grader", "is for answers, and --code grades programs; leave out one of them")
     try:
         read = _read(options)
         _check_kind(read, math=MATH_SCHEMA["properties"], programs=LIMITS_SCHEMA["properties"], code=code)
@@ -130,10 +170,35 @@ def batches_of(options: Sequence[str], processes: int | None, *, code: bool, pac
         raise InvalidField("--code-image", "is for programs: --code is needed")
     try:
         if code:
-            return CodeBatches(Places(processes, images), limits_of(checked))
+            return CodeBatches(Places(processes, images), CodeLimits(**checked))
         return MathBatches(GradingPool(processes), MathPolicy(**checked))
     except ValueError as error:
         raise InvalidField("--processes", str(error)) from None
+
+
+def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: int | None) -> GraderBatches:
+    from crucible_bridge.errors import FailedPrecondition, InvalidField
+    from crucible_worker.cli.own_files import OwnFiles
+    from crucible_worker.grading import registry
+    from crucible_worker.grading.base import AsksJudge
+    from crucible_worker.grading.parts import GradingParts
+
+    if code or text == "code":
+        raise InvalidField("--grader", "is for answers; programs are graded by --code alone")
+    if processes is not None:
+        raise InvalidField("--processes", f"are for mathematics and programs, and --grader is {text[:60]!r}")
+    files = OwnFiles()
+    name = files.grader(text)
+    parts = GradingParts(own_graders=files.graders)
+    try:
+        made = registry.create(name, options, parts, name_field="--grader", options_field="policy")
+    except InvalidField as error:
+        raise InvalidField(_RULE_FIELD.sub(r"--policy \1", error.field), error.message) from None
+    except FailedPrecondition as error:
+        raise InvalidField("--grader", f"{name!r} cannot be used here: {error.message}") from None
+    if isinstance(made, AsksJudge):
+        raise InvalidField("--grader", f"{name!r} queries a model, which an evaluation has: `crucible-worker evaluate`")
+    return GraderBatches(made)
 
 
 def _check_kind(names: Iterable[str], *, math: Container[str], programs: Container[str], code: bool) -> None:

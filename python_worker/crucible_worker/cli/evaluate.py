@@ -33,6 +33,7 @@ from crucible_worker.cli.request_options import (
     Evaluators,
     FewShot,
     FewShotSeed,
+    Grader,
     Only,
     Options,
     Renderer,
@@ -53,8 +54,8 @@ _Model = Annotated[
     list[str],
     typer.Option(
         metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH or "
-        "tinker:BASE; repeatable: each further one is compared with the first.",
+        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH, "
+        "tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each further one is compared with the first.",
     ),
 ]
 _Samples = Annotated[
@@ -114,6 +115,7 @@ def evaluate(
     task: Tasks = None,
     evaluator: Evaluators = None,
     option: Options = None,
+    grader: Grader = None,
     renderer: Renderer = None,
     system: System = None,
     template: Template = None,
@@ -171,6 +173,7 @@ def evaluate(
         tasks=task or (),
         evaluators=evaluators_of(evaluator or (), task or ()),
         options=option or (),
+        grader=grader,
         renderer=renderer,
         system=system,
         template=template,
@@ -221,6 +224,7 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     """Run what was asked for and write what became of it; the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.outcome import Outcome, write_error
+    from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.cli.running import run
@@ -229,10 +233,12 @@ def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     outcome = Outcome(models=typed.models)
     try:
         with refusing(settings, typed.evaluators):
-            outcome.suite, asked = asked_of(typed)
+            typed, own = own_of(typed)
+        with refusing(settings, typed.evaluators):
+            outcome.suite, asked = asked_of(typed, own.evaluator_parts)
             check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
-        outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, quiet=as_json))
+        outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, own, quiet=as_json))
     except Refused as refused:
         write_error(refused.error, str(refused), as_json=as_json)
         return EXIT_USAGE

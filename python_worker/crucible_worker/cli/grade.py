@@ -68,6 +68,15 @@ _Processes = Annotated[
 _Code = Annotated[
     bool, typer.Option("--code", help="Grade programs: each is run against the tests in its gold, in a sandbox.")
 ]
+_Grader = Annotated[
+    str | None,
+    typer.Option(
+        "--grader",
+        metavar="NAME",
+        help="Who judges answers: one of `crucible-worker graders`, whose options --policy gives, or FILE.py:FUNCTION, "
+        "a function of your own. [default: math]",
+    ),
+]
 _CodeImage = Annotated[
     Path | None,
     typer.Option("--code-image", metavar="DIR", help="Folder of packages that programs of --code can import."),
@@ -95,9 +104,10 @@ def grade(
     processes: _Processes = None,
     code: _Code = False,
     code_image: _CodeImage = None,
+    grader: _Grader = None,
     as_json: Json = False,
 ) -> None:
-    """Grade math answers, or programs, here and now, without a worker.
+    """Grade math answers, programs, or answers by another grader, here and now, without a worker.
 
     Each line of the output answers one of the input, in order: {"id", "verdict", "score", "method", "reason",
     "extracted", "micros"}. The verdict is correct, incorrect, undecided or error; the score is 1, 0, or null where
@@ -125,7 +135,7 @@ def grade(
 
     raise_interrupts()
     try:
-        batches = batches_of(policy or (), processes, code=code, packages=code_image)
+        batches = batches_of(policy or (), processes, code=code, packages=code_image, grader=grader)
         with _opened(input_file, output_file) as source, _replacing(output_file) as sink:
             tally = asyncio.run(_grade(source, sink, batches, code=code, quiet=as_json))
     except InvalidField as error:

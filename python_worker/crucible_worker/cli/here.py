@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_worker.config import Settings
-    from crucible_worker.server.parts import Parts
+    from crucible_worker.server.parts import Own, Parts
 
 __all__ = ["opened", "state_folder", "with_roots"]
 
@@ -35,8 +35,8 @@ def with_roots(settings: Settings) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Parts]:
-    """The parts of a worker, whose children end with the block.
+async def opened(settings: Settings, own: Own | None = None) -> AsyncIterator[Parts]:
+    """The parts of a worker, with a user's own evaluators and graders; its children end with the block.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -44,7 +44,7 @@ async def opened(settings: Settings) -> AsyncIterator[Parts]:
     from crucible_worker.server.parts import build
 
     # A command evaluates; it removes nothing that others left in the journal.
-    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()))
+    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()), own)
     try:
         yield parts
     finally:

@@ -31,6 +31,7 @@ from crucible_worker.cli.request_options import (
     Evaluators,
     FewShot,
     FewShotSeed,
+    Grader,
     Only,
     Options,
     Renderer,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
     from crucible_worker.cli.requests import Asked, Typed
     from crucible_worker.config import Settings
+    from crucible_worker.server.parts import Own
 
     _Remote: TypeAlias = AbstractContextManager[BlockingBridge]
 
@@ -73,6 +75,7 @@ def prompt(
     data: Data = None,
     evaluator: Evaluators = None,
     option: Options = None,
+    grader: Grader = None,
     renderer: Renderer = None,
     system: System = None,
     template: Template = None,
@@ -113,6 +116,7 @@ def prompt(
         data=data,
         evaluators=evaluator or (),
         options=option or (),
+        grader=grader,
         renderer=renderer,
         system=system,
         template=template,
@@ -137,15 +141,18 @@ def prompt(
                 )
             )
             remote = None if address is None else worker_at(address, token_file, tls_ca)
-            raise typer.Exit(_run(settings, typed, sample, remote, as_json=as_json))
+            raise typer.Exit(_run(settings, typed, sample, address, remote, as_json=as_json))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(settings: Settings, typed: Typed, sample: str, remote: _Remote | None, *, as_json: bool) -> int:
+def _run(
+    settings: Settings, typed: Typed, sample: str, address: str | None, remote: _Remote | None, *, as_json: bool
+) -> int:
     """Show what was asked for; the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.outcome import write_error
+    from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import asked_of
     from crucible_worker.telemetry.logging import configure_logging
@@ -154,11 +161,13 @@ def _run(settings: Settings, typed: Typed, sample: str, remote: _Remote | None, 
     log_writer = configure_logging("console", "warning")
     try:
         with refusing(settings, typed.evaluators):
-            _, asked = asked_of(typed)
+            typed, own = own_of(typed, address)
+        with refusing(settings, typed.evaluators):
+            _, asked = asked_of(typed, own.evaluator_parts)
         found = (
             _of_worker(remote, settings, typed, asked, sample)
             if remote is not None
-            else asyncio.run(_here(settings, typed, asked, sample))
+            else asyncio.run(_here(settings, typed, asked, sample, own))
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
     except Refused as refused:
@@ -177,11 +186,13 @@ def _run(settings: Settings, typed: Typed, sample: str, remote: _Remote | None, 
     return 0 if all(problem is None for problem in problems) else EXIT_FAILED
 
 
-async def _here(settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str) -> list[RenderSampleResponse]:
+async def _here(
+    settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str, own: Own
+) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 
     found: list[RenderSampleResponse] = []
-    async with opened(settings) as parts:
+    async with opened(settings, own) as parts:
         for each in asked:
             with refusing(settings, typed.evaluators, each.path, model=each.model):
                 found.append(await parts.evaluations.render(each.request, sample))

@@ -11,6 +11,7 @@ __all__ = [
     "Evaluators",
     "FewShot",
     "FewShotSeed",
+    "Grader",
     "Only",
     "Options",
     "Renderer",
@@ -33,9 +34,10 @@ Evaluators = Annotated[
     typer.Option(
         "--evaluator",
         metavar="[NAME=]KIND",
-        # Words, not the registry: help is there before anything is imported.
+        # Words, not the registry: help is there before anything is imported. A test holds them to it.
         help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
-        "pass_at_k, perplexity, rl_test_set, rollout or rubric; NAME prefixes keys; repeatable.",
+        "pass_at_k, perplexity, rl_test_set, rollout or rubric, see `crucible-worker evaluators`; or FILE.py:CLASS, a "
+        "class of your own. NAME prefixes keys; repeatable.",
     ),
 ]
 Tasks = Annotated[
@@ -45,6 +47,14 @@ Tasks = Annotated[
         metavar="TASK",
         help="In place of --data: a task of Inspect, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
         "repeatable. Without --inspect-root or --inspect-package, what is named is allowed.",
+    ),
+]
+Grader = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Who judges answers, of every evaluator that has a grader and whose --option says nothing else: one of "
+        "`crucible-worker graders`, or FILE.py:FUNCTION, a function of your own. [default: exact_match]",
     ),
 ]
 Options = Annotated[

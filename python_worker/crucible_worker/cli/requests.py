@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ from crucible_bridge.types import (
 from crucible_worker import suites
 from crucible_worker.cli.tasks import dataset_of, keeps_log, of_tasks
 from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.grading import registry as graders
+from crucible_worker.grading.parts import NO_GRADING_PARTS
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
@@ -45,7 +48,19 @@ _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
 _SUITES_SAY = (
-    *("data", "where", "shuffle_seed", "tasks", "evaluators", "options", "renderer", "system", "template", "few_shot"),
+    *(
+        "data",
+        "where",
+        "shuffle_seed",
+        "tasks",
+        "evaluators",
+        "options",
+        "grader",
+        "renderer",
+        "system",
+        "template",
+        "few_shot",
+    ),
     *("few_shot_seed", "max_tokens", "temperature", "seed", "stop", "max_unscored"),
 )
 
@@ -60,6 +75,7 @@ class Typed:
     tasks: Sequence[str] = ()
     evaluators: Sequence[str] = ()
     options: Sequence[str] = ()
+    grader: str | None = None
     renderer: str | None = None
     system: str | None = None
     template: str | None = None
@@ -98,8 +114,12 @@ class Asked:
     """What its progress is shown under."""
 
 
-def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
+def asked_of(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[Asked]]:
     """What was asked for: the suite's name, empty where there is none, and the evaluations in order, model by model.
+
+    Args:
+        typed: the flags.
+        parts: evaluators and graders of files that flags name.
 
     Raises:
         InvalidField: at the flag that is wrong, by its field in a request, or at the path in a suite's file.
@@ -111,7 +131,7 @@ def asked_of(typed: Typed) -> tuple[str, list[Asked]]:
         raise InvalidField("--id", "is empty")
     _refuse_equal_models(typed.models)
     if typed.suite is None:
-        return "", [_asked(typed, model) for model in typed.models]
+        return "", [_asked(typed, model, parts) for model in typed.models]
     for name in _SUITES_SAY:
         if getattr(typed, name) not in (None, (), []):
             flag = {"evaluators": "evaluator", "options": "option", "tasks": "task"}.get(name, name).replace("_", "-")
@@ -179,12 +199,12 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
             raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
 
 
-def _asked(typed: Typed, model: str) -> Asked:
+def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Asked:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
         raise InvalidField("--task", "stands in place of --data: give one of them")
-    for option in ("where", "shuffle_seed", "renderer", "system", "template", "few_shot", "few_shot_seed"):
+    for option in ("where", "shuffle_seed", "grader", "renderer", "system", "template", "few_shot", "few_shot_seed"):
         if typed.tasks and getattr(typed, option) not in (None, (), []):
             raise InvalidField(
                 f"--{option.replace('_', '-')}", "is for --data: a task of Inspect makes its questions itself"
@@ -193,6 +213,7 @@ def _asked(typed: Typed, model: str) -> Asked:
         missing = "--data" if typed.data is None else "--evaluator"
         raise InvalidField(missing, "is needed, unless --suite or --task says what is evaluated")
     evaluators = _rendering(read_evaluators(typed.evaluators, typed.options), typed.renderer)
+    evaluators = _graded(evaluators, typed.grader, parts)
     if not typed.kept and any(keeps_log(spec) for spec in evaluators):
         raise InvalidField("--state-dir", "is needed to keep Inspect's logs: without it all goes with the evaluation")
     sampling = SamplingParams(
@@ -272,6 +293,31 @@ def _rendering(specs: tuple[EvaluatorSpec, ...], renderer: str | None) -> tuple[
     if renderer is None:
         return specs
     return tuple(dataclasses.replace(spec, options={"renderer": renderer, **spec.options}) for spec in specs)
+
+
+def _graded(
+    specs: tuple[EvaluatorSpec, ...], grader: str | None, parts: EvaluatorParts | None
+) -> tuple[EvaluatorSpec, ...]:
+    """Evaluators with --grader: those that have one, where an option of their own says nothing else."""
+    if grader is None:
+        return specs
+    grading = NO_GRADING_PARTS if parts is None else parts.grading
+    if grader not in (known := graders.names(grading)):
+        raise InvalidField("--grader", f"is {grader[:60]!r}, known are: {', '.join(known)}")
+    having = [spec for spec in specs if "grader" in _properties(spec.kind, parts)]
+    if not having:
+        there_are = ", ".join(kind for kind in registry.EVALUATORS if "grader" in _properties(kind, parts))
+        raise InvalidField("--grader", f"is of no use here: evaluators that have a grader are {there_are}")
+    return tuple(
+        dataclasses.replace(spec, options={"grader": grader, **spec.options}) if spec in having else spec
+        for spec in specs
+    )
+
+
+def _properties(kind: str, parts: EvaluatorParts | None) -> Mapping[str, Any]:
+    """Options of an evaluator; none of one that is unknown, which is refused later."""
+    info = registry.info_if_known(kind, parts)
+    return {} if info is None else info.options_schema["properties"]
 
 
 def _model(text: str) -> ModelRef:

@@ -20,6 +20,7 @@ from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import Asked
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.server.parts import Own
 from crucible_worker.telemetry.logging import configure_logging
 
 __all__ = ["NotRun", "Ran", "run"]
@@ -67,7 +68,13 @@ class NotRun:
 
 
 async def run(
-    settings: Settings, asked: Sequence[Asked], evaluators: Sequence[str], ended: list[Ran | NotRun], *, quiet: bool
+    settings: Settings,
+    asked: Sequence[Asked],
+    evaluators: Sequence[str],
+    ended: list[Ran | NotRun],
+    own: Own | None = None,
+    *,
+    quiet: bool,
 ) -> Sequence[Compared]:
     """Run evaluations in order, then compare those of several models; one that is not taken on leaves the others be.
 
@@ -76,6 +83,7 @@ async def run(
         asked: what to run.
         evaluators: as typed, "[NAME=]KIND", for what refuses them.
         ended: gets each as it has ended, so that those are there when another is interrupted.
+        own: evaluators and graders of files that the command names.
         quiet: write no progress where nobody watches.
 
     Returns:
@@ -92,7 +100,7 @@ async def run(
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "starting")
-            async with opened(settings) as parts:
+            async with opened(settings, own) as parts:
                 for each in asked:
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
                     ended.append(found)

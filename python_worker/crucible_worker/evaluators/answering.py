@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Final, Literal, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.rendering import answer_of, ask, without_thinking
 
-__all__ = ["KEEP_THINKING", "REMOVE_THINKING", "THINKING_OPTION", "Answer", "Answering", "check_sampling_client"]
+__all__ = ["KEEP_THINKING", "REMOVE_THINKING", "Answer", "Answering", "Thinking", "check_sampling_client"]
 
-REMOVE_THINKING, KEEP_THINKING = "remove", "keep"
+REMOVE_THINKING: Final = "remove"
+KEEP_THINKING: Final = "keep"
 """Whether thoughts are part of an answer."""
 
-THINKING_OPTION: Mapping[str, Any] = {
-    "type": "string",
-    "enum": [REMOVE_THINKING, KEEP_THINKING],
-    "default": REMOVE_THINKING,
-    "description": (
-        "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; "
-        "a sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded, too."
+Thinking: TypeAlias = Annotated[
+    Literal["remove", "keep"],
+    Meta(
+        description=(
+            "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; a "
+            "sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded, too."
+        )
     ),
-}
-"""The rule of an option that says so."""
+]
+"""The type of the option `thinking`."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -109,5 +111,5 @@ def check_sampling_client(model: Model, kind: str, who: str = "the model") -> No
     Raises:
         FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
     """
-    if model.sampling is None:
+    if model.capabilities.isdisjoint(ANSWERING):
         raise FailedPrecondition(f"{kind} needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)

@@ -7,13 +7,14 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
     Conversation,
     EvaluatorInfo,
+    EvaluatorKind,
     Metrics,
     ModelRef,
     Problem,
@@ -35,6 +36,7 @@ __all__ = [
     "Outcome",
     "SampleContext",
     "as_asked",
+    "kinds_of",
     "measures_likelihoods",
     "stops_itself",
     "wants_answers",
@@ -115,6 +117,19 @@ class Outcome:
     turns_left_out: int = 0
     """Bytes of turns for which there was no room."""
 
+    @classmethod
+    def of(cls, found: bool | float, **measurements: float) -> Outcome:
+        """The outcome of an answer that is right or wrong, or that has a score.
+
+        Args:
+            found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it.
+            measurements: by name.
+        """
+        verdict = Verdict.MEASURED
+        if isinstance(found, bool):
+            verdict = Verdict.CORRECT if found else Verdict.INCORRECT
+        return cls(verdict=verdict, score=float(found), measurements=measurements)
+
 
 class Evaluator(Protocol):
     """An evaluator with its options, ready for samples."""
@@ -190,6 +205,11 @@ class HoldsProcesses(Protocol):
     def close(self) -> None:
         """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""
         ...
+
+
+def kinds_of(evaluator: Evaluator) -> Sequence[EvaluatorKind]:
+    """Which clients of a model it can work with."""
+    return getattr(evaluator, "kinds", (EvaluatorKind.SAMPLING,))
 
 
 def stops_itself(evaluator: Evaluator) -> bool:

@@ -7,39 +7,42 @@ label found that it names. See `crucible_worker.metrics.classification` and `.ca
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import string
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
     EvaluatorKind,
     Metrics,
     Problem,
     Sample,
     SampleResult,
-    SamplingParams,
     Verdict,
 )
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.accuracy import Accuracy
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.multiple_choice import MultipleChoice, MultipleChoiceType
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.multiple_choice import Client, Decides, Delimiter, Form, MultipleChoice
 from crucible_worker.grading import choice
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.calibration import expected_calibration_error
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability
 from crucible_worker.metrics.classification import classification_metrics
-from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+from crucible_worker.rendering import RendererName
 from crucible_worker.rendering.choices import MAX_CHOICES, ChoiceForm, named_choice
 
-__all__ = ["Classification", "ClassificationType"]
+__all__ = ["Classification"]
 
-_LIKELIHOOD, _GENERATION = "likelihood", "generation"
+_LIKELIHOOD: Final = "likelihood"
+_GENERATION = "generation"
 _TARGET, _PREDICTED, _CONFIDENCE = "target", "predicted", "confidence"
 _NONE = -1
 """Index of the label where an answer names none."""
@@ -51,111 +54,72 @@ _CALIBRATION = "expected_calibration_error"
 _ONE_LINE = r"^[^\u0000-\u001f]*[^\s\u0000-\u001f][^\u0000-\u001f]*(?![\s\S])"
 """What a label is: not blank, without control characters. To Python a `$` would also stand before a last line end."""
 
-_OF_CHOICES = MultipleChoiceType().info.options_schema["properties"]
+_Label: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_ONE_LINE)]
 
-_INFO = EvaluatorInfo(
+
+class Classification(
+    BaseEvaluator,
     kind="classification",
     kinds=(EvaluatorKind.SAMPLING, EvaluatorKind.TRAINING),
-    description="Predicts one of the same labels for every sample, and reports how well, by label and in all.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "labels": {
-                "type": "array",
-                "items": {"type": "string", "maxLength": 200, "pattern": _ONE_LINE},
-                "minItems": 2,
-                "maxItems": MAX_CHOICES,
-                "uniqueItems": True,
-                "description": "The labels; a sample's target names one, by its text or else by its letter.",
-            },
-            "positive": {
-                "type": ["string", "null"],
-                "default": None,
-                "description": "The label that precision, recall and f1 are of; if null, they are means over labels.",
-            },
-            "by": {
-                "type": "string",
-                "enum": [_LIKELIHOOD, _GENERATION],
-                "default": _LIKELIHOOD,
-                "description": (
-                    "likelihood: the label whose log-probability behind the input is the greatest. generation: the "
-                    f"label that a sampled answer names; at most {choice.MAX_CHOICES} labels."
-                ),
-            },
-            **{name: dict(_OF_CHOICES[name]) for name in ("measure", "form", "delimiter", "client")},
-            "renderer": dict(RENDERER_OPTION),
-        },
-        "required": ["labels"],
-        "additionalProperties": False,
-    },
     keys={
         **dict.fromkeys((*ACCURACY_KEYS, *_MEASURES), "fraction of 1"),
         **dict.fromkeys((f"{measure}/<label>" for measure in _MEASURES), "fraction of 1"),
         _CALIBRATION: "fraction of 1",
     },
-)
+):
+    """Predicts one of the same labels for every sample, and reports how well, by label and in all."""
 
+    labels: Annotated[
+        Sequence[_Label], Meta(min_length=2, max_length=MAX_CHOICES, extra_json_schema={"uniqueItems": True})
+    ]
+    """The labels; a sample's target names one, by its text or else by its letter."""
+    positive: str | None = None
+    """The label that precision, recall and f1 are of; if null, they are means over the labels that have one (macro)."""
+    by: Literal["likelihood", "generation"] = _LIKELIHOOD
+    """likelihood: the label whose log-probability behind the input is the greatest. generation: the label that a
+    sampled answer names; at most 26 labels."""
+    measure: Decides = Measure.SUM
+    form: Form = ChoiceForm.TEXT
+    delimiter: Delimiter = ""
+    client: Client = "auto"
+    renderer: RendererName = "auto"
 
-class ClassificationType:
-    """The kind `classification`."""
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one.
+    def __post_init__(self) -> None:
+        """Refuse labels that cannot be told apart.
 
         Raises:
             InvalidField: `positive` is none of the labels; by generation, there are more labels than letters, two that
                 an answer cannot tell apart, or `sampling` is missing.
             FailedPrecondition: the renderer needs a library that is not installed.
         """
-        labels = tuple(options["labels"])
-        if options["positive"] is not None and options["positive"] not in labels:
-            raise InvalidField('options["positive"]', f"is {options['positive']!r}, which is none of the labels")
-        check_renderer(options["renderer"])
-        asking: Accuracy | MultipleChoice
-        if options["by"] == _GENERATION:
-            choice.check_choices(labels, 'options["labels"]')
-            if sampling is None:
+        if self.positive is not None and self.positive not in self.labels:
+            raise InvalidField('options["positive"]', f"is {self.positive!r}, which is none of the labels")
+        super().__post_init__()
+        _ = self.asking
+
+    @functools.cached_property
+    def asking(self) -> Accuracy | MultipleChoice:
+        """What queries and judges."""
+        if self.by == _GENERATION:
+            choice.check_choices(self.labels, 'options["labels"]')
+            if self.sampling is None:
                 raise InvalidField("sampling", "is missing, and by generation answers are sampled")
-            asking = Accuracy(grader=choice.MultipleChoice(), sampling=sampling, renderer=options["renderer"])
-        else:
-            asking = MultipleChoice(
-                measure=Measure(options["measure"]),
-                form=ChoiceForm(options["form"]),
-                delimiter=options["delimiter"],
-                client=options["client"],
-                renderer=options["renderer"],
-            )
-        return Classification(asking=asking, labels=labels, positive=options["positive"])
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Classification:
-    """Asks as `multiple_choice` or `accuracy` does, with the labels as every sample's choices."""
-
-    wants_answers: ClassVar[bool] = True
-    """See `evaluators.base.wants_answers`."""
-    asking: Accuracy | MultipleChoice
-    """Who asks and judges."""
-    labels: Sequence[str]
-    """What is predicted."""
-    positive: str | None = None
-    """The label that precision, recall and f1 are of; means over the labels if None."""
+            return Accuracy(grader="multiple_choice", sampling=self.sampling, renderer=self.renderer)
+        return MultipleChoice(
+            measure=self.measure,
+            form=self.form,
+            delimiter=self.delimiter,
+            client=self.client,
+            renderer=self.renderer,
+        )
 
     @property
     def measures_likelihoods(self) -> bool:
         """Unless the labels are generated."""
         return isinstance(self.asking, MultipleChoice)
-
-    @property
-    def repeats(self) -> int:
-        """One."""
-        return 1
 
     def check(self, model: Model) -> None:
         """Refuse a model without the client that is needed.

@@ -6,16 +6,18 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.extract import extract
-from crucible_worker.grading.normalize import NORMALIZATION_SCHEMA, Normalization, Unnormalizable
+from crucible_worker.grading.normalize import Normalization, Unnormalizable
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.patterns import MAX_PATTERN_CHARS, BadPattern, TooMuchText, compiled
 
-__all__ = ["CLEAN_OPTION", "MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning", "Uncleanable"]
+__all__ = ["MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning", "CleaningSteps", "Uncleanable"]
 
 MAX_STEPS = 8
 """Of the option `clean`."""
@@ -31,55 +33,59 @@ _EXTRACTS: Mapping[str, Callable[[str], str]] = MappingProxyType(
     }
 )
 
+_NORMALIZATIONS = tuple(field.name for field in dataclasses.fields(Normalization))
 _PLAIN: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {name: Normalization(**{each: each == name for each in NORMALIZATION_SCHEMA}) for name in NORMALIZATION_SCHEMA}
+    {name: Normalization(**{each: each == name for each in _NORMALIZATIONS}) for name in _NORMALIZATIONS}
 )
 """Steps that are no more than their names: what the grader exact_match has as options."""
 
-CLEAN_OPTION: Mapping[str, Any] = {
-    "type": "array",
-    "maxItems": MAX_STEPS,
-    "default": [],
-    "items": {
-        "type": ["object", "string"],
-        "if": {"type": "string"},
-        "then": {"enum": list(_PLAIN)},
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": False,
-        "properties": {
-            "until": {**_MARK, "description": "What stands before this text's first place; all, where it has none."},
-            "after": {**_MARK, "description": "What stands behind this text's last place; all, where it has none."},
-            "regex": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": MAX_PATTERN_CHARS,
-                "description": (
-                    "What the first group of this expression of RE2 matches first, or the expression, where it has no "
-                    "group; nothing, where it does not match."
-                ),
-            },
-            "extract": {
-                "type": "string",
-                "enum": list(_EXTRACTS),
-                "description": (
-                    "answer: what ExtractAnswer finds; box: what stands in the last \\boxed{}; number: the last "
-                    "number. Nothing, where there is none."
-                ),
-            },
-            "strip": {
-                "type": "string",
-                "maxLength": MAX_MARK_CHARS,
-                "description": "Without these characters at both ends; without white space there, where this is empty.",
-            },
+_STEP: Mapping[str, Any] = {
+    "type": ["object", "string"],
+    "if": {"type": "string"},
+    "then": {"enum": list(_PLAIN)},
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+    "properties": {
+        "until": {**_MARK, "description": "What stands before this text's first place; all, where it has none."},
+        "after": {**_MARK, "description": "What stands behind this text's last place; all, where it has none."},
+        "regex": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_PATTERN_CHARS,
+            "description": (
+                "What the first group of this expression of RE2 matches first, or the expression, where it has no "
+                "group; nothing, where it does not match."
+            ),
+        },
+        "extract": {
+            "type": "string",
+            "enum": list(_EXTRACTS),
+            "description": (
+                "answer: what ExtractAnswer finds; box: what stands in the last \\boxed{}; number: the last "
+                "number. Nothing, where there is none."
+            ),
+        },
+        "strip": {
+            "type": "string",
+            "maxLength": MAX_MARK_CHARS,
+            "description": "Without these characters at both ends; without white space there, where this is empty.",
         },
     },
-    "description": (
-        "What of a text counts: steps, one after the other, each with one of these, or the name of what makes it "
-        "plainer, as of the grader exact_match: strip, collapse_whitespace, fold_case, strip_punctuation, nfkc."
-    ),
 }
-"""The rule of an option that says what of a text counts."""
+
+CleaningSteps: TypeAlias = Annotated[
+    Sequence[Any],
+    Meta(
+        max_length=MAX_STEPS,
+        description=(
+            "What of a text counts: steps, one after the other, each with one of these, or the name of what makes it "
+            "plainer, as of the grader exact_match: strip, collapse_whitespace, fold_case, strip_punctuation, nfkc."
+        ),
+        extra_json_schema={"items": _STEP},
+    ),
+]
+"""The type of an option that says what of a text counts."""
 
 
 class Uncleanable(ValueError):
@@ -95,7 +101,7 @@ class Cleaning:
 
     @classmethod
     def of(cls, options: Sequence[Mapping[str, str] | str], field: str) -> Cleaning:
-        """Make one of what passed `CLEAN_OPTION`.
+        """Make one of what passed the schema of `CleaningSteps`.
 
         Raises:
             InvalidField: an expression is none of RE2.

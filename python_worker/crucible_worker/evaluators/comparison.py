@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -18,8 +20,6 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
     Datum,
-    EvaluatorInfo,
-    EvaluatorKind,
     Metrics,
     Problem,
     Sample,
@@ -28,115 +28,70 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.evaluators.answering import Answering
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.judged import Judged
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
 from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.grader import question_text, token_measurements
-from crucible_worker.grading.judge.options import JUDGE, JUDGE_OPTIONS, judge_of, judge_sampling_of
-from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
 
-__all__ = ["MAX_CRITERION_CHARS", "Comparison", "ComparisonType"]
+__all__ = ["MAX_CRITERION_CHARS", "Comparison"]
 
 MAX_CRITERION_CHARS = 4_000
 """Of the option `criterion`."""
 
-_QUESTION, _PREFERENCE = "question", "preference"
+_QUESTION: Final = "question"
+_PREFERENCE = "preference"
 _PREFERENCE_TOKENS = 1  # all that such a model was trained to say
 _SHOWN_CHARS = 800  # of a judgement that is none: its end, where the preference should stand
 _KEYS = ("win_rate", "win_rate_stderr")
 
-_INFO = EvaluatorInfo(
-    kind="comparison",
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Samples answers and has a judge compare each with the sample's reference, in both orders.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            **JUDGE_OPTIONS,
-            "form": {
-                "type": "string",
-                "enum": [_QUESTION, _PREFERENCE],
-                "default": _QUESTION,
-                "description": (
-                    "question: the judge is asked in words. preference: it was trained on comparisons as "
-                    "tinker-cookbook writes them, and says A, B or Tie in one token."
-                ),
-            },
-            "criterion": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": MAX_CRITERION_CHARS,
-                "default": DEFAULT_CRITERION,
-                "description": "What makes an answer the better one, in words for the judge.",
-            },
-            "renderer": dict(RENDERER_OPTION),
-        },
-        "required": [JUDGE],
-        "additionalProperties": False,
-    },
-    keys={"win_rate": "fraction of 1", "win_rate_stderr": "fraction of 1"},
-)
 
+class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction of 1")):
+    """Samples answers and has a judge compare each with the sample's reference, in both orders."""
 
-class ComparisonType:
-    """The kind `comparison`."""
+    form: Literal["question", "preference"] = _QUESTION
+    """question: the judge is asked in words. preference: it was trained on comparisons as tinker-cookbook writes them,
+    and says A, B or Tie in one token."""
+    criterion: Annotated[str, Meta(min_length=1, max_length=MAX_CRITERION_CHARS)] = DEFAULT_CRITERION
+    """What makes an answer the better one, in words for the judge."""
+    renderer: RendererName = "auto"
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one.
+    def __post_init__(self) -> None:
+        """Refuse what a preference model has no use for.
 
         Raises:
-            InvalidField: `sampling` is missing, or the judge is no model of this worker.
+            InvalidField: names the option; or the judge is no model of this worker.
             FailedPrecondition: a renderer needs a library that is not installed.
         """
-        if sampling is None:
-            raise InvalidField("sampling", "is missing, and comparison samples answers: give at least max_tokens")
-        judge = judge_of(options, "options")
-        check_renderer(options["renderer"])
-        check_renderer(options["judge_renderer"])
-        judge_sampling, judge_renderer = judge_sampling_of(options), options["judge_renderer"]
-        if preference := options["form"] == _PREFERENCE:
-            _check_preference(options)
-            judge_sampling = dataclasses.replace(judge_sampling, max_tokens=_PREFERENCE_TOKENS)
-            judge_renderer = CHAT_TEMPLATE if judge_renderer == AUTO else judge_renderer
-        return Comparison(
-            judge=judge,
-            preference=preference,
-            sampling=sampling,
-            judge_sampling=judge_sampling,
-            criterion=options["criterion"],
-            renderer=options["renderer"],
-            judge_renderer=judge_renderer,
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Judged):
-    """Asks the model for one answer, and the judge for two judgements of it."""
-
-    KIND = "comparison"
-
-    preference: bool
-    """Whether the judge is a preference model, and not asked in words."""
-    sampling: SamplingParams
-    """How the model is sampled."""
-    criterion: str
-    """What is better, in words; a preference model is not told."""
-    renderer: str
-    """How a sample becomes what the model gets, see `crucible_worker.rendering.renderers`."""
+        super().__post_init__()
+        if self.preference and self.judge_renderer in (RAW, *ROLE_COLONS):
+            message = "marks turns by what answers can write as well: a preference model needs a chat template"
+            raise InvalidField('options["judge_renderer"]', message)
+        if self.preference and self.criterion != DEFAULT_CRITERION:
+            raise InvalidField(
+                'options["criterion"]', "is for a judge that is asked in words: a preference model has its own"
+            )
 
     @property
-    def repeats(self) -> int:
-        """Once: the uncertainty is that over samples."""
-        return 1
+    def preference(self) -> bool:
+        """Whether the judge is a preference model, and not queried in words."""
+        return self.form == _PREFERENCE
+
+    @property
+    def judge_sampling(self) -> SamplingParams:
+        """How the judge is sampled: a preference model for one token."""
+        params = super().judge_sampling
+        return dataclasses.replace(params, max_tokens=_PREFERENCE_TOKENS) if self.preference else params
+
+    def opened_judge(self, context: SampleContext) -> Judge:
+        """The judge of a sample; a preference model by its chat template."""
+        judge = super().opened_judge(context)
+        if self.preference and judge.renderer == AUTO:
+            return dataclasses.replace(judge, renderer=CHAT_TEMPLATE)
+        return judge
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is tokens, has no reference, or whose conversation the renderer takes none of.
@@ -214,16 +169,6 @@ class Comparison(Judged):
             score=(behind - before + 2) / 4,
             method=BOTH_ORDERS,
             measurements={**places, **token_measurements(*spent(said))},
-        )
-
-
-def _check_preference(options: Mapping[str, Any]) -> None:
-    if options["judge_renderer"] in (RAW, *ROLE_COLONS):
-        message = "marks turns by what answers can write as well: a preference model needs a chat template"
-        raise InvalidField('options["judge_renderer"]', message)
-    if options["criterion"] != DEFAULT_CRITERION:
-        raise InvalidField(
-            'options["criterion"]', "is for a judge that is asked in words: a preference model has its own"
         )
 
 

@@ -1,7 +1,8 @@
 """Evaluators of users, found by the entry points of installed distributions in the group `crucible_worker.evaluators`.
 
-An entry point names an instance of what `base.EvaluatorType` describes, and its name is the `kind` that requests ask
-for. It is imported when somebody asks for it or lists what there is, and never in place of an evaluator of ours.
+An entry point names a class of evaluators, see `declared`, or an instance of what `base.EvaluatorType` describes. Its
+name is the `kind` that requests ask for. It is imported when somebody asks for it or lists what there is, and never in
+place of an evaluator of ours.
 
 What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
 See `guarded.py` for what becomes of its failures.
@@ -10,16 +11,19 @@ See `guarded.py` for what becomes of its failures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Goal
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.grading.base import NO_OPTIONS
 
-__all__ = ["GROUP", "described", "find", "names"]
+__all__ = ["GROUP", "described", "find", "kind_of", "names"]
 
 GROUP = "crucible_worker.evaluators"
 """Where evaluators are announced."""
@@ -51,11 +55,28 @@ def find(name: str) -> GuardedType | None:
     loaded = _POINTS.load(name)
     if loaded is None:
         return None
-    place, found = loaded
+    return kind_of(name, *loaded)
+
+
+def kind_of(name: str, place: str, found: Any) -> GuardedType:
+    """What stands somewhere, as the evaluator of a kind.
+
+    Args:
+        name: the kind.
+        place: where it stands, for errors.
+        found: a class of evaluators, or an object as `base.EvaluatorType` describes it.
+
+    Raises:
+        FailedPrecondition: it is none, a field cannot be an option, or it calls itself otherwise (BAD_EVALUATOR).
+    """
+    if isinstance(found, type) and issubclass(found, BaseEvaluator):
+        found = DeclaredKind(found)
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
     try:
         info, create = getattr(found, "info", None), getattr(found, "create", None)
+    except Undeclarable as error:
+        raise _POINTS.bad(name, str(error)) from error
     except (Exception, SystemExit) as error:  # whatever foreign code does
         raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
     if not isinstance(info, EvaluatorInfo) or not callable(create):

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Datum, ModelRef, Problem, Sample, SampleResult, Verdict
+from crucible_bridge.types import Datum, ModelRef, Problem, Sample, Verdict
 from crucible_worker.backends.base import Model
+from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
 from crucible_worker.evaluators.base import SampleContext
+from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
-from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 
 __all__ = [
-    "GRADER_DEFS",
-    "GRADER_OPTIONS",
+    "DEFAULT_GRADER",
     "JUDGE",
     "NO_ANSWER",
     "NO_ANSWER_CUT",
-    "check_judge",
+    "Graded",
+    "GraderName",
     "check_question",
     "grade_answer",
+    "grader_definitions",
     "grader_for",
     "grader_of",
-    "judges_of",
-    "needs_judge",
     "problem_of_grade",
-    "scores_by_sample",
 ]
 
 JUDGE = "grader_options.judge"
@@ -43,28 +45,26 @@ NO_ANSWER = "no answer: nothing but thought"
 NO_ANSWER_CUT = "no answer: cut at max_tokens while thinking"
 """The same, where there might have been an answer later on."""
 
-GRADER_OPTIONS: Mapping[str, Any] = {
-    "grader": {
-        "type": "string",
-        "examples": list(graders.GRADERS),
-        "default": "exact_match",
-        "description": " ".join(f"{name}: {grader.description}" for name, grader in graders.GRADERS.items())
-        + " Others may be installed with the worker.",
-    },
-    "grader_options": {
-        "type": "object",
-        "default": {},
-        "description": "Options of the grader; their schema stands under its name in $defs.",
-    },
-}
-"""The options that name a grader."""
-
-GRADER_DEFS: Mapping[str, Any] = {name: dict(grader.options_schema) for name, grader in graders.GRADERS.items()}
-"""The options of each grader, for a schema's `$defs`."""
+GraderName: TypeAlias = Annotated[
+    str,
+    Meta(
+        examples=list(graders.GRADERS),
+        description="The grader that judges, by name: one of the worker, whose options stand under its name in $defs, "
+        "or an installed one.",
+    ),
+]
+"""The type of the option `grader`."""
+DEFAULT_GRADER = "exact_match"
+"""Of the option `grader`."""
 
 
-def grader_of(options: Mapping[str, Any], grading: GradingParts) -> Grader:
-    """The grader that options name.
+def grader_definitions() -> Mapping[str, Any]:
+    """The options of each grader, for a schema's `$defs`."""
+    return {name: dict(grader.options_schema) for name, grader in graders.GRADERS.items()}
+
+
+def grader_of(name: str, options: Mapping[str, Any], grading: GradingParts) -> Grader:
+    """The grader that the options `grader` and `grader_options` name.
 
     Raises:
         InvalidField: there is no such grader, or an option of it is unknown or wrong.
@@ -72,32 +72,52 @@ def grader_of(options: Mapping[str, Any], grading: GradingParts) -> Grader:
             and cannot be used.
     """
     return graders.create(
-        options["grader"],
-        options["grader_options"],
+        name,
+        options,
         grading,
         name_field='options["grader"]',
         options_field='options["grader_options"]',
     )
 
 
-def judges_of(grader: Grader) -> Mapping[str, ModelRef]:
-    """The further models of an evaluator with this grader, see `AsksOthers.others`."""
-    return {JUDGE: grader.judge} if isinstance(grader, AsksJudge) else {}
+class Graded(SamplingEvaluator):
+    """An evaluator that has a grader judge what the model answers."""
 
+    grader: GraderName = DEFAULT_GRADER
+    grader_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of the grader; their schema stands under its name in $defs."""
+    grading: Handed[GradingParts] = NO_GRADING_PARTS
+    """What graders use of the worker."""
 
-def needs_judge(grader: Grader) -> bool:
-    """Whether an evaluator with this grader `AsksOthers.needs_others`."""
-    return isinstance(grader, AsksJudge) and grader.needs_judge
+    def __post_init__(self) -> None:
+        """Make the grader; raises what `grader_of` raises."""
+        _ = self.judging
+        super().__post_init__()
 
+    @functools.cached_property
+    def judging(self) -> Grader:
+        """Who judges."""
+        return grader_of(self.grader, self.grader_options, self.grading)
 
-def check_judge(others: Mapping[str, Model], kind: str) -> None:
-    """Refuse a judge that cannot generate, see `AsksOthers.check_others`.
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """The grader's judge, if it queries one."""
+        return {JUDGE: self.judging.judge} if isinstance(self.judging, AsksJudge) else {}
 
-    Raises:
-        FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
-    """
-    if JUDGE in others:
-        check_sampling_client(others[JUDGE], kind, "the judge")
+    @property
+    def needs_others(self) -> bool:
+        """Unless its grader decides some answers without the judge."""
+        return isinstance(self.judging, AsksJudge) and self.judging.needs_judge
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        if JUDGE in others:
+            check_sampling_client(others[JUDGE], self.kind, "the judge")
+
+    @classmethod
+    def definitions(cls) -> Mapping[str, Any]:
+        """The options of each grader."""
+        return grader_definitions()
 
 
 def check_question(grader: Grader, sample: Sample) -> None:
@@ -140,12 +160,6 @@ async def grade_answer(grader: Grader, answer: Answer, sample: Sample, context: 
         return grade
     method = NO_ANSWER_CUT if answer.sequence.stop_reason == "length" else NO_ANSWER
     return Grade(verdict=Verdict.INCORRECT, score=0.0, method=method)
-
-
-def scores_by_sample(results: Iterable[SampleResult]) -> Sequence[Sequence[float | None]]:
-    """The scores of results that come in the data set's order, by sample; None where unscored."""
-    by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
-    return [[result.score if result.verdict.scored else None for result in repeats] for _, repeats in by_sample]
 
 
 def problem_of_grade(grade: Grade) -> Problem | None:

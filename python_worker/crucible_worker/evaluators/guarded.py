@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
+    EvaluatorKind,
     Metrics,
     Problem,
     Sample,
@@ -53,7 +54,13 @@ class GuardedType:
     kind: EvaluatorType
     """It."""
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Guarded:
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return tuple(self.info.keys)
+
+    def create(
+        self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
+    ) -> Guarded:
         """Make one; it gets nothing that belongs to the worker.
 
         Raises:
@@ -71,7 +78,7 @@ class GuardedType:
                 raise _bad(name, f"makes a {type(made).__name__}, which has no {method}")
         if not isinstance(repeats, int) or not 1 <= repeats <= MAX_SAMPLES_PER_PROMPT:
             raise _bad(name, f"has repeats {repeats!r}, not a whole number from 1 to {MAX_SAMPLES_PER_PROMPT:,}")
-        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys))
+        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,8 @@ class Guarded:
     """How often each sample is run, as it said when it was made."""
     keys: tuple[str, ...]
     """What it announces."""
+    kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
+    """Which clients of a model it can work with."""
 
     def check(self, model: Model) -> None:
         """Have it refuse a model.

@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import ClassVar
 
 from crucible_bridge.types import ModelRef, SamplingParams
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import check_sampling_client
 from crucible_worker.evaluators.base import SampleContext
+from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading.judge.asking import Judge
-from crucible_worker.grading.judge.options import JUDGE
+from crucible_worker.grading.judge.options import (
+    DEFAULT_JUDGE_TOKENS,
+    JUDGE,
+    JudgeName,
+    JudgeRenderer,
+    JudgeTokens,
+    judge_of,
+)
 
 __all__ = ["Judged"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(SamplingEvaluator):
     """An evaluator that samples answers of the model, and has another model judge them."""
 
-    KIND: ClassVar[str]
-    """What it is called in errors."""
-    wants_answers: ClassVar[bool] = True
-    """See `evaluators.base.wants_answers`."""
-    judge: ModelRef
-    """Who judges."""
-    judge_sampling: SamplingParams
-    """How the judge is sampled: its likeliest answer."""
-    judge_renderer: str
-    """How it is asked."""
+    judge: JudgeName
+    judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
+    judge_renderer: JudgeRenderer = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse a judge that is no model of this worker.
+
+        Raises:
+            InvalidField: names the option.
+            FailedPrecondition: a renderer needs a library that is not installed.
+        """
+        _ = self.judging
+        super().__post_init__()
+
+    @functools.cached_property
+    def judging(self) -> ModelRef:
+        """Who judges."""
+        return judge_of(self.judge, "options")
+
+    @property
+    def judge_sampling(self) -> SamplingParams:
+        """How the judge is sampled: its likeliest answer."""
+        return SamplingParams(max_tokens=self.judge_max_tokens, temperature=0.0)
 
     @property
     def others(self) -> Mapping[str, ModelRef]:
         """The judge."""
-        return {JUDGE: self.judge}
-
-    def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate.
-
-        Raises:
-            FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).
-        """
-        check_sampling_client(model, self.KIND)
+        return {JUDGE: self.judging}
 
     def check_others(self, others: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        check_sampling_client(others[JUDGE], self.KIND, "the judge")
+        check_sampling_client(others[JUDGE], self.kind, "the judge")
 
     @property
     def needs_others(self) -> bool:

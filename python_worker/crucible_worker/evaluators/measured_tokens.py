@@ -7,26 +7,26 @@ nothing was generated. Where it has gaps, as with several answers of a conversat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import MappingProxyType
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.types import Datum, Trajectory, TrajectoryGroup, Transition
 from crucible_worker.evaluators.targets import checked_targets, sequence_of
 
-__all__ = ["INTERMEDIATES_OPTION", "choice_group", "measured_group"]
+__all__ = ["Intermediates", "choice_group", "measured_group"]
 
-INTERMEDIATES_OPTION = MappingProxyType(
-    {
-        "type": "boolean",
-        "default": False,
-        "description": (
+Intermediates: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description=(
             "Keep the tokens of each scored sample, which of them were measured, and their log-probabilities where "
             "the model gives some."
-        ),
-    }
-)
-"""JSON schema of the option."""
+        )
+    ),
+]
+"""The type of the option."""
 
 
 def measured_group(datum: Datum, logprobs: np.ndarray | None, score: float) -> TrajectoryGroup:

@@ -9,162 +9,111 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
     EvaluatorKind,
     Metrics,
     Problem,
     Sample,
     SampleResult,
-    SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model, SamplingClient, TrainingClient
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.backends.continuations import (
     forward_continuations,
-    measures_continuations,
-    measures_targets,
     sample_continuations,
 )
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, choice_group
-from crucible_worker.evaluators.reducing import ADDED_OPTION, REDUCE, keys_by, reduced_or
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.measured_tokens import Intermediates, choice_group
+from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
 from crucible_worker.metrics.scores import Reduce
-from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.choices import ChoiceForm, check_choices, named_choice, render_choices
 
-__all__ = ["MultipleChoice", "MultipleChoiceType"]
+__all__ = ["Client", "Decides", "Delimiter", "Form", "MultipleChoice"]
 
-_AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
+_AUTO: Final = "auto"
+_TRAINING, _SAMPLING = "training", "sampling"
 
 _BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
+_AT_ONCE = frozenset({Capability.CONTINUATIONS, Capability.TARGETS})
+"""What measures several choices with one call."""
+_MEASURING = _AT_ONCE | {Capability.LOGPROBS}
 _PROBABILITY = "target_probability"
 _KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
-_INFO = EvaluatorInfo(
+Delimiter: TypeAlias = Annotated[
+    str, Meta(max_length=100, description="Stands between question and choice, where that is text.")
+]
+"""The type of the option `delimiter`."""
+Client: TypeAlias = Annotated[
+    Literal["auto", "training", "sampling"],
+    Meta(
+        description=(
+            "Ask log-probabilities of a sampling client or forward passes of a training client; auto: the one that "
+            "takes fewer calls."
+        )
+    ),
+]
+"""The type of the option `client` of evaluators that compare choices."""
+Decides: TypeAlias = Annotated[
+    Measure,
+    Meta(
+        description=(
+            "What decides: the sum of the log-probabilities of a choice's tokens, or that over the number of tokens, "
+            "or of UTF-8 bytes. The accuracy of each is reported as well."
+        )
+    ),
+]
+"""The type of the option `measure`."""
+Form: TypeAlias = Annotated[
+    ChoiceForm,
+    Meta(
+        description=(
+            "text: the text of each choice stands behind the question. letters: choices are listed in it, and their "
+            "letters stand behind it."
+        )
+    ),
+]
+"""The type of the option `form`."""
+
+
+class MultipleChoice(
+    BaseEvaluator,
     kind="multiple_choice",
     kinds=(EvaluatorKind.SAMPLING, EvaluatorKind.TRAINING),
-    description=(
-        "Compares the log-probabilities of a question's choices, and reports the share of questions whose right choice "
-        "is the likeliest."
-    ),
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "measure": {
-                "type": "string",
-                "enum": [measure.value for measure in Measure],
-                "default": Measure.SUM.value,
-                "description": (
-                    "What decides: the sum of the log-probabilities of a choice's tokens, or that over the number of "
-                    "tokens, or of UTF-8 bytes. Of each, the accuracy is told besides."
-                ),
-            },
-            "form": {
-                "type": "string",
-                "enum": [form.value for form in ChoiceForm],
-                "default": ChoiceForm.TEXT.value,
-                "description": (
-                    "text: the text of each choice stands behind the question. letters: choices are listed in it, and "
-                    "their letters stand behind it."
-                ),
-            },
-            "delimiter": {
-                "type": "string",
-                "maxLength": 100,
-                "default": "",
-                "description": "Stands between question and choice, where that is text.",
-            },
-            "client": {
-                "type": "string",
-                "enum": [_AUTO, _TRAINING, _SAMPLING],
-                "default": _AUTO,
-                "description": (
-                    "Ask log-probabilities of a sampling client or forward passes of a training client; auto: the one "
-                    "that takes fewer calls."
-                ),
-            },
-            "renderer": dict(RENDERER_OPTION),
-            REDUCE: dict(ADDED_OPTION),
-            "intermediates": dict(INTERMEDIATES_OPTION),
-        },
-        "additionalProperties": False,
-    },
     keys=dict.fromkeys(_KEYS, "fraction of 1"),
-)
+):
+    """Compares the log-probabilities of a question's choices, and reports how often the right one is the likeliest."""
 
-
-class MultipleChoiceType:
-    """The kind `multiple_choice`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
-        return keys_by(options, _KEYS)
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
-
-        Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
-        """
-        check_renderer(options["renderer"])
-        return MultipleChoice(
-            measure=Measure(options["measure"]),
-            form=ChoiceForm(options["form"]),
-            delimiter=options["delimiter"],
-            client=options["client"],
-            renderer=options["renderer"],
-            reduce=Reduce(options[REDUCE]),
-            intermediates=options["intermediates"],
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MultipleChoice:
-    """Measures the choices of a sample, and compares them with what its targets name."""
+    measure: Decides = Measure.SUM
+    form: Form = ChoiceForm.TEXT
+    delimiter: Delimiter = ""
+    client: Client = _AUTO
+    renderer: RendererName = "auto"
+    reduce: ReduceAdded = Reduce.MEAN
+    intermediates: Intermediates = False
 
     wants_answers: ClassVar[bool] = True
     """See `evaluators.base.wants_answers`."""
-    measure: Measure = Measure.SUM
-    """What decides the verdict."""
-    form: ChoiceForm = ChoiceForm.TEXT
-    """What of a choice stands behind the question."""
-    delimiter: str = ""
-    """Stands between question and choice."""
-    client: str = _AUTO
-    """"auto", "training" or "sampling"."""
-    renderer: str = "auto"
-    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
-    reduce: Reduce = Reduce.MEAN
-    """What becomes of the samples' scores."""
-    intermediates: bool = False
-    """Whether tokens and log-probabilities are kept."""
+    measures_likelihoods: ClassVar[bool] = True
+    """See `evaluators.base.measures_likelihoods`."""
 
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
-
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
+    @classmethod
+    def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, _KEYS)
 
     def check(self, model: Model) -> None:
         """Refuse a model without the client that is asked for.
@@ -172,7 +121,7 @@ class MultipleChoice:
         Raises:
             FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
         """
-        self._chosen(model)
+        self._forwards(model)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is no question, whatever the model; what its targets name is judged by `run`.
@@ -263,22 +212,19 @@ class MultipleChoice:
     async def _logprobs(
         self, model: Model, prompt: Sequence[int], continuations: Sequence[Sequence[int]]
     ) -> Sequence[np.ndarray]:
-        client, training = self._chosen(model)
-        if training is not None:
-            return await forward_continuations(training, prompt, continuations)
-        assert client is not None  # `_chosen` gives one or the other
-        return await sample_continuations(client, prompt, continuations)
+        if self._forwards(model):
+            return await forward_continuations(model, prompt, continuations)
+        return await sample_continuations(model, prompt, continuations)
 
-    def _chosen(self, model: Model) -> tuple[SamplingClient | None, TrainingClient | None]:
-        """The client to ask, on its side."""
-        sampling = None if self.client == _TRAINING else model.sampling
-        training = None if self.client == _SAMPLING else model.training
-        if sampling is not None and (
-            training is None or measures_continuations(sampling) or measures_targets(sampling)
-        ):
-            return sampling, None
-        if training is not None:
-            return None, training
+    def _forwards(self, model: Model) -> bool:
+        """Whether forward passes serve, and not questions of a sampling client."""
+        able = model.capabilities
+        measures = self.client != _TRAINING and not able.isdisjoint(_MEASURING)
+        forwards = self.client != _SAMPLING and Capability.FORWARD in able
+        if measures and (not forwards or not able.isdisjoint(_AT_ONCE)):
+            return False
+        if forwards:
+            return True
         needed = "a sampling or a training" if self.client == _AUTO else f"a {self.client}"
         raise FailedPrecondition(
             f"multiple_choice needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT

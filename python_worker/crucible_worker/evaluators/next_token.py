@@ -6,9 +6,9 @@ generated: one call of a model tells of all tokens of a sample.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,129 +16,79 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
-    EvaluatorKind,
     Metrics,
     Sample,
     SampleResult,
-    SamplingParams,
     Verdict,
 )
 from crucible_worker.backends.base import (
     UNKNOWN_TOKEN,
-    CookbookTokenizer,
-    GreedyClient,
+    Capability,
     Model,
     Tokenizer,
-    context_length,
 )
-from crucible_worker.backends.greedy import greedy_tokens, tells_greedy
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.cleaning import CLEAN_OPTION, NO_CLEANING, Cleaning, Uncleanable
-from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, measured_group
-from crucible_worker.evaluators.reducing import ADDED_OPTION, REDUCE, keys_by, reduced_or
+from crucible_worker.backends.greedy import greedy_tokens
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.measured_tokens import Intermediates, measured_group
+from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
 from crucible_worker.evaluators.targets import (
     ROLLING,
-    TRAIN_ON_OPTION,
-    WINDOWS_OPTION,
+    TrainOnOption,
+    Windows,
     check_measured,
     checked_targets,
     sequence_of,
 )
 from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
-from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
+from crucible_worker.rendering import RendererName, render_supervised
 from crucible_worker.rendering.whole import is_whole, render_whole
 from crucible_worker.rendering.windows import windows_of
 
-__all__ = ["NextToken", "NextTokenType"]
+__all__ = ["NextToken"]
 
 _KIND = "next_token_accuracy"
 _TOKENS, _RIGHT, _WHOLE = "tokens", "right_tokens", "right_as_a_whole"
 
-_INFO = EvaluatorInfo(
-    kind=_KIND,
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Share of the weighted tokens of text, conversations or Datums that the model holds for the likeliest.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "train_on": dict(TRAIN_ON_OPTION),
-            "clean": {
-                **CLEAN_OPTION,
-                "description": (
-                    "How the text of a sample's likeliest tokens and that of its own are cleaned before they are "
-                    "compared, for sample_accuracy: steps as of rollout. Empty: the tokens have to be the same."
-                ),
-            },
-            "windows": dict(WINDOWS_OPTION),
-            "renderer": dict(RENDERER_OPTION),
-            REDUCE: dict(ADDED_OPTION),
-            "intermediates": dict(INTERMEDIATES_OPTION),
-        },
-        "additionalProperties": False,
-    },
-    keys=dict.fromkeys(TOKEN_ACCURACY_KEYS, "fraction of 1"),
-)
 
+class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEYS, "fraction of 1")):
+    """Share of the weighted tokens of text, conversations or Datums that the model considers the likeliest.
 
-class NextTokenType:
-    """The kind `next_token_accuracy`."""
+    What is measured are the tokens that `perplexity` measures.
+    """
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
+    train_on: TrainOnOption = "last_assistant"
+    clean: CleaningSteps = ()
+    """How the text of a sample's likeliest tokens and that of its own are cleaned before they are compared, for
+    sample_accuracy: steps as of rollout. Empty: the tokens have to be the same."""
+    windows: Windows = ROLLING
+    renderer: RendererName = "auto"
+    reduce: ReduceAdded = Reduce.MEAN
+    intermediates: Intermediates = False
 
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
-        return keys_by(options, TOKEN_ACCURACY_KEYS)
+    measures_likelihoods: ClassVar[bool] = True
+    """See `evaluators.base.measures_likelihoods`."""
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
+    def __post_init__(self) -> None:
+        """Refuse steps that are none.
 
         Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
             InvalidField: an expression of `clean` is none of RE2.
         """
-        check_renderer(options["renderer"])
-        return NextToken(
-            train_on=options["train_on"],
-            clean=Cleaning.of(options["clean"], 'options["clean"]'),
-            rolling=options["windows"] == ROLLING,
-            renderer=options["renderer"],
-            reduce=Reduce(options[REDUCE]),
-            intermediates=options["intermediates"],
-        )
+        super().__post_init__()
+        _ = self.cleaning
 
+    @functools.cached_property
+    def cleaning(self) -> Cleaning:
+        """What is done to the texts of a sample before they are compared; without steps tokens are."""
+        return Cleaning.of(self.clean, 'options["clean"]')
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NextToken:
-    """Asks for the likeliest token in place of each that is measured: those that `perplexity` measures."""
-
-    train_on: TrainOn = "last_assistant"
-    """Which messages of a conversation have weight."""
-    clean: Cleaning = NO_CLEANING
-    """What is done to the texts of a sample before they are compared; without steps tokens are."""
-    rolling: bool = True
-    """Whether text without a target is measured in windows where it is longer than the context."""
-    renderer: str = "auto"
-    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
-    reduce: Reduce = Reduce.MEAN
-    """What becomes of the samples' scores."""
-    intermediates: bool = False
-    """Whether tokens are kept."""
-
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
-
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
+    @classmethod
+    def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, TOKEN_ACCURACY_KEYS)
 
     def check(self, model: Model) -> None:
         """Refuse a model that tells no likeliest tokens.
@@ -146,7 +96,7 @@ class NextToken:
         Raises:
             FailedPrecondition: it has no such client (reason MISSING_CLIENT).
         """
-        _client(model)
+        _check_client(model)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse what `nll` refuses.
@@ -176,7 +126,7 @@ class NextToken:
         targets, weights = checked_targets(datum)
         counted = np.flatnonzero(weights)
         wanted = targets[counted]
-        likeliest = (await self._likeliest(model, datum, rolling=self.rolling and whole))[counted]
+        likeliest = (await self._likeliest(model, datum, rolling=self.windows == ROLLING and whole))[counted]
         right = int(np.count_nonzero(likeliest == wanted))
         same = right == wanted.size or await self._same(model.tokenizer, likeliest, wanted)
         score = right / wanted.size if wanted.size else None
@@ -195,22 +145,22 @@ class NextToken:
 
     async def _likeliest(self, model: Model, datum: Datum, *, rolling: bool) -> np.ndarray:
         """In place of each target."""
-        client = _client(model)
+        _check_client(model)
         targets, weights = checked_targets(datum)
-        context = context_length(model) if rolling else None
+        context = model.context_length if rolling else None
         # A prompt holds the last target, too.
         windows = windows_of(targets.size, None if context is None else context - 1)
         found: Sequence[np.ndarray] = [
-            window.measured(await greedy_tokens(client, sequence_of(window.cut(datum, targets, weights))))
+            window.measured(await greedy_tokens(model, sequence_of(window.cut(datum, targets, weights))))
             for window in windows
         ]
         return np.concatenate(found)
 
     async def _same(self, tokenizer: Tokenizer | None, likeliest: np.ndarray, wanted: np.ndarray) -> bool:
         """Whether tokens that are not the same are so as cleaned texts."""
-        if not self.clean.steps:
+        if not self.cleaning.steps:
             return False
-        if not isinstance(tokenizer, CookbookTokenizer):
+        if tokenizer is None:
             raise FailedPrecondition(
                 "the model has no tokenizer at hand: the text of its tokens cannot be cleaned",
                 reason=Reason.NO_TOKENIZER,
@@ -221,20 +171,20 @@ class NextToken:
                 reason=Reason.NO_GREEDY_TOKENS,
             )
         try:
-            told, own = [await self.clean.text(await tokenizer.decode(each.tolist())) for each in (likeliest, wanted)]
+            told, own = [
+                await self.cleaning.text(await tokenizer.decode(each.tolist())) for each in (likeliest, wanted)
+            ]
         except Uncleanable as error:
             raise InvalidField("input", str(error)) from None
         return told == own
 
 
-def _client(model: Model) -> GreedyClient:
-    client = model.sampling
-    if client is None or not tells_greedy(client):
+def _check_client(model: Model) -> None:
+    if Capability.GREEDY not in model.capabilities:
         raise FailedPrecondition(
             f"{_KIND} needs a sampling client that tells likeliest tokens, which the model lacks",
             reason=Reason.MISSING_CLIENT,
         )
-    return client
 
 
 def _accuracy(results: Iterable[SampleResult]) -> Metrics:

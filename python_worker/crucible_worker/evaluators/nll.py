@@ -6,96 +6,126 @@ sample keeps its exact sums as measurements, and `aggregate` puts them together.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
     EvaluatorKind,
     Goal,
     Metrics,
     ModelInput,
     Sample,
     SampleResult,
-    SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model, SamplingClient, TrainingClient, context_length
-from crucible_worker.backends.forwarding import takes_parts
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.targets import TRAIN_ON_OPTION, check_measured, checked_targets, sequence_of
+from crucible_worker.backends.base import Capability, Model
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.targets import TrainOnOption, check_measured, checked_targets, sequence_of
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
-from crucible_worker.rendering import RENDERER_OPTION, TrainOn, check_renderer, render_supervised
+from crucible_worker.rendering import RendererName, render_supervised
 from crucible_worker.rendering.windows import windows_of
 
-__all__ = ["CLIENT_OPTION", "NLL", "WINDOWS_AT_ONCE", "NLLType", "mean_of"]
+__all__ = ["NLL", "WINDOWS_AT_ONCE", "Client", "Likelihoods", "mean_of"]
 
 WINDOWS_AT_ONCE = 256
 """Windows of one text in a call, so that a text of any length takes bounded memory, and may be cancelled on its way."""
 
-_AUTO, _TRAINING, _SAMPLING = "auto", "training", "sampling"
+_NLL = "nll"
+_AUTO: Final = "auto"
+_TRAINING, _SAMPLING = "training", "sampling"
 
-CLIENT_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        "enum": [_AUTO, _TRAINING, _SAMPLING],
-        "default": _AUTO,
-        "description": (
+Client: TypeAlias = Annotated[
+    Literal["auto", "training", "sampling"],
+    Meta(
+        description=(
             "Ask forward passes of a training client or log-probabilities of a sampling client; auto: training "
             "where the model has it."
-        ),
-    }
-)
-"""JSON schema of the option `client` of whatever measures given tokens."""
-
-_INFO = EvaluatorInfo(
-    kind="nll",
-    kinds=(EvaluatorKind.TRAINING, EvaluatorKind.SAMPLING),
-    description="Mean negative log-likelihood of the weighted target tokens of Datums, conversations or text.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "client": dict(CLIENT_OPTION),
-            "train_on": dict(TRAIN_ON_OPTION),
-            "renderer": dict(RENDERER_OPTION),
-        },
-        "additionalProperties": False,
-    },
-    keys={"nll": "nats per unit of weight"},
-    score_goal=Goal.LOWER,
-)
+        )
+    ),
+]
+"""The type of the option `client` of evaluators that measure given tokens."""
 
 
-class NLLType:
-    """The kind `nll`."""
+class Likelihoods(
+    BaseEvaluator, kinds=(EvaluatorKind.TRAINING, EvaluatorKind.SAMPLING), keys={}, score_goal=Goal.LOWER
+):
+    """Measures samples in tokens, one model call each; a base class."""
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
+    client: Client = _AUTO
+    renderer: RendererName = "auto"
+    measures_likelihoods: ClassVar[bool] = True
+    """See `evaluators.base.measures_likelihoods`."""
 
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
+    def check(self, model: Model) -> None:
+        """Refuse a model without the client that is asked for.
 
         Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
+            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
         """
-        check_renderer(options["renderer"])
-        return NLL(client=options["client"], train_on=options["train_on"], renderer=options["renderer"])
+        if not self._forwards(model) and not self._measures(model):
+            needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
+            raise FailedPrecondition(
+                f"{self.kind} needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
+            )
+
+    async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
+        """Measure what a sample was rendered to; result and errors are those of `run`.
+
+        Args:
+            datum: the sample in tokens.
+            model: who is asked.
+            rolling: measure what is longer than the model's context in windows, where that is known.
+        """
+        outcome, _ = await self.measure_each(datum, model, rolling=rolling)
+        return outcome
+
+    async def measure_each(self, datum: Datum, model: Model, *, rolling: bool = False) -> tuple[Outcome, np.ndarray]:
+        """As `measure`, with the log-probability of each target, shape (T,), nats."""
+        targets, weights = checked_targets(datum)
+        context = model.context_length if rolling else None
+        if self._forwards(model):
+            windows, method = windows_of(targets.size, context), "forward"
+            answers: list[np.ndarray] = []
+            for at in range(0, len(windows), WINDOWS_AT_ONCE):
+                some = windows[at : at + WINDOWS_AT_ONCE]
+                answers += await _forward(model, [window.cut(datum, targets, weights) for window in some])
+        elif self._measures(model):
+            # It takes the last target, too, which a forward pass leaves out.
+            windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"
+            cuts = (window.cut(datum, targets, weights) for window in windows)
+            answers = [await _compute_logprobs(model, cut) for cut in cuts]
+        else:
+            raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason=Reason.MISSING_CLIENT)
+        logprobs = np.concatenate([window.measured(answer) for window, answer in zip(windows, answers, strict=True)])
+        parts = nll_parts(logprobs, weights)
+        if parts.nan or parts.plus_inf:
+            reason = Reason.NAN_LOGPROB if parts.nan else Reason.INFINITE_LOGPROB
+            raise BackendError(parts.undefined, reason=reason, retryable=False)
+        outcome = Outcome(
+            verdict=Verdict.MEASURED,
+            score=None if parts.undefined else parts.nll,
+            method=method,
+            measurements={**_measurements(parts), **({"windows": float(len(windows))} if len(windows) > 1 else {})},
+        )
+        return outcome, logprobs
+
+    def _forwards(self, model: Model) -> bool:
+        return self.client != _SAMPLING and Capability.FORWARD in model.capabilities
+
+    def _measures(self, model: Model) -> bool:
+        return self.client != _TRAINING and Capability.LOGPROBS in model.capabilities
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NLL:
-    """Measures samples, one model call each.
+class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
+    """Mean negative log-likelihood of the weighted target tokens of Datums, conversations or text.
 
     A sample is
 
@@ -106,36 +136,9 @@ class NLL:
     `crucible_worker.rendering` says how text and conversations become tokens.
     """
 
-    client: str = _AUTO
-    """"auto", "training" or "sampling"."""
-    train_on: TrainOn = "last_assistant"
-    """Which messages of a conversation have weight."""
-    renderer: str = "auto"
-    """How text and conversations become tokens, see `crucible_worker.rendering.renderers`."""
-    kind: str = "nll"
-    """Who measures, for errors."""
-
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
-
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
-
-    def check(self, model: Model) -> None:
-        """Refuse a model without the client that is asked for.
-
-        Raises:
-            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
-        """
-        if self._training(model) is None and self._sampling(model) is None:
-            needed = "a training or a sampling" if self.client == _AUTO else f"a {self.client}"
-            raise FailedPrecondition(
-                f"{self.kind} needs {needed} client, which the model lacks", reason=Reason.MISSING_CLIENT
-            )
+    client: Client = _AUTO
+    train_on: TrainOnOption = "last_assistant"
+    renderer: RendererName = "auto"
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
@@ -163,69 +166,19 @@ class NLL:
         """A sample in the tokens of a model; errors are those of `run`."""
         return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
 
-    async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
-        """Measure what a sample was rendered to; result and errors are those of `run`.
-
-        Args:
-            datum: the sample in tokens.
-            model: who is asked.
-            rolling: measure what is longer than the model's context in windows, where that is known.
-        """
-        outcome, _ = await self.measure_each(datum, model, rolling=rolling)
-        return outcome
-
-    async def measure_each(self, datum: Datum, model: Model, *, rolling: bool = False) -> tuple[Outcome, np.ndarray]:
-        """As `measure`, with the log-probability of each target, shape (T,), nats."""
-        targets, weights = checked_targets(datum)
-        context = context_length(model) if rolling else None
-        if (training := self._training(model)) is not None:
-            windows, method = windows_of(targets.size, context), "forward"
-            answers: list[np.ndarray] = []
-            for at in range(0, len(windows), WINDOWS_AT_ONCE):
-                some = windows[at : at + WINDOWS_AT_ONCE]
-                answers += await _forward(training, [window.cut(datum, targets, weights) for window in some])
-        elif (sampling := self._sampling(model)) is not None:
-            # It takes the last target, too, which a forward pass leaves out.
-            windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"
-            cuts = (window.cut(datum, targets, weights) for window in windows)
-            answers = [await _compute_logprobs(sampling, cut) for cut in cuts]
-        else:
-            raise FailedPrecondition(f"the model lacks the client that {self.kind} needs", reason=Reason.MISSING_CLIENT)
-        logprobs = np.concatenate([window.measured(answer) for window, answer in zip(windows, answers, strict=True)])
-        parts = nll_parts(logprobs, weights)
-        if parts.nan or parts.plus_inf:
-            reason = Reason.NAN_LOGPROB if parts.nan else Reason.INFINITE_LOGPROB
-            raise BackendError(parts.undefined, reason=reason, retryable=False)
-        outcome = Outcome(
-            verdict=Verdict.MEASURED,
-            score=None if parts.undefined else parts.nll,
-            method=method,
-            measurements={**_measurements(parts), **({"windows": float(len(windows))} if len(windows) > 1 else {})},
-        )
-        return outcome, logprobs
-
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""
         return mean_of(results)
-
-    def _training(self, model: Model) -> TrainingClient | None:
-        return None if self.client == _SAMPLING else model.training
-
-    def _sampling(self, model: Model) -> SamplingClient | None:
-        return None if self.client == _TRAINING else model.sampling
 
 
 def mean_of(results: Iterable[SampleResult]) -> Metrics:
     """`nll` of samples that were measured, from the sums that each has on record; undefined where there is none."""
     parts = [_parts(result.measurements) for result in results if result.verdict is Verdict.MEASURED]
-    return combine(parts) if parts else Metrics.all_undefined(_INFO.keys, "no sample was scored")
+    return combine(parts) if parts else Metrics.all_undefined((_NLL,), "no sample was scored")
 
 
-async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.ndarray]:
-    if len(data) > 1 and takes_parts(client):
-        answers = await client.forward_parts(data)
-    else:
-        answers = await client.forward(data)
+async def _forward(model: Model, data: Sequence[Datum]) -> list[np.ndarray]:
+    answers = await (model.forward_parts(data) if len(data) > 1 else model.forward(data))
     shapes = [np.shape(datum.loss_fn_inputs["target_tokens"]) for datum in data]
     if [np.shape(answer) for answer in answers] != shapes:
         got = ", ".join(str(np.shape(answer)) for answer in answers[:3]) or "none"
@@ -236,10 +189,10 @@ async def _forward(client: TrainingClient, data: Sequence[Datum]) -> list[np.nda
     return [np.asarray(answer) for answer in answers]
 
 
-async def _compute_logprobs(client: SamplingClient, datum: Datum) -> np.ndarray:
+async def _compute_logprobs(model: Model, datum: Datum) -> np.ndarray:
     """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
     sequence = sequence_of(datum)
-    answer = await client.compute_logprobs(ModelInput.of(sequence))
+    answer = await model.compute_logprobs(ModelInput.of(sequence))
     if len(answer) != sequence.size:
         raise _nonsense(f"compute_logprobs answered {sequence.size:,} tokens with {len(answer):,} values")
     known = [value for value in answer[1:] if value is not None]

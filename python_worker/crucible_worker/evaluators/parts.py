@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from crucible_worker.evaluators.environments.described import Environments
+from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 
@@ -21,3 +23,5 @@ class EvaluatorParts:
     """Which tasks of Inspect may be run. None if none may."""
     environments: Environments = dataclasses.field(default_factory=Environments)
     """Environments of users, and what their processes get of the worker's variables."""
+    own_evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
+    """Those of files that a user names on the command line, by kind; no call can add one."""

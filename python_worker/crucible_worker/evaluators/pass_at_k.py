@@ -5,110 +5,54 @@ See `crucible_worker.metrics.pass_at_k` for the estimator. Answers are sampled a
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import (
-    EvaluatorInfo,
-    EvaluatorKind,
-    Metrics,
-    Sample,
-    SampleResult,
-    SamplingParams,
-    Verdict,
-)
-from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_bridge.types import Metrics, SampleResult, Verdict
+from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT, Accuracy
+from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
 from crucible_worker.metrics.pass_at_k import MAX_KS, pass_at_k
+from crucible_worker.rendering import RendererName
 
-if TYPE_CHECKING:
-    from crucible_worker.grading.parts import GradingParts
-
-__all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK", "PassAtKType"]
+__all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK"]
 
 DEFAULT_SAMPLES_PER_PROMPT = 8
 """Answers to each sample where the options do not say."""
 
-
-def _options_schema() -> Mapping[str, Any]:
-    schema = copy.deepcopy(dict(AccuracyType().info.options_schema))
-    schema["properties"]["samples_per_prompt"] |= {
-        "default": DEFAULT_SAMPLES_PER_PROMPT,
-        "description": "Answers to each sample, n of the estimator.",
-    }
-    schema["properties"]["ks"] = {
-        "type": "array",
-        "items": {"type": "integer", "minimum": 1},
-        "minItems": 1,
-        "maxItems": MAX_KS,
-        "uniqueItems": True,
-        "default": [1],
-        "description": "Values of k, at most samples_per_prompt.",
-    }
-    return schema
+_K: TypeAlias = Annotated[int, Meta(ge=1)]
 
 
-_INFO = EvaluatorInfo(
-    kind="pass_at_k",
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Samples several answers and estimates how likely one of k is right, as a grader judges it.",
-    options_schema=_options_schema(),
-    keys={"pass@<k>": "fraction of 1"},
-)
+class PassAtK(Accuracy, kind="pass_at_k", keys={"pass@<k>": "fraction of 1"}):
+    """Samples several answers and estimates how likely one of k is right, as a grader judges it."""
 
+    samples_per_prompt: Annotated[int, Meta(ge=1, le=MAX_SAMPLES_PER_PROMPT)] = DEFAULT_SAMPLES_PER_PROMPT
+    """Answers to each sample, n of the estimator."""
+    renderer: RendererName = "auto"
+    thinking: Thinking = REMOVE_THINKING
+    ks: Annotated[Sequence[_K], Meta(min_length=1, max_length=MAX_KS, extra_json_schema={"uniqueItems": True})] = (1,)
+    """Values of k, at most samples_per_prompt."""
 
-class PassAtKType:
-    """The kind `pass_at_k`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def create(
-        self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts
-    ) -> Evaluator:
-        """Make one.
+    def __post_init__(self) -> None:
+        """Refuse a k above samples_per_prompt, and several answers without a temperature: all would be the same.
 
         Raises:
-            InvalidField: a k is above samples_per_prompt, several answers are asked for without a temperature, which
-                would all be the same; and whatever `accuracy` refuses.
-            FailedPrecondition: as of `accuracy`.
+            InvalidField: names it; or as of `accuracy`.
         """
-        ks = tuple(int(k) for k in options["ks"])
-        n = options["samples_per_prompt"]
-        for index, k in enumerate(ks):
-            if k > n:
-                raise InvalidField(f'options["ks"][{index}]', f"is {k}, samples_per_prompt is {n:g}")
-        if sampling is None:
-            raise InvalidField("sampling", "is missing, and pass_at_k samples answers: give at least max_tokens")
-        if n > 1 and sampling.temperature == 0:
+        for index, k in enumerate(self.ks):
+            if k > self.samples_per_prompt:
+                raise InvalidField(
+                    f'options["ks"][{index}]', f"is {k}, samples_per_prompt is {self.samples_per_prompt}"
+                )
+        if self.samples_per_prompt > 1 and self.sampling.temperature == 0:
             message = "is 0: all answers to a sample would be the same, and every pass@k pass@1"
             raise InvalidField("sampling.temperature", message)
-        shared = {key: value for key, value in options.items() if key != "ks"}
-        accuracy = AccuracyType().create(shared, sampling, grading=grading)
-        return PassAtK(answering=accuracy, ks=ks)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PassAtK(AsAccuracy):
-    """Asks and judges as `accuracy` does, and counts right answers by sample."""
-
-    KIND = "pass_at_k"
-
-    ks: Sequence[int]
-    """Values of k, each once."""
-
-    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Sample one answer and grade it; raises what `accuracy` raises."""
-        return await self.answering.run(sample, context)
+        super().__post_init__()
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`pass@<k>` over the samples with k scored answers: CORRECT is right, an unscored answer was not drawn."""

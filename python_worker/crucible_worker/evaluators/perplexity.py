@@ -15,158 +15,45 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import (
-    Conversation,
-    Datum,
-    EvaluatorInfo,
-    EvaluatorKind,
-    Goal,
-    Metrics,
-    Sample,
-    SampleResult,
-    SamplingParams,
-    Verdict,
-)
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
-from crucible_worker.evaluators.measured_tokens import INTERMEDIATES_OPTION, measured_group
-from crucible_worker.evaluators.nll import CLIENT_OPTION, NLL, mean_of
-from crucible_worker.evaluators.reducing import MEAN_OPTION, REDUCE, keys_by
-from crucible_worker.evaluators.targets import ROLLING, TRAIN_ON_OPTION, WINDOWS_OPTION
+from crucible_bridge.types import Conversation, Datum, Metrics, Sample, SampleResult, Verdict
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.measured_tokens import Intermediates, measured_group
+from crucible_worker.evaluators.nll import NLL, Client, Likelihoods, mean_of
+from crucible_worker.evaluators.reducing import ReduceMean, keys_by
+from crucible_worker.evaluators.targets import ROLLING, TrainOnOption, Windows
 from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
-from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
 
-__all__ = ["BitsPerByte", "BitsPerByteType", "Perplexity", "PerplexityType"]
+__all__ = ["BitsPerByte", "Perplexity"]
 
 _PERPLEXITY, _BITS, _BYTES = "perplexity", "bits_per_byte", "bytes"
 
 
-def _info(kind: str, unit: str, description: str, further: Mapping[str, Any]) -> EvaluatorInfo:
-    return EvaluatorInfo(
-        kind=kind,
-        kinds=(EvaluatorKind.TRAINING, EvaluatorKind.SAMPLING),
-        description=description,
-        options_schema={
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "type": "object",
-            "properties": {
-                "client": dict(CLIENT_OPTION),
-                **further,
-                "windows": dict(WINDOWS_OPTION),
-                "renderer": dict(RENDERER_OPTION),
-                REDUCE: dict(MEAN_OPTION),
-                "intermediates": dict(INTERMEDIATES_OPTION),
-            },
-            "additionalProperties": False,
-        },
-        keys={kind: unit},
-        score_goal=Goal.LOWER,
-    )
-
-
-class PerplexityType:
-    """The kind `perplexity`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _info(
-            _PERPLEXITY,
-            "exp of nats per unit of weight",
-            "Perplexity of text, of targets behind it, of conversations or of the weighted targets of Datums.",
-            {"train_on": dict(TRAIN_ON_OPTION)},
-        )
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
-        return keys_by(options, (_PERPLEXITY,), added=False)
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
-
-        Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
-        """
-        check_renderer(options["renderer"])
-        measured = {name: options[name] for name in ("client", "train_on", "renderer")}
-        return Perplexity(NLL(**measured, kind=_PERPLEXITY), **_further(options))
-
-
-class BitsPerByteType:
-    """The kind `bits_per_byte`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _info(
-            _BITS, "bits per UTF-8 byte", "Bits that a model needs for a byte of text, or of targets behind it.", {}
-        )
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
-        return keys_by(options, (_BITS,), added=False)
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; nothing is sampled.
-
-        Raises:
-            FailedPrecondition: the renderer needs a library that is not installed.
-        """
-        check_renderer(options["renderer"])
-        nll = NLL(client=options["client"], renderer=options["renderer"], kind=_BITS)
-        return BitsPerByte(nll, **_further(options))
-
-
-def _further(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What both have besides."""
-    return {
-        "rolling": options["windows"] == ROLLING,
-        "reduce": Reduce(options[REDUCE]),
-        "intermediates": options["intermediates"],
-    }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Perplexity:
+class _WholeTexts(Likelihoods, keys={}):
     """Measures as `nll` does; and text without a target as a whole."""
 
-    nll: NLL
-    """What is asked, and how."""
-    rolling: bool = True
-    """Whether such a text is measured in windows where it is longer than the context."""
-    reduce: Reduce = Reduce.MEAN
-    """What becomes of the samples' scores; a sum of perplexities says nothing."""
-    intermediates: bool = False
-    """Whether tokens and log-probabilities are kept."""
+    windows: Windows = ROLLING
+    reduce: ReduceMean = Reduce.MEAN
+    intermediates: Intermediates = False
 
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
+    @classmethod
+    def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return keys_by(options, tuple(cls.keys), added=False)
 
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
 
-    def check(self, model: Model) -> None:
-        """Refuse a model without the client that is asked for.
+class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of nats per unit of weight"}):
+    """Perplexity of text, of targets behind it, of conversations or of the weighted targets of Datums."""
 
-        Raises:
-            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
-        """
-        self.nll.check(model)
-
-    def check_sample(self, sample: Sample) -> None:
-        """Refuse what `nll` refuses.
-
-        Raises:
-            InvalidField: as `NLL.check_sample` says.
-        """
-        self.nll.check_sample(sample)
+    client: Client = "auto"
+    train_on: TrainOnOption = "last_assistant"
+    windows: Windows = ROLLING
+    renderer: RendererName = "auto"
+    reduce: ReduceMean = Reduce.MEAN
+    intermediates: Intermediates = False
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure one sample.
@@ -181,8 +68,8 @@ class Perplexity:
         if whole := is_whole(sample.input, sample.targets):
             datum = await render_whole(model.tokenizer, sample.input)
         else:
-            datum = await self.nll.rendered(sample, model)
-        outcome, logprobs = await self.nll.measure_each(datum, model, rolling=self.rolling and whole)
+            datum = await self.rendered(sample, model)
+        outcome, logprobs = await self.measure_each(datum, model, rolling=self.windows == ROLLING and whole)
         own = None if outcome.score is None else _exp(outcome.score)
         kept = None if own is None or not self.intermediates else measured_group(datum, logprobs, own)
         return dataclasses.replace(outcome, score=own, group=kept)
@@ -201,36 +88,17 @@ class Perplexity:
         return Metrics.of({_PERPLEXITY: perplexity})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BitsPerByte:
-    """Measures text, or the first target behind it, and counts its bytes; what ends a sequence is none of them."""
+class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
+    """Bits that a model needs for a byte of text, or of targets behind it.
 
-    nll: NLL
-    """What is asked, and how."""
-    rolling: bool = True
-    """Whether text without a target is measured in windows where it is longer than the context."""
-    reduce: Reduce = Reduce.MEAN
-    """What becomes of the samples' scores; a sum of bits per byte says nothing."""
-    intermediates: bool = False
-    """Whether tokens and log-probabilities are kept."""
+    What ends a sequence is no byte.
+    """
 
-    @property
-    def measures_likelihoods(self) -> bool:
-        """It asks for log-probabilities of what is there."""
-        return True
-
-    @property
-    def repeats(self) -> int:
-        """One: there is nothing random in it."""
-        return 1
-
-    def check(self, model: Model) -> None:
-        """Refuse a model without the client that is asked for.
-
-        Raises:
-            FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
-        """
-        self.nll.check(model)
+    client: Client = "auto"
+    windows: Windows = ROLLING
+    renderer: RendererName = "auto"
+    reduce: ReduceMean = Reduce.MEAN
+    intermediates: Intermediates = False
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse what has no bytes to count.
@@ -238,7 +106,7 @@ class BitsPerByte:
         Raises:
             InvalidField: the sample is a conversation or a Datum, or its text is empty.
         """
-        check_input(sample.input, self.nll.renderer)
+        check_input(sample.input, self.renderer)
         for kind, field in ((Conversation, "conversation"), (Datum, "datum")):
             # Before what a prompt makes of a row, the bytes of its target can be counted.
             counted = isinstance(sample.input, Prompted) and bool(sample.targets)
@@ -260,12 +128,12 @@ class BitsPerByte:
         """
         self.check_sample(sample)
         if sample.targets:
-            datum = await render_behind(context.model.tokenizer, sample, self.nll.renderer)
+            datum = await render_behind(context.model.tokenizer, sample, self.renderer)
         else:
             assert isinstance(sample.input, str)  # nothing else passes the check
             datum = await render_whole(context.model.tokenizer, sample.input)
-        rolling = self.rolling and not sample.targets
-        outcome, logprobs = await self.nll.measure_each(datum, context.model, rolling=rolling)
+        rolling = self.windows == ROLLING and not sample.targets
+        outcome, logprobs = await self.measure_each(datum, context.model, rolling=rolling)
         size = len(_measured(sample).encode("utf-8", "surrogatepass"))
         total = outcome.measurements.get("weighted_logprob_sum")
         own = None if total is None else _bits(total, size)

@@ -8,40 +8,36 @@ none    no key: the samples' scores are the result
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.types import Metrics, SampleResult
-from crucible_worker.evaluators.graded import scores_by_sample
-from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys
+from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys, scores_by_sample
 
-__all__ = ["ADDED_OPTION", "MEAN_OPTION", "REDUCE", "keys_by", "reduced_or"]
+__all__ = ["ReduceAdded", "ReduceMean", "keys_by", "reduced_or"]
 
-REDUCE = "reduce"
-"""The name of the option."""
-
-
-def _option(description: str) -> Mapping[str, Any]:
-    return MappingProxyType(
-        {
-            "type": "string",
-            "enum": [str(reduce) for reduce in Reduce],
-            "default": str(Reduce.MEAN),
-            "description": description,
-        }
-    )
-
-
-ADDED_OPTION = _option(
-    "What becomes of the samples' scores. mean: the evaluator's keys. sum: score_sum and its standard error in place "
-    "of them. none: the scores stand with the samples alone, and there is no metric."
-)
-"""JSON schema of the option, of evaluators whose scores can be added."""
-MEAN_OPTION = _option(
-    "What becomes of the samples' scores. mean and sum: the evaluator's key, one number over all that was measured, as "
-    "scores of this kind do not add up. none: the scores stand with the samples alone, and there is no metric."
-)
-"""JSON schema of the option, of evaluators whose scores have no meaningful sum."""
+ReduceAdded: TypeAlias = Annotated[
+    Reduce,
+    Meta(
+        description=(
+            "What becomes of the samples' scores. mean: the evaluator's keys. sum: score_sum and its standard error in "
+            "place of them. none: the scores stand with the samples alone, and there is no metric."
+        )
+    ),
+]
+"""The type of the option, of evaluators whose scores can be added."""
+ReduceMean: TypeAlias = Annotated[
+    Reduce,
+    Meta(
+        description=(
+            "What becomes of the samples' scores. mean and sum: the evaluator's key, one number over all that was "
+            "measured, as scores of this kind do not add up. none: the scores stand with the samples alone, and there "
+            "is no metric."
+        )
+    ),
+]
+"""The type of the option, of evaluators whose scores have no meaningful sum."""
 
 
 def reduced_or(
@@ -59,9 +55,9 @@ def keys_by(options: Mapping[str, Any], own: Sequence[str], *, added: bool = Tru
     Args:
         options: its own, which are valid.
         own: those of `mean`.
-        added: whether it has the `ADDED_OPTION`, else the `MEAN_OPTION`.
+        added: whether it is `ReduceAdded`, else `ReduceMean`.
     """
-    reduce = Reduce(options.get(REDUCE, Reduce.MEAN))
+    reduce = Reduce(options.get("reduce", Reduce.MEAN))
     if reduce is Reduce.MEAN or (reduce is Reduce.SUM and not added):
         return own
     return reduced_keys(reduce)

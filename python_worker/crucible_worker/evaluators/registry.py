@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import entry_points
-from crucible_worker.evaluators.accuracy import AccuracyType
+from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.evaluators.classification import ClassificationType
-from crucible_worker.evaluators.comparison import ComparisonType
+from crucible_worker.evaluators.classification import Classification
+from crucible_worker.evaluators.comparison import Comparison
+from crucible_worker.evaluators.declared import DeclaredKind
 from crucible_worker.evaluators.environments.options import installed_environment
-from crucible_worker.evaluators.inspect import InspectType
+from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.inspect import Inspect
 from crucible_worker.evaluators.inspect.allowed import nothing_allowed
-from crucible_worker.evaluators.multiple_choice import MultipleChoiceType
-from crucible_worker.evaluators.next_token import NextTokenType
-from crucible_worker.evaluators.nll import NLLType
+from crucible_worker.evaluators.multiple_choice import MultipleChoice
+from crucible_worker.evaluators.next_token import NextToken
+from crucible_worker.evaluators.nll import NLL
 from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.evaluators.pass_at_k import PassAtKType
-from crucible_worker.evaluators.perplexity import BitsPerByteType, PerplexityType
-from crucible_worker.evaluators.rl_test_set import RLTestSetType
-from crucible_worker.evaluators.rollout import RolloutType
-from crucible_worker.evaluators.rubric import RubricType
-from crucible_worker.grading.needs import handed
+from crucible_worker.evaluators.pass_at_k import PassAtK
+from crucible_worker.evaluators.perplexity import BitsPerByte, Perplexity
+from crucible_worker.evaluators.rl_test_set import RLTestSet
+from crucible_worker.evaluators.rollout import Rollout
+from crucible_worker.evaluators.rubric import RubricEvaluator
 from crucible_worker.grading.options import checked_options
 
 __all__ = [
@@ -43,63 +43,48 @@ __all__ = [
 ]
 
 
-class _Kind(Protocol):
-    """A kind that comes with the worker: keyword-only parameters of `create` name parts of `EvaluatorParts`."""
-
-    @property
-    def info(self) -> EvaluatorInfo: ...
-
-    @property
-    def create(self) -> Callable[..., Evaluator]: ...
-
-
-@runtime_checkable
-class _KeysByOptions(Protocol):
-    """A kind whose options say which of its keys there are."""
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]: ...
-
-
-EVALUATORS: Mapping[str, _Kind] = MappingProxyType(
+EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
     {
-        kind.info.kind: kind
-        for kind in (
-            AccuracyType(),
-            BitsPerByteType(),
-            ClassificationType(),
-            ComparisonType(),
-            InspectType(),
-            MultipleChoiceType(),
-            NextTokenType(),
-            NLLType(),
-            PassAtKType(),
-            PerplexityType(),
-            RLTestSetType(),
-            RolloutType(),
-            RubricType(),
+        evaluator.kind: DeclaredKind(evaluator)
+        for evaluator in (
+            Accuracy,
+            BitsPerByte,
+            Classification,
+            Comparison,
+            Inspect,
+            MultipleChoice,
+            NextToken,
+            NLL,
+            PassAtK,
+            Perplexity,
+            RLTestSet,
+            Rollout,
+            RubricEvaluator,
         )
     }
 )
 """Those that come with the worker, by kind, in the order of a listing."""
 
-_INSPECT = InspectType().info.kind
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
-def kinds() -> Sequence[str]:
-    """Kinds that can be asked for: ours, then those that are installed; nothing is loaded."""
-    return [*EVALUATORS, *(name for name in entry_points.names() if name not in EVALUATORS)]
+def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
+    """Kinds that can be asked for: ours, a user's own, then those that are installed; nothing is loaded."""
+    own = () if parts is None else parts.own_evaluators
+    return list(dict.fromkeys((*EVALUATORS, *own, *entry_points.names())))
 
 
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
     """What a worker with these parts has, in the order of `kinds`; imports what is installed, which may take long."""
-    found = [EVALUATORS[kind].info if kind in EVALUATORS else entry_points.described(kind) for kind in kinds()]
-    return [info if info.kind != _INSPECT or parts.inspect is not None else _without_tasks(info) for info in found]
+    held = {**parts.own_evaluators, **EVALUATORS}
+    found = [held[kind].info if kind in held else entry_points.described(kind) for kind in kinds(parts)]
+    return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
-def is_installed(spec: EvaluatorSpec) -> bool:
+def is_installed(spec: EvaluatorSpec, parts: EvaluatorParts) -> bool:
     """Whether a specification asks for what a user has installed, which has to be imported; nothing is loaded."""
-    return spec.kind not in EVALUATORS or installed_environment(spec) is not None
+    foreign = spec.kind not in EVALUATORS and spec.kind not in parts.own_evaluators
+    return foreign or installed_environment(spec) is not None
 
 
 def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> None:
@@ -110,39 +95,38 @@ def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> No
             a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     for spec in wanted:
-        if spec.kind not in EVALUATORS:
-            entry_points.find(spec.kind)
-        elif (environment := installed_environment(spec)) is not None:
+        if (environment := installed_environment(spec)) is not None:
             parts.environments.look(environment)
+        elif is_installed(spec, parts):
+            entry_points.find(spec.kind)
 
 
-def info_if_known(kind: str) -> EvaluatorInfo | None:
+def info_if_known(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo | None:
     """What the evaluator of a kind is; None where that cannot be known any more."""
     try:
-        return info(kind)
+        return info(kind, parts)
     except BridgeError:
         # What was evaluated once may be installed no longer.
         return None
 
 
-def info(kind: str) -> EvaluatorInfo:
+def info(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo:
     """What the evaluator of a kind is.
 
     Raises:
         InvalidField: there is none (reason UNKNOWN_EVALUATOR).
         FailedPrecondition: it is a user's, and cannot be used.
     """
-    return _type_of(kind, "kind").info
+    return _type_of(kind, "kind", parts).info
 
 
-def keys_of(spec: EvaluatorSpec) -> Sequence[str]:
+def keys_of(spec: EvaluatorSpec, parts: EvaluatorParts | None = None) -> Sequence[str]:
     """The keys that the evaluator of a specification can yield; its options are valid.
 
     Raises:
         BridgeError: as of `info`.
     """
-    kind = _type_of(spec.kind, "kind")
-    return kind.keys_by(spec.options) if isinstance(kind, _KeysByOptions) else tuple(kind.info.keys)
+    return _type_of(spec.kind, "kind", parts).keys_by(spec.options)
 
 
 def create(
@@ -162,22 +146,21 @@ def create(
         FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
             lacks (NO_GRADING_POOL, NO_SANDBOX); or it is a user's and cannot be used (BAD_EVALUATOR).
     """
-    kind = _type_of(spec.kind, f"evaluators[{index}].kind")
+    kind = _type_of(spec.kind, f"evaluators[{index}].kind", parts)
     options = checked_options(spec.options, kind.info.options_schema, f"evaluators[{index}].options")
     try:
-        own = EVALUATORS.get(spec.kind)
-        needed = handed(own.create, parts or EvaluatorParts()) if own else {}
-        return kind.create(options, sampling, **needed)
+        return kind.create(options, sampling, parts or EvaluatorParts())
     except InvalidField as error:
         # The type knows its options, not where they stand.
         path = f"evaluators[{index}].{error.field}" if error.field.startswith("options") else error.field
         raise InvalidField(path, error.message, reason=error.reason) from error
 
 
-def _type_of(kind: str, field: str) -> _Kind:
-    found = EVALUATORS.get(kind) or entry_points.find(kind)
+def _type_of(kind: str, field: str, parts: EvaluatorParts | None) -> DeclaredKind | GuardedType:
+    own = None if parts is None else parts.own_evaluators.get(kind)
+    found = EVALUATORS.get(kind) or own or entry_points.find(kind)
     if found is None:
-        known = ", ".join(kinds())
+        known = ", ".join(kinds(parts))
         raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)
     return found
 

@@ -6,118 +6,73 @@ after the other in GetSamples, `samples_per_prompt` of them, whatever became of 
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
-    EvaluatorInfo,
-    EvaluatorKind,
     Metrics,
     Sample,
     SampleResult,
-    SamplingParams,
     Trajectory,
     TrajectoryGroup,
     Transition,
     Turn,
 )
-from crucible_worker.evaluators.accuracy import AccuracyType, AsAccuracy
-from crucible_worker.evaluators.answering import Answer
+from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT, Accuracy
+from crucible_worker.evaluators.answering import REMOVE_THINKING, Answer, Thinking
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.cleaning import CLEAN_OPTION, Cleaning
-from crucible_worker.evaluators.graded import scores_by_sample
-from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys
+from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps
+from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys, scores_by_sample
+from crucible_worker.rendering import RendererName
 
-if TYPE_CHECKING:
-    from crucible_worker.grading.parts import GradingParts
-
-__all__ = ["Rollout", "RolloutType"]
-
-_OWN = ("clean", "reduce", "intermediates")
+__all__ = ["Rollout"]
 
 
-def _options_schema() -> Mapping[str, Any]:
-    schema = copy.deepcopy(dict(AccuracyType().info.options_schema))
-    schema["properties"]["samples_per_prompt"]["description"] = "Answers to each sample."
-    schema["properties"] |= {
-        "clean": dict(CLEAN_OPTION),
-        "reduce": {
-            "type": "string",
-            "enum": [str(reduce) for reduce in Reduce],
-            "default": Reduce.MEAN,
-            "description": (
-                "What becomes of the scores: their mean or sum over the scored answers; none: they stand with the "
-                "samples alone, and there is no metric."
-            ),
-        },
-        "intermediates": {
-            "type": "boolean",
-            "default": False,
-            "description": (
-                "Keep the tokens of prompt and answer, and the answer's log-probabilities, with each scored answer."
-            ),
-        },
-    }
-    return schema
-
-
-_INFO = EvaluatorInfo(
+class Rollout(
+    Accuracy,
     kind="rollout",
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Samples answers, cleans and grades them, and keeps their tokens where a learner wants them.",
-    options_schema=_options_schema(),
     keys={"score_<reduce>": "scores, each from 0 to 1", "score_<reduce>_stderr": "likewise"},
-)
+):
+    """Samples answers, cleans and grades them, and keeps their tokens where a learner wants them."""
 
+    samples_per_prompt: Annotated[int, Meta(ge=1, le=MAX_SAMPLES_PER_PROMPT)] = 1
+    """Answers to each sample."""
+    renderer: RendererName = "auto"
+    thinking: Thinking = REMOVE_THINKING
+    clean: CleaningSteps = ()
+    reduce: Reduce = Reduce.MEAN
+    """What becomes of the scores: their mean or sum over the scored answers; none: they stand with the samples alone,
+    and there is no metric."""
+    intermediates: bool = False
+    """Keep the tokens of prompt and answer, and the answer's log-probabilities, with each scored answer."""
 
-class RolloutType:
-    """The kind `rollout`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
-        return reduced_keys(Reduce(options.get("reduce", Reduce.MEAN)))
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None, *, grading: GradingParts) -> Rollout:
-        """Make one.
+    def __post_init__(self) -> None:
+        """Refuse several answers without a temperature, which would all be the same, and steps that are none.
 
         Raises:
-            InvalidField: several answers are asked for without a temperature, which would all be the same; an
-                expression of `clean` is none of RE2; and whatever `accuracy` refuses.
-            FailedPrecondition: as of `accuracy`.
+            InvalidField: names it; or as of `accuracy`.
         """
-        if sampling is None:
-            raise InvalidField("sampling", "is missing, and rollout samples answers: give at least max_tokens")
-        if options["samples_per_prompt"] > 1 and sampling.temperature == 0:
+        if self.samples_per_prompt > 1 and self.sampling.temperature == 0:
             raise InvalidField("sampling.temperature", "is 0: all answers to a sample would be the same")
-        clean = Cleaning.of(options["clean"], 'options["clean"]')
-        shared = {key: value for key, value in options.items() if key not in _OWN}
-        return Rollout(
-            answering=dataclasses.replace(AccuracyType().create(shared, sampling, grading=grading), clean=clean),
-            reduce=Reduce(options["reduce"]),
-            intermediates=options["intermediates"],
-        )
+        _ = self.cleaning
+        super().__post_init__()
 
+    @functools.cached_property
+    def cleaning(self) -> Cleaning:
+        """What of an answer is graded."""
+        return Cleaning.of(self.clean, 'options["clean"]')
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout(AsAccuracy):
-    """Asks and judges as `accuracy` does, and keeps what a learner needs."""
-
-    KIND = "rollout"
-
-    reduce: Reduce = Reduce.MEAN
-    """What becomes of the scores."""
-    intermediates: bool = False
-    """Whether tokens and log-probabilities are kept."""
+    @classmethod
+    def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return reduced_keys(Reduce(options.get("reduce", Reduce.MEAN)))
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Sample one answer and grade it; keep its tokens where that is asked for and it has a score.
@@ -132,7 +87,7 @@ class Rollout(AsAccuracy):
             raise FailedPrecondition(
                 "the model has no tokenizer at hand, and intermediates are tokens", reason=Reason.NO_TOKENIZER
             )
-        answer, outcome = await self.answering.answered(sample, context)
+        answer, outcome = await self.answered(sample, context)
         if context.keeps_turns:
             said = Turn(
                 role="assistant", text=answer.output, reward=outcome.score, tokens=answer.sequence.output_tokens

@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import (
-    Datum,
-    EvaluatorInfo,
-    EvaluatorKind,
-    Metrics,
-    Problem,
-    RubricItem,
-    Sample,
-    SampleResult,
-    SamplingParams,
-    Verdict,
-)
+from crucible_bridge.types import Datum, Metrics, Problem, RubricItem, Sample, SampleResult, Verdict
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
-from crucible_worker.evaluators.answering import THINKING_OPTION, Answering
-from crucible_worker.evaluators.base import Evaluator, Outcome, SampleContext
+from crucible_worker.evaluators.answering import REMOVE_THINKING, Answering, Thinking
+from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.judged import Judged
 from crucible_worker.grading.judge.asking import Rubric
 from crucible_worker.grading.judge.grader import measurements_of, method_of, question_text
-from crucible_worker.grading.judge.options import (
-    CRITERIA_OPTION,
-    JUDGE,
-    JUDGE_OPTIONS,
-    criteria_of,
-    judge_of,
-    judge_sampling_of,
-)
+from crucible_worker.grading.judge.options import Criteria, criteria_of
 from crucible_worker.metrics.scores import Reduce, reduced
-from crucible_worker.rendering import RENDERER_OPTION, check_input, check_renderer
+from crucible_worker.rendering import RendererName, check_input
 
-__all__ = ["RubricEvaluator", "RubricType"]
+__all__ = ["RubricEvaluator"]
 
 _NO_THRESHOLD = 0.5  # which no metric looks at: an answer is measured here, neither right nor wrong
 
 _PROMPT, _COMPLETION = "judge_prompt_tokens", "judge_completion_tokens"
 
-_INFO = EvaluatorInfo(
+
+class RubricEvaluator(
+    Judged,
     kind="rubric",
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Samples answers and has a judge score each by weighted criteria.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            **JUDGE_OPTIONS,
-            "criteria": dict(CRITERIA_OPTION),
-            "samples_per_prompt": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_SAMPLES_PER_PROMPT,
-                "default": 1,
-                "description": "Answers to each sample; uncertainty is then clustered by sample.",
-            },
-            "renderer": dict(RENDERER_OPTION),
-            "thinking": dict(THINKING_OPTION),
-        },
-        "required": [JUDGE, "criteria"],
-        "additionalProperties": False,
-    },
     keys={
         "rubric_score": "fraction of 1",
         "rubric_score_stderr": "fraction of 1",
@@ -77,50 +42,39 @@ _INFO = EvaluatorInfo(
         _PROMPT: "tokens",
         _COMPLETION: "tokens",
     },
-)
+):
+    """Samples answers and has a judge score each by weighted criteria."""
 
+    criteria: Criteria
+    samples_per_prompt: Annotated[int, Meta(ge=1, le=MAX_SAMPLES_PER_PROMPT)] = 1
+    """Answers to each sample; uncertainty is then clustered by sample."""
+    renderer: RendererName = "auto"
+    thinking: Thinking = REMOVE_THINKING
 
-class RubricType:
-    """The kind `rubric`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is."""
-        return _INFO
-
-    def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one.
+    def __post_init__(self) -> None:
+        """Refuse a criterion that cannot be judged, and a judge that is none.
 
         Raises:
-            InvalidField: `sampling` is missing, the judge is no model of this worker, or a criterion cannot be judged.
+            InvalidField: names it.
             FailedPrecondition: a renderer needs a library that is not installed.
         """
-        if sampling is None:
-            raise InvalidField("sampling", "is missing, and rubric samples answers: give at least max_tokens")
-        check_renderer(options["renderer"])
-        check_renderer(options["judge_renderer"])
-        return RubricEvaluator(
-            judge=judge_of(options, "options"),
-            judge_sampling=judge_sampling_of(options),
-            judge_renderer=options["judge_renderer"],
-            rubric=Rubric(criteria=criteria_of(options["criteria"], 'options["criteria"]'), threshold=_NO_THRESHOLD),
-            answering=Answering(sampling=sampling, renderer=options["renderer"], thinking=options["thinking"]),
-            repeats=options["samples_per_prompt"],
-        )
+        super().__post_init__()
+        _ = self.rubric
 
+    @functools.cached_property
+    def rubric(self) -> Rubric:
+        """What is judged."""
+        return Rubric(criteria=criteria_of(self.criteria, 'options["criteria"]'), threshold=_NO_THRESHOLD)
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricEvaluator(Judged):
-    """Asks the model for one answer at a time, and the judge for one judgement of it."""
+    @property
+    def answering(self) -> Answering:
+        """How the model is queried."""
+        return Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
 
-    KIND = "rubric"
-
-    rubric: Rubric
-    """What is judged."""
-    answering: Answering
-    """How the model is asked."""
-    repeats: int = 1
-    """Answers to each sample, from 1."""
+    @property
+    def repeats(self) -> int:
+        """Answers to each sample."""
+        return self.samples_per_prompt
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that is tokens, or whose conversation the renderer takes none of.

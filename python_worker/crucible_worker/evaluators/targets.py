@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, get_args
+from typing import Annotated, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.arrays import floats
 from crucible_bridge.errors import InvalidField
@@ -15,8 +14,8 @@ from crucible_worker.rendering import TrainOn, check_input
 
 __all__ = [
     "ROLLING",
-    "TRAIN_ON_OPTION",
-    "WINDOWS_OPTION",
+    "TrainOnOption",
+    "Windows",
     "check_measured",
     "checked_targets",
     "sequence_of",
@@ -24,31 +23,22 @@ __all__ = [
 
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
-ROLLING = "rolling"
+ROLLING: Final = "rolling"
 """Of the option `windows`: what is longer than the context is cut."""
 
-TRAIN_ON_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        "enum": list(get_args(TrainOn)),
-        "default": "last_assistant",
-        "description": "Which messages of a conversation have weight.",
-    }
-)
-"""JSON schema of the option `train_on`."""
+TrainOnOption: TypeAlias = Annotated[TrainOn, Meta(description="Which messages of a conversation have weight.")]
+"""The type of the option `train_on`."""
 
-WINDOWS_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        "enum": [ROLLING, "refuse"],
-        "default": ROLLING,
-        "description": (
+Windows: TypeAlias = Annotated[
+    Literal["rolling", "refuse"],
+    Meta(
+        description=(
             "What becomes of text without a target that is longer than the context, where that is known. rolling: it "
             "is measured in windows, each token once. refuse: it is an error of that sample."
-        ),
-    }
-)
-"""JSON schema of the option `windows` of whatever measures texts as a whole."""
+        )
+    ),
+]
+"""The type of the option `windows` of evaluators that measure texts as a whole."""
 
 
 def check_measured(sample: Sample, renderer: str) -> None:

@@ -1,36 +1,31 @@
 """What runs in the children of a `GradingPool`: how one begins, and how it works through what it is given.
 
-Nothing heavy is imported here: the worker sends these functions by name.
+Nothing heavy is imported here: the worker knows these names as well. Items and values travel by pickle, between the
+worker and processes that run its own code alone; what they compute may be foreign.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
-import importlib
-import os
+import pickle
 import resource
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-from crucible_worker.lifetime import ask_for_death
+from crucible_worker.children.bounds import be_first_to_go, limit, limit_growth
+from crucible_worker.children.frames import frame, receive
 
-__all__ = ["FORKSERVER_VARIABLE", "MEMORY_BYTES", "OUT_OF_TIME", "Answer", "begin", "report", "work"]
+__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "Answer", "serve", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space that a child may take beyond what it begins with; more is a MemoryError inside it."""
 OUT_OF_TIME = -signal.SIGPROF
 """The exit code of a child whose processor time is used up."""
-FORKSERVER_VARIABLE = "_CRUCIBLE_GRADING_FORKSERVER"
-"""Environment variable of a forkserver: JSON with its parent's process id, modules to load, and whom to tell."""
-
-_OOM_SCORE_ADJ = 1_000
-_failure = "this process is no child of a grading pool"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,33 +45,22 @@ class Answer:
     """Where it was raised."""
 
 
-def begin(modules: Sequence[str]) -> None:
-    """Begin the life of a child: bound to its parent's, with little memory, with its modules loaded.
+def serve(end: socket.socket, name: str) -> None:
+    """Be a child, bound and with little memory: work at what is sent until the socket is closed.
 
-    What fails is kept for `report` to tell: a child that ended here would be replaced by the next to fail.
+    Args:
+        end: of the socket.
+        name: is not used.
     """
-    global _failure
-    # A computation inside C hears no handler of Python's; SIGTERM ends it by default.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    # A computation inside C hears no handler of Python's; these end it by default.
+    for number in (signal.SIGTERM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
-    try:
-        _be_bound()
-        for module in modules:
-            importlib.import_module(module)
-        # Collections would write into every page that is shared with the forkserver.
-        gc.freeze()
-        _limit_memory()
-    except Exception as error:
-        _failure = f"{type(error).__name__}: {error}"
-    else:
-        _failure = ""
-
-
-def report() -> str:
-    """Why this child cannot work; empty where it can."""
-    return _failure
+    limit(resource.RLIMIT_CORE, 0)
+    be_first_to_go()
+    limit_growth(MEMORY_BYTES, resource.RLIMIT_AS)
+    while (body := receive(end)) is not None:
+        end.sendall(frame(pickle.dumps(work(*pickle.loads(body)), pickle.HIGHEST_PROTOCOL)))
 
 
 def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[Answer]:
@@ -119,24 +103,3 @@ def _answer(function: Callable[[Any], Any], item: Any) -> Answer:
             duration_ns=time.thread_time_ns() - started,
         )
     return Answer(value=value, duration_ns=time.thread_time_ns() - started)
-
-
-def _be_bound() -> None:
-    from crucible_worker.grading import pool_preload  # ties whoever imports it to its parent's life
-
-    ask_for_death()
-    if os.getppid() != pool_preload.FORKSERVER_PID != os.getpid():
-        os._exit(0)  # the forkserver died before the kernel was asked
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Where memory runs out all the same, a child is what is missed least.
-    with contextlib.suppress(OSError):  # no /proc, or a sandbox without this file: nothing is worse than before
-        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE_ADJ))
-
-
-def _limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -6,11 +6,10 @@ import collections
 import dataclasses
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.grading.base import NO_OPTIONS, Grade
+from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.rejection import REACH, rejected
@@ -19,7 +18,6 @@ from crucible_worker.grading.tokens import DIVIDER, tokens_of
 __all__ = [
     "MAX_CHOICES",
     "MAX_MENTIONS",
-    "MULTIPLE_CHOICE_SCHEMA",
     "MultipleChoice",
     "check_choices",
     "choices_that_are",
@@ -29,9 +27,6 @@ MAX_CHOICES = 26
 """One for each letter."""
 MAX_MENTIONS = 2_000
 """That rule a choice out: so many letters, and places of a choice's text, are passed over; the rest is not read."""
-
-MULTIPLE_CHOICE_SCHEMA: Mapping[str, Any] = NO_OPTIONS
-"""`MultipleChoice` has no options."""
 
 _METHOD = "choice"
 # Where `extract` finds an answer that is plainly one, it is looked at before all else.
@@ -55,7 +50,7 @@ _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MultipleChoice(DirectGrader):
-    r"""Right where the response names the choice that a target names, by letter ("B", "(b)") or by text.
+    r"""The response names the choice that a target names, by letter or text.
 
     What stands in answer tags, a box or a JSON object, or what the last sentence states ("Option D is correct"), is
     looked at first; see `crucible_worker.grading.extract`. Next is what follows the last "answer (is)", "option",

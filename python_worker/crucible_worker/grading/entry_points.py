@@ -1,18 +1,12 @@
 """Graders of users, found by the entry points of installed distributions in the group `crucible_worker.graders`.
 
-An entry point names a `GraderType`; it is loaded when somebody asks for it by its name, and never in place of a grader
-of ours. A distribution that brings one, whole but for its pyproject.toml:
+An entry point names a function or a class, see `declared`, or a `GraderType`. It is loaded when somebody asks for it by
+its name, and never in place of a grader of ours. A distribution that brings one, whole but for its pyproject.toml:
 
     # [project.entry-points."crucible_worker.graders"]
-    # sorted = "my_package:SORTED"
-    from crucible_worker.grading.base import Grade, GraderType, Verdict
-
-    class Sorted:
-        async def grade(self, response, targets, choices=()):
-            fine = response.split() == sorted(response.split())
-            return Grade(verdict=Verdict.CORRECT if fine else Verdict.INCORRECT, score=float(fine), method="sorted")
-
-    SORTED = GraderType(name="sorted", description="The words are in order.", make=lambda options: Sorted())
+    # in_order = "my_package:in_order"
+    def in_order(response, targets):
+        return response.split() == sorted(response.split())
 
 What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
 A grader that raises, or gives what is no grade, makes an ERROR of that one response.
@@ -29,11 +23,13 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.faults import logged, with_id
 from crucible_worker.grading.base import Grade, Grader, GraderType
+from crucible_worker.grading.declared import declared_grader
 
-__all__ = ["GROUP", "Guarded", "find", "names"]
+__all__ = ["GROUP", "Guarded", "find", "guarded", "names"]
 
 GROUP = "crucible_worker.graders"
 """Where graders are announced."""
@@ -59,10 +55,21 @@ def find(name: str) -> GraderType | None:
     if loaded is None:
         return None
     place, found = loaded
-    if not isinstance(found, GraderType):
-        raise _POINTS.bad(name, f"is a {type(found).__name__} at {place!r}, not a GraderType")
-    _POINTS.check_schema(name, found.options_schema)
-    return dataclasses.replace(found, make=lambda options: Guarded(name, _made(name, found, options)))
+    try:
+        declared = found if isinstance(found, GraderType) else declared_grader(name, found, place)
+    except Undeclarable as error:
+        raise _POINTS.bad(name, str(error)) from error
+    return guarded(name, declared)
+
+
+def guarded(name: str, declared: GraderType) -> GraderType:
+    """The same grader, kept from doing harm.
+
+    Raises:
+        FailedPrecondition: its options are described by no JSON schema (reason BAD_GRADER).
+    """
+    _POINTS.check_schema(name, declared.options_schema)
+    return dataclasses.replace(declared, make=lambda options: Guarded(name, _made(name, declared, options)))
 
 
 def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:

@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, UnsetType
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import BoxedForm, JsonSchemaForm, MarksForm
@@ -17,7 +19,7 @@ from crucible_worker.grading.extract import has_box
 if TYPE_CHECKING:
     from crucible_worker.grading.json_schema import JsonSchema
 
-__all__ = ["FORMAT_SCHEMA", "MAX_CALL_STEPS", "MAX_MARKS", "Format", "StepsLeft", "format_of"]
+__all__ = ["MAX_CALL_STEPS", "MAX_MARKS", "Format", "FormatOptions", "StepsLeft", "format_of"]
 
 MAX_MARKS = 1_000
 """Marks of one form."""
@@ -28,27 +30,19 @@ UNDECIDED. A document that fits a usual schema takes some hundred."""
 _METHOD = "format"
 _KEPT = 4  # schemas that were read, the latest ones: with their patterns they may be large
 
-FORMAT_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "form": {
-            "type": "string",
-            "enum": ["boxed", "marks", "json_schema"],
-            "default": "boxed",
-            "description": "A boxed answer is there, the marks occur in order, or the response is JSON that fits.",
-        },
-        "marks": {
-            "type": "array",
-            "items": {"type": "string", "minLength": 1},
-            "minItems": 1,
-            "maxItems": MAX_MARKS,
-            "description": "What occurs in this order, for the form marks.",
-        },
-        "json_schema": {"type": "object", "description": "JSON schema (draft 2020-12), for the form json_schema."},
-    },
-    "additionalProperties": False,
-}
-"""Options of `Format`."""
+_Mark: TypeAlias = Annotated[str, Meta(min_length=1)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FormatOptions:
+    """The response has a form: a boxed answer, marks in order, or JSON that fits a schema."""
+
+    form: Literal["boxed", "marks", "json_schema"] = "boxed"
+    """A boxed answer is there, the marks occur in order, or the response is JSON that fits."""
+    marks: Annotated[Sequence[_Mark] | UnsetType, Meta(min_length=1, max_length=MAX_MARKS)] = UNSET
+    """What occurs in this order, for the form marks."""
+    json_schema: Mapping[str, Any] | UnsetType = UNSET
+    """JSON schema (draft 2020-12), for the form json_schema."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -131,7 +125,7 @@ def _fits(response: str, schema: JsonSchema, left: StepsLeft | None) -> Grade:
 
 
 def format_of(options: Mapping[str, Any]) -> Format:
-    """Make one of options that passed `FORMAT_SCHEMA`.
+    """Make one of options that passed the schema of `FormatOptions`.
 
     Raises:
         InvalidField: what the form needs is missing, or the schema cannot be used. Paths begin at the options:

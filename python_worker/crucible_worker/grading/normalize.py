@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
 
-__all__ = ["MAX_COMBINING_MARKS", "NORMALIZATION_SCHEMA", "Normalization", "Unnormalizable", "without_punctuation"]
+__all__ = ["MAX_COMBINING_MARKS", "Normalization", "Unnormalizable", "without_punctuation"]
 
 MAX_COMBINING_MARKS = 30
 """Combining marks in a row that NFKC is asked to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
@@ -17,27 +15,6 @@ _WHITESPACE = re.compile(r"\s+")
 # The underscore is punctuation too, though a letter to regular expressions.
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 _SIGNS = "-\u2013\uff0d"  # those that are punctuation to Unicode; U+2212 is not
-
-NORMALIZATION_SCHEMA: Mapping[str, Any] = {
-    "strip": {"type": "boolean", "default": True, "description": "Ignore white space around."},
-    "collapse_whitespace": {
-        "type": "boolean",
-        "default": False,
-        "description": "Take a run of white space for a space.",
-    },
-    "fold_case": {"type": "boolean", "default": False, "description": "Ignore case, by Unicode case folding."},
-    "strip_punctuation": {
-        "type": "boolean",
-        "default": False,
-        "description": "Drop punctuation, but in numbers, signs before them, and percent signs behind them.",
-    },
-    "nfkc": {
-        "type": "boolean",
-        "default": False,
-        "description": "Compare by Unicode NFKC: full-width digits, ligatures and composed letters equal their like.",
-    },
-}
-"""Properties of a JSON schema: the fields of `Normalization`."""
 
 
 class Unnormalizable(ValueError):
@@ -49,17 +26,17 @@ class Normalization:
     """What is done to response and target alike before they are compared: nfkc, case, punctuation, white space."""
 
     strip: bool = True
-    """Drop white space around."""
+    """Ignore white space around."""
     collapse_whitespace: bool = False
-    """Make a run of white space one space."""
+    """Treat a run of white space as one space."""
     fold_case: bool = False
-    """Fold case as Unicode does: "STRASSE" equals "straße"."""
-    nfkc: bool = False
-    """Compose and unify compatible characters."""
+    """Ignore case, by Unicode case folding: "STRASSE" equals "straße"."""
     strip_punctuation: bool = False
     """Drop punctuation (Unicode's classes P) but between two digits ("1,460.5", "3/4"), a point or a sign that starts a
     number or a name (".5", "-5", "-x", "-$5"), the sign of an exponent ("1e-5", "x^-1"), and a percent sign behind a
     digit. A text that is nothing else keeps it."""
+    nfkc: bool = False
+    """Compare by Unicode NFKC: full-width digits, ligatures and composed letters equal their like."""
 
     def __call__(self, text: str) -> str:
         """Normalise a text, in linear time.

@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import TOO_LONG, DirectGrader, right, undecided, wrong
 from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_numbers
 
-__all__ = ["NUMERIC_SCHEMA", "Numeric"]
+__all__ = ["Numeric"]
 
 _METHOD = "number"
 # So far below the magnitude that is told apart that a target, as a percentage too, never reaches it.
 _TARGET_BOUND = 10 ** (MAX_MAGNITUDE - 3)
 _TOLD_APART = 10 ** (MAX_MAGNITUDE - 1)
 
-NUMERIC_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "relative_tolerance": {
-            "type": "number",
-            "minimum": 0,
-            "default": 0,
-            "description": "Accept a response within this share of the target's magnitude, added to the other.",
-        },
-        "absolute_tolerance": {
-            "type": "number",
-            "minimum": 0,
-            "default": 0,
-            "description": "Accept a response within this distance of the target, added to the other.",
-        },
-        "target_marker": {
-            "type": "string",
-            "default": "",
-            "description": "Where a target has this, what stands behind the last one is the target.",
-        },
-    },
-    "additionalProperties": False,
-}
-"""Options of `Numeric`."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Numeric(DirectGrader):
-    """Right where the last number of the response equals a target, in exact arithmetic.
+    """The last number of the response equals a target's, exactly or within a tolerance.
 
     What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without
     where it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in
@@ -54,12 +31,12 @@ class Numeric(DirectGrader):
     number, behind its marker where it has one, is UNDECIDED; a response without any is wrong.
     """
 
-    relative_tolerance: float = 0.0
-    """Share of the target's magnitude, finite, from 0."""
-    absolute_tolerance: float = 0.0
-    """Distance from the target, finite, from 0."""
+    relative_tolerance: Annotated[float, Meta(ge=0)] = 0
+    """Accept a response within this share of the target's magnitude, added to the other."""
+    absolute_tolerance: Annotated[float, Meta(ge=0)] = 0
+    """Accept a response within this distance of the target, added to the other."""
     target_marker: str = ""
-    """Parts a target's solution from its number, as "####" does in GSM8K; none if empty."""
+    """If a target has this, as "####" in GSM8K, what follows the last one is the target."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the last number with each target. Choices play no part."""

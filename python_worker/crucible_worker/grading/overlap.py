@@ -5,17 +5,21 @@ Where there are several targets, F1 and ROUGE-L are those of the target that fit
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.declared_options import Internal
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, measured, undecided
 from crucible_worker.grading.normalize import Normalization, Unnormalizable, without_punctuation
@@ -24,7 +28,6 @@ __all__ = [
     "F1",
     "MAX_BLEU_CHARS",
     "MAX_ROUGE_CELLS",
-    "OVERLAP_SCHEMA",
     "Bleu",
     "Rouge",
     "require",
@@ -36,22 +39,6 @@ MAX_ROUGE_CELLS = 1_000_000
 """Words of the response times words of all targets, as ROUGE-L's table has them; with more, it is UNDECIDED."""
 
 _EXTRA = "text"  # the extra of this distribution that holds sacrebleu and rouge-score
-
-OVERLAP_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "threshold": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1,
-            "default": 0.5,
-            "description": "A score from here on is correct, one between 0 and this is partial.",
-        },
-        "case_sensitive": {"type": "boolean", "default": False, "description": "Case counts."},
-    },
-    "additionalProperties": False,
-}
-"""Options of each of these graders."""
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 _ROUGE_WORD = re.compile(r"[a-z0-9]+", re.IGNORECASE | re.ASCII)
@@ -70,19 +57,26 @@ def require(module: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class F1(DirectGrader):
-    """The F1 of words that response and target share, each as often as it occurs, as SQuAD's evaluation counts them.
+class _Overlap(DirectGrader, abc.ABC):
+    """Options of each of these graders."""
+
+    threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """A score from here on is correct, one between 0 and this is partial."""
+    case_sensitive: bool = False
+    """Case counts."""
+    normalization: Internal[Normalization] = Normalization()
+    """What else does not count."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class F1(_Overlap):
+    """The F1 of the words that response and target share.
+
+    Each counts as often as it occurs, as in SQuAD's evaluation.
 
     Punctuation and the articles a, an, the never count; case does where it is asked for. Unlike in SQuAD's script,
     numbers keep their points and signs: 1.5 is not 15, and -5 not 5.
     """
-
-    threshold: float = 0.5
-    """From here on a response is right."""
-    case_sensitive: bool = False
-    """Whether case counts."""
-    normalization: Normalization = Normalization()
-    """What does not count besides."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """The best F1 over the targets. Choices play no part."""
@@ -106,15 +100,11 @@ def _f1(said: collections.Counter[str], wanted: collections.Counter[str]) -> flo
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bleu(DirectGrader):
-    """Sentence BLEU as sacrebleu computes it, over 100: 13a tokens, exponential smoothing, effective order."""
+class Bleu(_Overlap):
+    """The sentence BLEU of the response with the targets as references.
 
-    threshold: float = 0.5
-    """From here on a response is right."""
-    case_sensitive: bool = False
-    """Whether case counts."""
-    normalization: Normalization = Normalization()
-    """What does not count besides."""
+    As sacrebleu computes it, over 100: 13a tokens, exponential smoothing, effective order.
+    """
 
     def __post_init__(self) -> None:
         require("sacrebleu")
@@ -153,18 +143,12 @@ def _bleu() -> tuple[Any, Callable[[], None]]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rouge(DirectGrader):
-    """The F of ROUGE-L as rouge-score computes it, without stemming: words are runs of the letters a to z and digits.
+class Rouge(_Overlap):
+    """The F of ROUGE-L of response and target.
 
-    A target without such words, as in most other scripts, is UNDECIDED.
+    As rouge-score computes it, without stemming: words are runs of the letters a to z and digits. A target without
+    such words, as in most other scripts, is UNDECIDED.
     """
-
-    threshold: float = 0.5
-    """From here on a response is right."""
-    case_sensitive: bool = False
-    """Whether case counts."""
-    normalization: Normalization = Normalization()
-    """What does not count besides."""
 
     def __post_init__(self) -> None:
         require("rouge_score")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from crucible_worker.grading.base import GraderType
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
 
@@ -20,6 +22,8 @@ class GradingParts:
     """The processes in which mathematics is computed."""
     places: Places | None = None
     """Where programs are run."""
+    own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
+    """Those of files that a user names on the command line, by name; no call can add one."""
 
 
 NO_GRADING_PARTS = GradingParts()

@@ -1,10 +1,9 @@
 """The processes in which mathematics runs: what a model wrote may take for ever there, or all memory, and hurt nobody.
 
-pebble keeps the processes: forked by a forkserver that has the mathematics loaded, ended where a task takes too long,
-and replaced. Time is processor time of the child, so verdicts do not depend on what else the machine does; the clock
-ends only what gets too little of that. What pebble does not promise is done here. A pool that it gives up, as it does
-when a child is killed that had nothing to do, is replaced by another one, and what was asked is asked again. No task
-holds a child for longer than a turn, but for slow ones, and those never hold all children.
+They are forked by a server that has the mathematics loaded, ended when a task takes too long, and replaced. Time is
+processor time of the child, so verdicts do not depend on what else the machine does; the clock ends only what gets too
+little of that. When the server dies, another one is started, and what was asked is asked again. No task holds a child
+for longer than a turn, except slow ones, and those never hold all children.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.grading.children import Answer, work
-from crucible_worker.grading.pool_forkserver import forkserver_loaded
+from crucible_worker.grading.children import Answer
 from crucible_worker.grading.pool_processes import Ending, Processes
 from crucible_worker.grading.pool_turns import Turns
 
@@ -96,7 +94,7 @@ def default_children() -> int:
 class GradingPool:
     """Runs functions in children that can be killed. Belongs to the event loop that starts it.
 
-    Functions are sent by name, so they stand at the top of a module; items and values travel by pickle. The forkserver
+    Functions are sent by name, so they stand at the top of a module; items and values travel by pickle. The fork server
     stays when a pool is closed, for the next one, and ends with this process.
 
     Args:
@@ -242,7 +240,7 @@ class GradingPool:
         for _ in range(_MAX_ATTEMPTS):
             processes = await self._ready()
             started = time.monotonic_ns()
-            said = await processes.ask(CLOCK_FACTOR * seconds, work, function, items, turn, seconds)
+            said = await processes.ask(CLOCK_FACTOR * seconds, function, items, turn, seconds)
             if said is not Ending.BROKEN:
                 return _End(said, time.monotonic_ns() - started)
             self._retire(processes)
@@ -276,24 +274,25 @@ class GradingPool:
 
     async def _begun(self) -> Processes:
         for _ in range(_MAX_ATTEMPTS):
-            await self._loaded()
-            processes = await Processes.start(self.children, self._modules)
+            processes = await self._unless_closed(Processes.start(self.children, self._modules))
             if processes is not None:
                 return processes
         raise Unavailable("the children that grade do not start: none of them answers", reason=Reason.GRADING_POOL)
 
-    async def _loaded(self) -> None:
-        """Wait for the forkserver, which takes a second, unless the pool is closed meanwhile."""
-        loaded = asyncio.create_task(forkserver_loaded(self._modules))
+    async def _unless_closed(self, start: Coroutine[Any, Any, Processes | None]) -> Processes | None:
+        """Wait for a start, which may take seconds, unless the pool is closed meanwhile."""
+        starting = asyncio.create_task(start)
         closed = asyncio.create_task(self._closed.wait())
         try:
-            await asyncio.wait((loaded, closed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((starting, closed), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            loaded.cancel()
             closed.cancel()
-        if self._closed.is_set():
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,))
+        if starting.cancelled():
             raise _closed()
-        await loaded
+        return starting.result()
 
     def _retire(self, processes: Processes | None) -> None:
         """Have nobody ask these any more, and end them; whoever found them broken asks again, and so starts others."""

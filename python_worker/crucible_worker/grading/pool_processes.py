@@ -1,35 +1,44 @@
-"""One pool of pebble's, from its start to its end, and what can be asked of it meanwhile.
+"""The children of one pool: forked by a server that has their modules loaded, and asked for one thing at a time.
 
-Nothing here tries anything twice: a pool that breaks stays broken, and says so to all who wait for it.
+The server of some modules serves every pool of this process that needs them, as loading takes seconds; it ends with the
+process. Nothing here tries anything twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import dataclasses
 import enum
-import multiprocessing
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from crucible_bridge.errors import Unavailable
-from crucible_bridge.reasons import Reason
+from crucible_worker.children.channel import Channel
+from crucible_worker.children.fork_server import join
+from crucible_worker.children.forks import Fork, Forks, NotForked
+from crucible_worker.children.frames import frame
+from crucible_worker.children.process import Process
 from crucible_worker.grading import children
-
-if TYPE_CHECKING:
-    from pebble import ProcessPool
+from crucible_worker.grading.children import Answer
 
 __all__ = ["Ending", "Processes"]
 
 START_SECONDS = 60.0
-"""For the first child to answer; where the forkserver has not loaded the modules, it has to."""
+"""For the server to load its modules, and for the first child to answer."""
 STALL_SECONDS = 2.0
-"""A task without an end for so long beyond its time will never have one: the pool is broken."""
-POLL_SECONDS = 0.02
-"""How often pebble looks for tasks that are late, while there are tasks."""
-IDLE_POLL_SECONDS = 0.1
-"""How often it looks for dead children otherwise."""
+"""For a killed child to be gone."""
+
+_HOST = "crucible_worker.grading.pool_host"
+# Of the process, whose event loops may start pools at the same time.
+_servers: dict[tuple[str, ...], tuple[Process, socket.socket]] = {}
+_starting = threading.Lock()
 
 
 class Ending(enum.Enum):
@@ -42,95 +51,154 @@ class Ending(enum.Enum):
     DIED = enum.auto()
     """Its child died."""
     BROKEN = enum.auto()
-    """The pool broke; it may have had nothing to do with this task."""
+    """The server of the children died, or the pool was closed; that may have had nothing to do with this task."""
+
+
+class _Broken(Exception):
+    """There is no server any more."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Child:
+    fork: Fork
+    channel: Channel
 
 
 class Processes:
-    """A forkserver's children, kept by pebble. Made by `start`."""
+    """So many children. Made by `start`; belongs to the running event loop."""
 
-    def __init__(self, pool: ProcessPool) -> None:
-        self._pool = pool
-        self._over = asyncio.Event()
-        self._asked = 0
+    def __init__(self, forks: Forks) -> None:
+        self._forks = forks
+        self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
+        self._over = False
 
     @classmethod
     async def start(cls, count: int, modules: Sequence[str]) -> Processes | None:
-        """Start so many children of the forkserver, each with these modules, and wait until one has answered.
+        """Start so many children, each with these modules, and wait until one has answered.
 
         Returns:
             None where none answers: they may have been killed.
 
         Raises:
-            Unavailable: they cannot work, and one says why (reason GRADING_POOL).
+            Unavailable: their modules cannot be loaded (reason GRADING_POOL).
         """
-        processes, first = await asyncio.to_thread(cls._make, count, modules)
-        answer: str | Ending = Ending.BROKEN
         try:
-            answer = await processes._outcome(first, START_SECONDS)
-        finally:
-            if answer:  # a child that can work has nothing to say
-                await processes.stop()
-        if isinstance(answer, Ending):
+            processes = cls(Forks(_joined(tuple(modules)), _broken))
+        except OSError:
             return None
-        if answer:
-            raise Unavailable(f"the children that grade do not start: {answer}", reason=Reason.GRADING_POOL)
-        return processes
-
-    @classmethod
-    def _make(cls, count: int, modules: Sequence[str]) -> tuple[Processes, Future[str]]:
-        from pebble import ProcessPool
-
-        context = multiprocessing.get_context("forkserver")
-        pool = ProcessPool(max_workers=count, initializer=children.begin, initargs=(modules,), context=context)
-        # The first task starts the processes.
-        return cls(pool), pool.schedule(children.report, timeout=START_SECONDS)
-
-    async def ask(self, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a child for at most so many seconds by the clock; what it returned, or how it ended.
-
-        To be called for no more tasks at once than there are children: what waits inside pebble has no clock yet.
-        """
-        self._look_often(+1)
+        ready = False
         try:
-            return await self._outcome(self._pool.schedule(function, args=args, timeout=seconds), seconds)
-        except RuntimeError:  # pebble knew already that it is broken
-            return Ending.BROKEN
+            async with asyncio.timeout(START_SECONDS):
+                processes._idle += [await processes._forked() for _ in range(count)]
+                said = await processes.ask(START_SECONDS, bool, (None,), 0.0, START_SECONDS)
+                ready = not isinstance(said, Ending)
+        except (TimeoutError, NotForked, _Broken):
+            return None
         finally:
-            self._look_often(-1)
+            if not ready:
+                await processes.stop()
+        return processes if ready else None
+
+    async def ask(
+        self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
+    ) -> list[Answer] | Ending:
+        """Have a child do `children.work`, for at most so many seconds by the clock; or how that ended.
+
+        To be called for no more tasks at once than there are children.
+        """
+        try:
+            child = await self._taken()
+        except (NotForked, _Broken):
+            return Ending.BROKEN
+        self._busy.add(child)
+        body = None
+        try:
+            async with asyncio.timeout(seconds):
+                child.channel.send(frame(pickle.dumps((function, items, turn, cpu_seconds), pickle.HIGHEST_PROTOCOL)))
+                body = await child.channel.receive()
+        except TimeoutError:
+            await self._gone(child)
+            return Ending.BROKEN if self._over else Ending.STALLED
+        finally:
+            self._busy.discard(child)
+            if body is None:
+                child.fork.kill()
+                child.channel.abort()
+            else:
+                self._idle.append(child)
+        if body is not None:
+            return pickle.loads(body)
+        status = await self._gone(child)
+        if self._over or status is None:
+            return Ending.BROKEN
+        return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
 
     async def stop(self) -> None:
-        """End every child and thread; whoever waits is told that the pool broke. Idempotent."""
-        if self._over.is_set():
-            return
-        self._over.set()
-        await asyncio.to_thread(self._end)
+        """End every child; whoever waits is told that the pool broke. Idempotent."""
+        self._over = True
+        living = [*self._idle, *self._busy]
+        self._idle.clear()
+        for child in living:
+            child.fork.kill()
+            child.channel.abort()
+        for child in living:
+            await self._gone(child)
+        self._forks.close()
 
-    async def _outcome(self, task: Future[Any], seconds: float) -> Any:
-        from pebble import ProcessExpired
+    async def _taken(self) -> _Child:
+        """A child that has nothing to do, or a new one in place of one that has died."""
+        while self._idle:
+            child = self._idle.pop()
+            if child.fork.alive:
+                return child
+            child.channel.abort()
+        return await self._forked()
 
-        future, over = asyncio.wrap_future(task), asyncio.ensure_future(self._over.wait())
+    async def _forked(self) -> _Child:
+        if self._over:
+            raise _Broken
+        fork = await self._forks.start()
+        return _Child(fork, await Channel.over(fork.end))
+
+    async def _gone(self, child: _Child) -> int | None:
+        """Wait for a child's end, and no longer than it may take; its exit status if that is known."""
+        child.fork.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STALL_SECONDS):
+                return await asyncio.shield(child.fork.ended)
+        return None
+
+
+def _joined(modules: tuple[str, ...]) -> socket.socket:
+    """A control socket of the server of these modules, which is started where none runs.
+
+    To be called in a thread that lives as long as the children: it is a thread's end that they hear of and die.
+    """
+    with _starting:
+        process, control = _servers.get(modules, (None, None))
+        if process is None or control is None or process.ends(time.monotonic()):
+            process, control = _servers[modules] = _started(modules)
         try:
-            await asyncio.wait((future, over), timeout=seconds + STALL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if not future.done():
-                future.cancel()
-                return Ending.BROKEN
-            return future.result()
-        except TimeoutError:
-            return Ending.STALLED
-        except ProcessExpired as error:
-            return Ending.TIMEOUT if error.exitcode == children.OUT_OF_TIME else Ending.DIED
-        except BrokenProcessPool:
-            return Ending.BROKEN
-        finally:
-            over.cancel()
+            return join(control)
+        except OSError:  # it is about to end
+            process.kill()
+            raise
 
-    def _look_often(self, change: int) -> None:
-        """Have pebble look after its tasks often while there are any; idle workers, often many, do without."""
-        from pebble.common.types import CONSTS
 
-        self._asked += change
-        CONSTS.sleep_unit = POLL_SECONDS if self._asked else IDLE_POLL_SECONDS
+def _started(modules: tuple[str, ...]) -> tuple[Process, socket.socket]:
+    environment = {
+        **os.environ,
+        # What this process imports its children can import too.
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        # Threads of OpenBLAS would make every fork a fork of several threads.
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    process, control = Process.start(_HOST, *modules, environment=environment, kind=socket.SOCK_SEQPACKET, logs=True)
+    atexit.register(process.reap)
+    atexit.register(control.close)
+    return process, control
 
-    def _end(self) -> None:
-        self._pool.stop()
-        self._pool.join()
+
+def _broken(status: int | None) -> _Broken:
+    return _Broken()

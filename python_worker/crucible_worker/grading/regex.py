@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.patterns import MAX_PATTERN_WORK, BadPattern, TooMuchText, compiled
 
-__all__ = ["REGEX_SCHEMA", "Regex"]
+__all__ = ["Regex"]
 
 _METHOD = "regex"
-
-REGEX_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "full": {"type": "boolean", "default": False, "description": "The whole response must match."},
-    },
-    "additionalProperties": False,
-}
-"""Options of `Regex`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Regex(DirectGrader):
-    """Right where a target, taken for a regular expression of RE2, matches somewhere in the response.
+    """A target, as a regular expression of RE2, matches in the response.
 
     Case counts; `(?i)` at the start of an expression has it not count. A target that is no such expression is
     UNDECIDED, and so is a response that is too long for those that come first together

@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_worker.declared_options import first_line, schema_of, values_of
 from crucible_worker.grading import entry_points
 from crucible_worker.grading.base import Grader, GraderType
-from crucible_worker.grading.choice import MULTIPLE_CHOICE_SCHEMA, MultipleChoice
-from crucible_worker.grading.code.options import CODE_SCHEMA
-from crucible_worker.grading.format import FORMAT_SCHEMA, format_of
-from crucible_worker.grading.judge.options import RUBRIC_SCHEMA
-from crucible_worker.grading.math.grader import MATH_SCHEMA, math_grader_of
+from crucible_worker.grading.choice import MultipleChoice
+from crucible_worker.grading.code.options import CodeOptions
+from crucible_worker.grading.format import FormatOptions, format_of
+from crucible_worker.grading.judge.options import RubricOptions
+from crucible_worker.grading.math.grader import MathOptions, math_grader_of
 from crucible_worker.grading.needs import handed
-from crucible_worker.grading.normalize import Normalization
-from crucible_worker.grading.numeric import NUMERIC_SCHEMA, Numeric
+from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.options import checked_options
-from crucible_worker.grading.overlap import F1, OVERLAP_SCHEMA, Bleu, Rouge
+from crucible_worker.grading.overlap import F1, Bleu, Rouge
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
-from crucible_worker.grading.regex import REGEX_SCHEMA, Regex
-from crucible_worker.grading.text import CONTAINS_SCHEMA, EXACT_MATCH_SCHEMA, Contains, exact_match_of
+from crucible_worker.grading.regex import Regex
+from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
 
-__all__ = ["GRADERS", "GraderType", "create"]
+__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "names"]
+
+
+class OwnGrader:
+    """A grader that comes with the worker: its options are the fields of a class."""
+
+    def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
+        """Nothing is read of the class before it is needed.
+
+        Args:
+            name: what it is asked for by.
+            declared: its options are the fields; what it is, is the first line of its docstring.
+            make: makes one of options that passed the schema; the class itself if None. Its keyword-only parameters
+                name parts of `GradingParts`.
+        """
+        self.name, self._declared = name, declared
+        self.make: Callable[..., Grader] = self._made if make is None else make
+
+    @functools.cached_property
+    def options_schema(self) -> Mapping[str, Any]:
+        """JSON schema of its options."""
+        return schema_of(self._declared)
+
+    @functools.cached_property
+    def description(self) -> str:
+        """One sentence."""
+        return first_line(self._declared)
+
+    def _made(self, options: Mapping[str, Any]) -> Grader:
+        return self._declared(**values_of(self._declared, options))
 
 
 def _code(options: Mapping[str, Any], *, places: Places | None) -> Grader:
@@ -37,92 +67,52 @@ def _code(options: Mapping[str, Any], *, places: Places | None) -> Grader:
     return code_of(options, places=places)
 
 
-def _rubric(options: Mapping[str, Any], *, pool: GradingPool | None, places: Places | None) -> Grader:
+def _rubric(
+    options: Mapping[str, Any],
+    *,
+    pool: GradingPool | None,
+    places: Places | None,
+    own_graders: Mapping[str, GraderType],
+) -> Grader:
     from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
 
-    return rubric_of(options, pool=pool, places=places)
+    return rubric_of(options, GradingParts(pool=pool, places=places, own_graders=own_graders))
 
 
-GRADERS: Mapping[str, GraderType] = MappingProxyType(
+GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
     {
         grader.name: grader
         for grader in (
-            GraderType(
-                name="exact_match",
-                description="The whole response equals a target, as a text, a number or a list.",
-                options_schema=EXACT_MATCH_SCHEMA,
-                make=exact_match_of,
-            ),
-            GraderType(
-                name="contains",
-                description="The response holds a target as whole words and numbers.",
-                options_schema=CONTAINS_SCHEMA,
-                make=lambda options: Contains(normalization=Normalization(**options)),
-            ),
-            GraderType(
-                name="numeric",
-                description="The last number of the response equals a target's, exactly or within a tolerance.",
-                options_schema=NUMERIC_SCHEMA,
-                make=lambda options: Numeric(**options),
-            ),
-            GraderType(
-                name="multiple_choice",
-                description="The response names the choice that a target names, by letter or text.",
-                options_schema=MULTIPLE_CHOICE_SCHEMA,
-                make=lambda options: MultipleChoice(**options),
-            ),
-            GraderType(
-                name="math",
-                description="The answer found in the response equals a target as mathematics.",
-                options_schema=MATH_SCHEMA,
-                make=math_grader_of,
-            ),
-            GraderType(
-                name="regex",
-                description="A target, as a regular expression of RE2, matches in the response.",
-                options_schema=REGEX_SCHEMA,
-                make=lambda options: Regex(**options),
-            ),
-            GraderType(
-                name="f1",
-                description="The F1 of the words that response and target share.",
-                options_schema=OVERLAP_SCHEMA,
-                make=lambda options: F1(**options),
-            ),
-            GraderType(
-                name="bleu",
-                description="The sentence BLEU of the response with the targets as references.",
-                options_schema=OVERLAP_SCHEMA,
-                make=lambda options: Bleu(**options),
-            ),
-            GraderType(
-                name="rouge",
-                description="The F of ROUGE-L of response and target.",
-                options_schema=OVERLAP_SCHEMA,
-                make=lambda options: Rouge(**options),
-            ),
-            GraderType(
-                name="format",
-                description="The response has a form: a boxed answer, marks in order, or JSON that fits a schema.",
-                options_schema=FORMAT_SCHEMA,
-                make=format_of,
-            ),
-            GraderType(
-                name="code",
-                description="The program in the response passes every target, which are tests, in a sandbox.",
-                options_schema=CODE_SCHEMA,
-                make=_code,
-            ),
-            GraderType(
-                name="rubric",
-                description="A judge, any model of the worker, holds the response for right by criteria.",
-                options_schema=RUBRIC_SCHEMA,
-                make=_rubric,
-            ),
+            OwnGrader("exact_match", ExactMatch, exact_match_of),
+            OwnGrader("contains", Contains),
+            OwnGrader("numeric", Numeric),
+            OwnGrader("multiple_choice", MultipleChoice),
+            OwnGrader("math", MathOptions, math_grader_of),
+            OwnGrader("regex", Regex),
+            OwnGrader("f1", F1),
+            OwnGrader("bleu", Bleu),
+            OwnGrader("rouge", Rouge),
+            OwnGrader("format", FormatOptions, format_of),
+            OwnGrader("code", CodeOptions, _code),
+            OwnGrader("rubric", RubricOptions, _rubric),
         )
     }
 )
 """Those that come with the worker, by name."""
+
+
+def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
+    """Names that can be asked for: ours, a user's own, then those that are installed; nothing is loaded."""
+    return list(dict.fromkeys((*GRADERS, *parts.own_graders, *entry_points.names())))
+
+
+def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGrader:
+    """The grader of a name; arguments and errors are those of `create`."""
+    grader = GRADERS.get(name) or parts.own_graders.get(name) or entry_points.find(name)
+    if grader is None:
+        known = ", ".join(names(parts))
+        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
+    return grader
 
 
 def create(
@@ -147,13 +137,9 @@ def create(
         FailedPrecondition: it needs a library that is not installed (EXTRA_NOT_INSTALLED), or a part that this worker
             lacks (NO_GRADING_POOL, NO_SANDBOX); or a user's grader cannot be used (BAD_GRADER).
     """
-    own = GRADERS.get(name)
-    grader = own or entry_points.find(name)
-    if grader is None:
-        known = ", ".join([*GRADERS, *(other for other in entry_points.names() if other not in GRADERS)])
-        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
+    grader = found(name, parts, name_field)
     checked = checked_options(options, grader.options_schema, options_field)
     try:
-        return grader.make(checked, **(handed(own.make, parts) if own else {}))
+        return grader.make(checked, **(handed(grader.make, parts) if name in GRADERS else {}))
     except InvalidField as error:
         raise InvalidField(options_field + error.field, error.message, reason=error.reason) from error

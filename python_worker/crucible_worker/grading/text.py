@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ExactComparison
+from crucible_worker.declared_options import Flat, values_of
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.decimals import canonical_decimal
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.listed import Element, read_list
-from crucible_worker.grading.normalize import NORMALIZATION_SCHEMA, Normalization, Unnormalizable
+from crucible_worker.grading.normalize import Normalization, Unnormalizable
 from crucible_worker.grading.tokens import tokens_of
 
-__all__ = ["CONTAINS_SCHEMA", "EXACT_MATCH_SCHEMA", "Contains", "ExactMatch", "exact_match_of"]
-
-EXACT_MATCH_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        **NORMALIZATION_SCHEMA,
-        "compare": {
-            "type": "string",
-            "enum": [comparison.value for comparison in ExactComparison],
-            "default": ExactComparison.TEXT.value,
-            "description": "As what response and target are compared: 5 equals 5.0 as numbers, [1, 2] [1,2] as lists.",
-        },
-        "ordered_lists": {
-            "type": "boolean",
-            "default": False,
-            "description": "Of lists: the order of elements counts, and how often each occurs.",
-        },
-    },
-    "additionalProperties": False,
-}
-"""Options of `ExactMatch`."""
-
-# White space never counts between tokens.
-CONTAINS_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {key: NORMALIZATION_SCHEMA[key] for key in ("fold_case", "nfkc", "strip_punctuation")},
-    "additionalProperties": False,
-}
-"""Options of `Contains`."""
-
+__all__ = ["Contains", "ExactMatch", "exact_match_of"]
 
 _EXACT = "exact"
 _SHOWN = 60  # characters of a target in a reason
@@ -52,17 +24,17 @@ _SHOWN = 60  # characters of a target in a reason
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExactMatch(DirectGrader):
-    """Right where the whole response equals a target, both normalised alike.
+    """The whole response equals a target, as a text, a number or a list.
 
     As numbers, in the spelling of `crucible_worker.grading.decimals`, their values are compared, without a tolerance.
     As lists, in that of `crucible_worker.grading.listed`, elements are compared: two numbers by value, anything else as
     normalised text. A target that is no number, or no list, is UNDECIDED; a response that is none is wrong.
     """
 
-    normalization: Normalization = Normalization()
+    normalization: Annotated[Normalization, Flat()] = Normalization()
     """What does not count; by default white space around. Of lists it is applied to each element."""
     compare: ExactComparison = ExactComparison.TEXT
-    """As what they are compared."""
+    """As what response and target are compared: 5 equals 5.0 as numbers, [1, 2] [1,2] as lists."""
     ordered_lists: bool = False
     """Of lists: the order of elements counts, and how often each occurs; within an inner list both always do."""
 
@@ -109,30 +81,28 @@ class ExactMatch(DirectGrader):
 
 
 def exact_match_of(options: Mapping[str, Any]) -> ExactMatch:
-    """One of options that fit `EXACT_MATCH_SCHEMA`.
+    """One of options that fit its schema.
 
     Raises:
         InvalidField: `ordered_lists` is given where no lists are compared.
     """
-    normalization = {name: options[name] for name in NORMALIZATION_SCHEMA}
-    compare = ExactComparison(options["compare"])
-    if options["ordered_lists"] and compare is not ExactComparison.LIST:
+    if options["ordered_lists"] and options["compare"] != ExactComparison.LIST.value:
         raise InvalidField('["ordered_lists"]', 'is for compare: "list"')
-    return ExactMatch(
-        normalization=Normalization(**normalization), compare=compare, ordered_lists=options["ordered_lists"]
-    )
+    return ExactMatch(**values_of(ExactMatch, options))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contains(DirectGrader):
-    """Right where the response holds a target as whole words and numbers: "46" is in "it is 46.", not in "146".
+    """The response holds a target as whole words and numbers.
 
-    What a word and a number are is said in `crucible_worker.grading.tokens`. White space between them does not count.
-    A response that names several answers holds each of them: this grader suits targets that are not said by chance.
+    "46" is in "it is 46.", not in "146". What a word and a number are is said in `crucible_worker.grading.tokens`.
+    White space between them does not count. A response that names several answers holds each of them: this grader
+    suits targets that are not said by chance.
     """
 
-    normalization: Normalization = Normalization()
-    """What does not count besides."""
+    # White space never counts between tokens.
+    normalization: Annotated[Normalization, Flat(("fold_case", "nfkc", "strip_punctuation"))] = Normalization()
+    """What else does not count."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Look for each target. Choices play no part."""

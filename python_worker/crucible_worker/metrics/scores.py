@@ -10,13 +10,15 @@ their mean. The standard error is that of `crucible_worker.metrics.accuracy`, cl
 from __future__ import annotations
 
 import enum
+import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 
-from crucible_bridge.types import Metrics
+from crucible_bridge.types import Metrics, SampleResult
 from crucible_worker.metrics.accuracy import clustered_variance
 
-__all__ = ["Reduce", "reduced", "reduced_keys"]
+__all__ = ["Reduce", "reduced", "reduced_keys", "scores_by_sample"]
 
 
 class Reduce(enum.StrEnum):
@@ -25,6 +27,12 @@ class Reduce(enum.StrEnum):
     MEAN = "mean"
     SUM = "sum"
     NONE = "none"
+
+
+def scores_by_sample(results: Iterable[SampleResult]) -> Sequence[Sequence[float | None]]:
+    """The scores of results that come in the data set's order, by sample; None where unscored."""
+    by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
+    return [[result.score if result.verdict.scored else None for result in repeats] for _, repeats in by_sample]
 
 
 def reduced_keys(reduce: Reduce) -> tuple[str, ...]:

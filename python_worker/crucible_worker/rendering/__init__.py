@@ -2,14 +2,22 @@
 
 from crucible_worker.rendering.asking import Asked, ask, sample_answers
 from crucible_worker.rendering.prompts import render_prompt
-from crucible_worker.rendering.renderers import RENDERER_OPTION, SERVED, answer_of, check_input, check_renderer
+from crucible_worker.rendering.renderers import (
+    RENDERER_PATTERN,
+    SERVED,
+    RendererName,
+    answer_of,
+    check_input,
+    check_renderer,
+)
 from crucible_worker.rendering.supervised import TrainOn, render_supervised
 from crucible_worker.rendering.thinking import part_thinking, without_thinking
 
 __all__ = [
-    "RENDERER_OPTION",
+    "RENDERER_PATTERN",
     "SERVED",
     "Asked",
+    "RendererName",
     "TrainOn",
     "answer_of",
     "ask",

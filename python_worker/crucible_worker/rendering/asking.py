@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, TextSamplingClient, takes_words
+from crucible_worker.backends.base import ANSWERING, Capability, Model
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
@@ -66,36 +66,36 @@ async def ask(
         InvalidField: there is nothing to ask, or more than fits; the renderer takes no conversation.
         BackendError: the model could not be asked.
     """
-    client = model.sampling
-    if client is None:
+    able = model.capabilities
+    if able.isdisjoint(ANSWERING):
         raise FailedPrecondition("the model has no sampling client", reason=Reason.MISSING_CLIENT)
     if isinstance(input, ModelInput | Datum):
         prompt = input.model_input if isinstance(input, Datum) else input
-    elif model.tokenizer is None and takes_words(client):
+    elif Capability.SAMPLE_TEXT in able and model.tokenizer is None:
         chosen = resolved(model, renderer)
         if renderer == AUTO and chosen == RAW and plain_text(input) is None:
             chosen = CHAT_TEMPLATE  # what settings say of text says nothing of roles
-        return Asked(prompt=None, answers=await _in_words(client, input, params, num_samples, chosen))
+        return Asked(prompt=None, answers=await _in_words(model, input, params, num_samples, chosen))
     else:
-        begun = getattr(model, "renderer", None) == SERVED
+        begun = model.resolved_renderer == SERVED
         rendered = await render_question(model.tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
         prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
-    return Asked(prompt=prompt, answers=await client.sample(prompt, params, num_samples))
+    return Asked(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
 
 
 async def _in_words(
-    client: TextSamplingClient, input: str | Conversation, params: SamplingParams, num_samples: int, renderer: str
+    model: Model, input: str | Conversation, params: SamplingParams, num_samples: int, renderer: str
 ) -> Sequence[SampledSequence]:
     check_input(input, renderer)
     if renderer in (AUTO, SERVED):
-        return await client.sample_text(input, params, num_samples)
+        return await model.sample_text(input, params, num_samples)
     if renderer == CHAT_TEMPLATE:
-        return await client.sample_text(Conversation(tuple(messages_of(input))), params, num_samples)
+        return await model.sample_text(Conversation(tuple(messages_of(input))), params, num_samples)
     if renderer == ROLE_COLON:
         text = role_colon.prompt_text(messages_of(input))
-        return await client.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
+        return await model.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
     if renderer == RAW and (text := plain_text(input)) is not None:
-        return await client.sample_text(text, _stopped(params, stops_of(input)), num_samples, plain=True)
+        return await model.sample_text(text, _stopped(params, stops_of(input)), num_samples, plain=True)
     raise FailedPrecondition(
         "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "
         "have it",

@@ -17,7 +17,6 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.backends.encoding import encode_all
 from crucible_worker.rendering.prompted import Prompted, before_next
 from crucible_worker.rendering.prompts import plain_of, render_question, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO, before_answer
@@ -123,7 +122,7 @@ async def render_choices(
         prompt, continuations = await _encoded_together(known, plain, behind)
     else:
         prompt = (await render_question(known, asked, renderer)).tokens
-        continuations = await encode_all(known, behind, continuations=True)
+        continuations = await known.encode_all(behind, continuations=True)
     for index, continuation in enumerate(continuations):
         if not len(continuation):
             raise InvalidField(f"choices[{index}]", "has no tokens")
@@ -148,7 +147,7 @@ def _asked(
 async def _encoded_together(
     tokenizer: Tokenizer, asked: str, behind: Sequence[str]
 ) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    question, *wholes = await encode_all(tokenizer, [asked, *(f"{asked}{text}" for text in behind)])
+    question, *wholes = await tokenizer.encode_all([asked, *(f"{asked}{text}" for text in behind)])
     if not question:
         raise InvalidField("input", "has no tokens: a model needs at least one")
     seam = min(_common(question, whole) for whole in wholes)

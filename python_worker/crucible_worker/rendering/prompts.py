@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
-from crucible_worker.backends.base import CookbookTokenizer, Rendered, Tokenizer
+from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompted import Prompted, before_next, plain_text, stops_of
 from crucible_worker.rendering.renderers import (
@@ -28,7 +28,6 @@ __all__ = [
     "plain_of",
     "render_prompt",
     "render_question",
-    "require_cookbook",
     "require_tokenizer",
 ]
 
@@ -77,7 +76,7 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
         messages = messages_of(input)
         if not messages:
             raise InvalidField("input.messages", "is empty")
-        return await require_cookbook(known).render_cookbook(renderer.removeprefix(COOKBOOK), messages)
+        return await known.render_cookbook(renderer.removeprefix(COOKBOOK), messages)
     if (text := plain_of(known, input, renderer)) is not None:
         return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input))
     return Rendered(tokens=await encode_conversation(known, messages_of(input), generation_prompt=True))
@@ -113,20 +112,6 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     if tokenizer is None:
         raise FailedPrecondition(
             "the model has no tokenizer: only tokens can be sent to it", reason=Reason.NO_TOKENIZER
-        )
-    return tokenizer
-
-
-def require_cookbook(tokenizer: Tokenizer) -> CookbookTokenizer:
-    """The tokenizer, if tinker-cookbook's renderers can be run on it.
-
-    Raises:
-        FailedPrecondition: they cannot (NO_COOKBOOK_TOKENIZER).
-    """
-    if not isinstance(tokenizer, CookbookTokenizer):
-        raise FailedPrecondition(
-            "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
-            reason=Reason.NO_COOKBOOK_TOKENIZER,
         )
     return tokenizer
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
@@ -17,10 +17,11 @@ __all__ = [
     "CHAT_TEMPLATE",
     "COOKBOOK",
     "RAW",
-    "RENDERER_OPTION",
+    "RENDERER_PATTERN",
     "ROLE_COLON",
     "ROLE_COLONS",
     "SERVED",
+    "RendererName",
     "answer_of",
     "before_answer",
     "check_input",
@@ -45,24 +46,26 @@ ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
 MAX_NAME_CHARS = 100
 """Of the name of one of tinker-cookbook's renderers."""
 
-RENDERER_OPTION: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "string",
-        # Python's $ lets a line end pass, that of JSON schema does not.
-        "pattern": (
-            f"^({AUTO}|{CHAT_TEMPLATE}|{ROLE_COLON}|{RAW}|{COOKBOOK}\\w[\\w./-]{{0,{MAX_NAME_CHARS - 1}}})(?!\\n)$"
-        ),
-        "default": AUTO,
-        "examples": [AUTO, CHAT_TEMPLATE, ROLE_COLON, RAW, f"{COOKBOOK}qwen3"],
-        "description": (
+# Python's $ lets a line end pass, that of JSON schema does not.
+RENDERER_PATTERN = (
+    f"^({AUTO}|{CHAT_TEMPLATE}|{ROLE_COLON}|{RAW}|{COOKBOOK}\\w[\\w./-]{{0,{MAX_NAME_CHARS - 1}}})(?!\\n)$"
+)
+"""What a renderer may be called."""
+
+RendererName: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=RENDERER_PATTERN,
+        examples=[AUTO, CHAT_TEMPLATE, ROLE_COLON, RAW, f"{COOKBOOK}qwen3"],
+        description=(
             "How text and conversations become what the model gets. auto: its chat template, or its server's, else "
             "plain text. chat_template: that template, and no plain text. role_colon: 'User: ...', 'Assistant:', ended "
             "by the user's next turn. raw: text as it stands, a completion; no conversations with roles. tinker:NAME: "
             "a renderer of tinker-cookbook, where that is installed and the model's tokenizer is at hand."
         ),
-    }
-)
-"""JSON schema of an evaluator's option `renderer`."""
+    ),
+]
+"""The type of an evaluator's option `renderer`."""
 
 
 def check_renderer(renderer: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crucible_worker.backends.base import Model, renderer_of
+from crucible_worker.backends.base import Model
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
 
 __all__ = ["resolved"]
@@ -16,8 +16,8 @@ def resolved(model: Model, renderer: str) -> str:
     """
     if renderer != AUTO:
         return renderer
-    if (before := getattr(model, "renderer", None)) is not None:
-        return before
+    if model.resolved_renderer is not None:
+        return model.resolved_renderer
     if model.tokenizer is not None:
         return CHAT_TEMPLATE if model.tokenizer.has_chat_template else RAW
-    return renderer_of(model.sampling)
+    return model.renderer

@@ -18,7 +18,6 @@ from crucible_worker.rendering.prompts import (
     messages_of,
     opening_of,
     plain_of,
-    require_cookbook,
     require_tokenizer,
 )
 from crucible_worker.rendering.renderers import AUTO, COOKBOOK, RAW, ROLE_COLON, check_input
@@ -112,7 +111,7 @@ async def _messages(
         rendered = await role_colon.encode_weighted(tokenizer, messages, counted, headers=whole)
     else:
         name = renderer.removeprefix(COOKBOOK)
-        rendered = await require_cookbook(tokenizer).render_cookbook(name, messages, train_on=train_on)
+        rendered = await tokenizer.render_cookbook(name, messages, train_on=train_on)
     return _weighted(rendered)
 
 

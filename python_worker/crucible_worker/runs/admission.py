@@ -30,7 +30,7 @@ from crucible_bridge.types import (
     Problem,
     RenderSampleResponse,
 )
-from crucible_worker.backends.base import HeldModel, Model
+from crucible_worker.backends.base import Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.datasets import LoadedDataset
@@ -159,7 +159,7 @@ class Admission:
         return await render_sample(self._preparer, request, sample_id)
 
     async def admit(
-        self, request: EvaluateRequest, *, waited: bool = False, model: HeldModel | None = None
+        self, request: EvaluateRequest, *, waited: bool = False, model: Model | None = None
     ) -> tuple[Row, bool]:
         """Start an evaluation or go on with it, unless it has ended or has an owner; and whether it was there already.
 
@@ -263,7 +263,7 @@ class Admission:
         return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
     async def _claim(
-        self, request: EvaluateRequest, received: float, *, waited: bool, model: HeldModel | None
+        self, request: EvaluateRequest, received: float, *, waited: bool, model: Model | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
         if row is not None and self._is_settled(row):

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationComparison,
     EvaluationState,
+    EvaluatorInfo,
     EvaluatorSpec,
     Goal,
     MetricSeries,
@@ -28,7 +29,6 @@ from crucible_bridge.types import (
     SampleChange,
     SeriesPoint,
 )
-from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
@@ -38,16 +38,21 @@ __all__ = ["Comparisons"]
 _MAX_SHOWN = 5  # fingerprints that an error names
 
 
+Known = Callable[[str], EvaluatorInfo | None]
+"""What the evaluator of a kind is; None if that cannot be known."""
+
+
 class Comparisons:
     """Compares evaluations, one comparison after the other: the largest take seconds, and others read meanwhile.
 
     Args:
         journal: has them.
         max_samples: results of samples, of all evaluations of a comparison together.
+        known: what the evaluator of a kind is; None if that cannot be known any more.
     """
 
-    def __init__(self, journal: Journal, max_samples: int) -> None:
-        self._journal, self._max_samples = journal, max_samples
+    def __init__(self, journal: Journal, max_samples: int, known: Known) -> None:
+        self._journal, self._max_samples, self._known = journal, max_samples, known
         self._turn = asyncio.Lock()
 
     async def compare(self, request: CompareRequest) -> EvaluationComparison:
@@ -60,7 +65,7 @@ class Comparisons:
             ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
         """
         await self._turn.acquire()
-        reading = asyncio.ensure_future(self._journal.read(_compare, request, self._max_samples))
+        reading = asyncio.ensure_future(self._journal.read(_compare, request, self._max_samples, self._known))
         reading.add_done_callback(self._read)
         # A thread cannot be stopped: where the caller has gone away, the turn lasts until it is done all the same.
         return await asyncio.shield(reading)
@@ -71,7 +76,9 @@ class Comparisons:
             reading.exception()  # the caller has it too, unless it has gone away
 
 
-def _compare(connection: sqlite3.Connection, request: CompareRequest, max_samples: int) -> EvaluationComparison:
+def _compare(
+    connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
+) -> EvaluationComparison:
     """Compare evaluations; runs in a reader's thread."""
     # One picture of the journal for all reads, whatever is trimmed meanwhile.
     connection.execute("BEGIN")
@@ -80,7 +87,7 @@ def _compare(connection: sqlite3.Connection, request: CompareRequest, max_sample
         evaluations = tuple(evaluation_of(row) for row in rows)
         _check(evaluations, max_samples)
         numbers = {row.evaluation_id: row.number for row in rows}
-        comparisons = tuple(_comparisons(connection, numbers, evaluations, request))
+        comparisons = tuple(_comparisons(connection, numbers, evaluations, request, known))
     finally:
         connection.execute("COMMIT")
     return EvaluationComparison(
@@ -172,6 +179,7 @@ def _comparisons(
     numbers: Mapping[str, int],
     evaluations: Sequence[Evaluation],
     request: CompareRequest,
+    known: Known,
 ) -> Iterator[PairedComparison]:
     for baseline, index in _baselines(evaluations, request):
         spec = baseline.request.evaluators[index]
@@ -185,7 +193,7 @@ def _comparisons(
             problem = (
                 _problem(baseline, index)
                 or _problem(other, place)
-                or _difference(spec, other, place)
+                or _difference(spec, other, place, known)
                 or _other_judge(spec, baseline, other)
             )
             pair = PairedComparison(
@@ -196,7 +204,7 @@ def _comparisons(
             )
             if problem is None:
                 theirs = _scores(connection, numbers[other.evaluation_id], place)
-                pair = _paired(pair, scores, theirs, _goal(spec), request)
+                pair = _paired(pair, scores, theirs, _goal(spec, known), request)
             yield pair
 
 
@@ -216,8 +224,8 @@ def _problem(evaluation: Evaluation, index: int) -> Problem | None:
     return Problem(reason=Reason.EVALUATOR_FAILED, message=message)
 
 
-def _difference(spec: EvaluatorSpec, other: Evaluation, place: int) -> Problem | None:
-    if _options(other.request.evaluators[place]) == _options(spec):
+def _difference(spec: EvaluatorSpec, other: Evaluation, place: int, known: Known) -> Problem | None:
+    if _options(other.request.evaluators[place], known) == _options(spec, known):
         return None
     message = f"its options in {other.evaluation_id!r} are not those in the baseline"
     return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
@@ -235,9 +243,9 @@ def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -
     return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
 
 
-def _options(spec: EvaluatorSpec) -> Mapping[str, Any]:
+def _options(spec: EvaluatorSpec, known: Known) -> Mapping[str, Any]:
     """Its options and its grader's; one that is not given has its default, even if somebody else spells that out."""
-    info = info_if_known(spec.kind)
+    info = known(spec.kind)
     schema = {} if info is None else info.options_schema
     options = _filled(spec.options, schema)
     grader, given = options.get("grader"), options.get("grader_options")
@@ -251,8 +259,8 @@ def _filled(options: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[st
     return {**{name: option["default"] for name, option in known.items() if "default" in option}, **options}
 
 
-def _goal(spec: EvaluatorSpec) -> Goal | None:
-    info = info_if_known(spec.kind)
+def _goal(spec: EvaluatorSpec, known: Known) -> Goal | None:
+    info = known(spec.kind)
     return None if info is None else info.score_goal
 
 

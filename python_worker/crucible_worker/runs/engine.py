@@ -39,7 +39,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.alarms import Alarms
-from crucible_worker.backends.base import EngineModel, Model
+from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
 from crucible_worker.evaluators.base import (
     AsksOthers,
@@ -232,8 +232,7 @@ class Attempt:
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
-            if isinstance(self._plan.model, EngineModel):
-                await self._plan.model.find_engine()
+            await self._plan.model.find_engine()
             plan = await load_others(self._plan, self._gate)
             plan = self._plan = await probe_likelihoods(plan, self._gate)
             renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
@@ -375,7 +374,7 @@ class Attempt:
     @property
     def _engine(self) -> ServerEngine | None:
         """Which program serves the model, as far as it is known."""
-        return self.model.engine if isinstance(self.model, EngineModel) else None
+        return None if self.model is None else self.model.engine
 
     async def _outcome(self, lane: _Lane, sample: Sample, context: SampleContext, patience: Patience) -> Outcome:
         prompter = self._plan.prompter

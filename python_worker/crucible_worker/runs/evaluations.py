@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -27,7 +28,8 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.base import HeldModel
+from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports import render_json, render_markdown
 from crucible_worker.runs import lifecycle, retention
@@ -89,7 +91,9 @@ class Evaluations:
         """Made anew at each start."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
-        self.comparisons = Comparisons(journal, limits.max_compared_samples)
+        self.comparisons = Comparisons(
+            journal, limits.max_compared_samples, functools.partial(info_if_known, parts=sources.parts)
+        )
         """Those that have ended, beside each other."""
         self._journal, self._locks = journal, locks
         self._life = Life()
@@ -211,7 +215,7 @@ class Evaluations:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
 
-    async def hold(self, request: EvaluateRequest, model: HeldModel) -> Hold:
+    async def hold(self, request: EvaluateRequest, model: Model) -> Hold:
         """Start an evaluation of a model that the caller holds, or go on with it, in place of who held it here before.
 
         Raises:

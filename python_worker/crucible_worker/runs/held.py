@@ -6,7 +6,7 @@ from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
-from crucible_worker.backends.base import HeldModel
+from crucible_worker.backends.base import Model
 from crucible_worker.runs.admission import CALLER_LEFT, Admission
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
@@ -65,7 +65,7 @@ class Hold:
 
 
 async def hold(
-    admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: HeldModel
+    admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: Model
 ) -> Hold:
     """Start an evaluation, or go on with it, on a model that its caller holds.
 

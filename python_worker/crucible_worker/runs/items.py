@@ -5,9 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import EvaluatorKind, EvaluatorSpec
-from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses
+from crucible_bridge.types import EvaluatorKind
+from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, kinds_of
 from crucible_worker.runs.lifecycle import Place
 from crucible_worker.runs.preparation import Plan
 
@@ -33,7 +32,7 @@ def in_turn(plan: Plan) -> Sequence[int]:
 
     So a short evaluator does not wait for a long one, whichever is named first.
     """
-    return sorted(range(len(plan.evaluators)), key=lambda index: _steps(*plan.evaluators[index]))
+    return sorted(range(len(plan.evaluators)), key=lambda index: _steps(plan.evaluators[index][1]))
 
 
 def finals_in(before: Sequence[int]) -> int:
@@ -41,9 +40,9 @@ def finals_in(before: Sequence[int]) -> int:
     return sum(before[3::4])
 
 
-def _steps(spec: EvaluatorSpec, evaluator: Evaluator) -> tuple[int, int]:
+def _steps(evaluator: Evaluator) -> tuple[int, int]:
     # What measures given text reads each sample once. Others generate, then ask judges, or play in processes.
-    generates = EvaluatorKind.TRAINING not in registry.info(spec.kind).kinds
+    generates = EvaluatorKind.TRAINING not in kinds_of(evaluator)
     judged = isinstance(evaluator, AsksOthers) and bool(evaluator.others)
     return generates + judged + isinstance(evaluator, HoldsProcesses), evaluator.repeats
 

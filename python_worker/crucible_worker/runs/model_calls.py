@@ -38,7 +38,7 @@ from crucible_bridge.types import (
     SequenceLogprobs,
     TokensChunk,
 )
-from crucible_worker.backends.base import Backend, Model, TextSamplingClient, TrainingClient
+from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.nll import nll_parts
 from crucible_worker.rendering import SERVED, render_prompt, sample_answers
@@ -72,7 +72,7 @@ async def ask_samples(
     bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
 
     def asker(model: Model) -> Ask[SampleItem, SampledItem]:
-        if model.sampling is None:
+        if model.capabilities.isdisjoint(ANSWERING):
             raise _missing("does not sample")
 
         async def ask(index: int, item: SampleItem) -> SampledItem:
@@ -121,12 +121,11 @@ async def ask_forward(
     bounds = bounds_of(request.limits, len(request.data), "data", limits=limits, received=received)
 
     def asker(model: Model) -> Ask[Datum, ForwardOutput]:
-        client = model.training
-        if client is None:
+        if Capability.FORWARD not in model.capabilities:
             raise _missing("does not train, and forward passes are asked of a training side")
 
         async def ask(index: int, datum: Datum) -> ForwardOutput:
-            return await _at(_forward_output(client, datum), f"data[{index}]", own="")
+            return await _at(_forward_output(model, datum), f"data[{index}]", own="")
 
         return ask
 
@@ -147,19 +146,19 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
     Raises:
         FailedPrecondition: the model has neither side; the error is at `field`.
     """
-    if (sampling := model.sampling) is not None:
+    if Capability.LOGPROBS in model.capabilities:
 
         async def of_sampling(sequence: ModelInput) -> np.ndarray:
             tokens = _tokens(sequence)
             try:
-                answer = await sampling.compute_logprobs(sequence)
+                answer = await model.compute_logprobs(sequence)
             except InvalidField as error:
                 raise at_field(error, "model_input", own="prompt") from error
             known = np.array([value for value in answer[1:] if value is not None], np.float64)
             return _shaped(known, (tokens.size - 1,), "compute_logprobs")
 
         return of_sampling
-    if (training := model.training) is not None:
+    if Capability.FORWARD in model.capabilities:
 
         async def of_training(sequence: ModelInput) -> np.ndarray:
             tokens = _tokens(sequence)
@@ -167,7 +166,7 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
                 return np.empty(0)
             datum = Datum(model_input=tokens[:-1], loss_fn_inputs={"target_tokens": tokens[1:]})
             try:
-                return await _forward(training, datum, (tokens.size - 1,))
+                return await _forward(model, datum, (tokens.size - 1,))
             except InvalidField as error:
                 # The datum is ours: of its fields, the caller knows the tokens alone.
                 raise InvalidField("model_input", error.message, reason=error.reason) from error
@@ -200,7 +199,7 @@ def _count(prompt: ModelInput) -> int | None:
 
 async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str | Conversation | ModelInput:
     """The prompt in tokens, so that they can be counted, but for a model whose server has the tokenizer."""
-    if isinstance(prompt, ModelInput) or (model.tokenizer is None and isinstance(model.sampling, TextSamplingClient)):
+    if isinstance(prompt, ModelInput) or (model.tokenizer is None and Capability.SAMPLE_TEXT in model.capabilities):
         return prompt
     try:
         return await render_prompt(model.tokenizer, prompt)
@@ -221,11 +220,11 @@ def _params(sampling: SamplingParams, item: SampleItem, index: int) -> SamplingP
     return dataclasses.replace(sampling, seed=seed)
 
 
-async def _forward_output(client: TrainingClient, datum: Datum) -> ForwardOutput:
+async def _forward_output(model: Model, datum: Datum) -> ForwardOutput:
     targets, weights = _loss_inputs(datum)
     # Nothing else is for the backend to see, or to copy.
     logprobs = await _forward(
-        client, Datum(model_input=datum.model_input, loss_fn_inputs={"target_tokens": targets}), targets.shape
+        model, Datum(model_input=datum.model_input, loss_fn_inputs={"target_tokens": targets}), targets.shape
     )
     if weights is None:
         return ForwardOutput(logprobs=logprobs)
@@ -256,9 +255,9 @@ def _loss_inputs(datum: Datum) -> tuple[np.ndarray, np.ndarray | None]:
     return targets, weights
 
 
-async def _forward(client: TrainingClient, datum: Datum, shape: tuple[int, ...]) -> np.ndarray:
+async def _forward(model: Model, datum: Datum, shape: tuple[int, ...]) -> np.ndarray:
     try:
-        answers = await client.forward([datum])
+        answers = await model.forward([datum])
     except InvalidField as error:
         # One datum was asked, and is named from outside.
         raise InvalidField(error.field.removeprefix("data[0]."), error.message, reason=error.reason) from error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import Problem
-from crucible_worker.backends.base import Model, SamplingClient
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.evaluators.base import AsksOthers
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.preparation import Plan, option_path
@@ -17,26 +17,18 @@ from crucible_worker.runs.transcripts import Transcript
 __all__ = ["Unloaded", "load_others", "others_of"]
 
 
-class Unloaded:
+class Unloaded(Model):
     """A model that could not be loaded, in the place of the one that was: whoever asks it is told why."""
 
     calls = 0
     """None was made."""
 
     def __init__(self, model: Model, error: BridgeError) -> None:
-        self._model, self._error = model, error
+        self.fingerprint = model.fingerprint
+        self._error = error
 
     @property
-    def fingerprint(self) -> str:
-        """The model's."""
-        return self._model.fingerprint
-
-    async def load(self) -> None:
-        """Refuse; raises as `sampling` does."""
-        raise self._error.with_traceback(None)
-
-    @property
-    def sampling(self) -> SamplingClient | None:
+    def capabilities(self) -> frozenset[Capability]:
         """Refuse.
 
         Raises:
@@ -44,15 +36,9 @@ class Unloaded:
         """
         raise self._error.with_traceback(None)
 
-    @property
-    def training(self) -> None:
-        """None: nobody is trained on it."""
-        return
-
-    @property
-    def tokenizer(self) -> None:
-        """None: it was not loaded either."""
-        return
+    async def load(self) -> None:
+        """Refuse; raises as `capabilities` does."""
+        raise self._error.with_traceback(None)
 
 
 async def load_others(plan: Plan, gate: CallGate) -> Plan:

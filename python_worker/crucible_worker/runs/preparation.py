@@ -29,7 +29,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model, evaluated_fingerprint
+from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, stops_itself, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -113,7 +113,7 @@ class Plan:
     @property
     def model_fingerprint(self) -> str:
         """That of the model; where judges have a say in the results, theirs behind it."""
-        return "+".join(map(evaluated_fingerprint, self.models))
+        return "+".join(model.evaluated_fingerprint for model in self.models)
 
     @property
     def served_fingerprint(self) -> str:
@@ -142,15 +142,18 @@ Prepare = Callable[[], Awaitable[Plan]]
 """Makes the plan of one evaluation; see `Preparer.prepare`."""
 
 
-def keys_of(request: EvaluateRequest | PlannedEvaluation, path: str = "") -> Iterator[PlacedKeys]:
+def keys_of(
+    request: EvaluateRequest | PlannedEvaluation, path: str = "", parts: EvaluatorParts | None = None
+) -> Iterator[PlacedKeys]:
     """The keys that evaluators can yield; all of them are known.
 
     Args:
         request: whose evaluators.
         path: where it stands, put before each evaluator's.
+        parts: those of the worker that evaluates.
     """
     for index, spec in enumerate(request.evaluators):
-        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec))
+        yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec, parts))
 
 
 def option_path(index: int, name: str) -> str:
@@ -185,13 +188,14 @@ class Preparer:
         """
         refuse_large_options(request.evaluators)
         await self._in_thread(load_checker)
-        if any(map(registry.is_installed, request.evaluators)):
-            await self._in_thread(registry.load_installed, request.evaluators, self._sources.parts)
+        parts = self._sources.parts
+        if any(registry.is_installed(spec, parts) for spec in request.evaluators):
+            await self._in_thread(registry.load_installed, request.evaluators, parts)
         made = tuple(
-            (spec, registry.create(spec, index, request.sampling, self._sources.parts))
+            (spec, registry.create(spec, index, request.sampling, parts))
             for index, spec in enumerate(request.evaluators)
         )
-        refuse_equal_keys(keys_of(request))
+        refuse_equal_keys(keys_of(request, parts=parts))
         return made
 
     async def identify(self, request: EvaluateRequest) -> str:

@@ -11,7 +11,7 @@ import dataclasses
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import Datum, ModelInput, Problem
-from crucible_worker.backends.base import ProbedClient
+from crucible_worker.backends.base import Capability
 from crucible_worker.evaluators.base import measures_likelihoods
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.preparation import Plan
@@ -28,16 +28,16 @@ async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
     Raises:
         BridgeError: the server could not be asked.
     """
-    client, tokens = plan.model.sampling, _tokens(plan)
+    model, tokens = plan.model, _tokens(plan)
     asking = [
         index
         for index, (_, evaluator) in enumerate(plan.evaluators)
         if index not in plan.refused and measures_likelihoods(evaluator)
     ]
-    if not asking or tokens is None or not isinstance(client, ProbedClient):
+    if not asking or tokens is None or Capability.PROBE not in model.capabilities:
         return plan
     try:
-        await gate.call(lambda: client.probe_logprobs(tokens))
+        await gate.call(model.probe_logprobs, (tokens,))
     except FailedPrecondition as error:
         refused: dict[int, Problem] = {**plan.refused, **dict.fromkeys(asking, problem_of(error))}
         return dataclasses.replace(plan, refused=refused)

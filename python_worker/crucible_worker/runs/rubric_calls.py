@@ -20,12 +20,12 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.fence import MARK_CHARS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+from crucible_worker.rendering import RENDERER_PATTERN, check_renderer
 from crucible_worker.runs.batches import Ask, ask_all
 from crucible_worker.runs.model_calls import Backends, bounds_of
 from crucible_worker.runs.specification import sample_seed
@@ -57,7 +57,7 @@ async def ask_rubric(
     mark = secrets.token_hex(MARK_CHARS // 2)
 
     def asker(model: Model) -> Ask[RubricItem, RubricGrade]:
-        if model.sampling is None:
+        if model.capabilities.isdisjoint(ANSWERING):
             raise FailedPrecondition("does not sample", reason=Reason.MISSING_CLIENT, field="judge")
 
         async def ask(index: int, item: RubricItem) -> RubricGrade:
@@ -91,7 +91,7 @@ def _check(request: GradeRubricRequest) -> None:
         raise InvalidField("criteria", f"has {len(request.criteria):,}, at most {MAX_CRITERIA:,} are accepted")
     if isinstance(request.judge, OrchestratorModel):
         raise InvalidField("judge", "is the orchestrator's own, and a judge has to be the worker's")
-    if re.search(RENDERER_OPTION["pattern"], request.renderer) is None:
+    if re.search(RENDERER_PATTERN, request.renderer) is None:
         raise InvalidField("renderer", f"is {request.renderer[:60]!r}, which is no renderer")
     check_renderer(request.renderer)
 

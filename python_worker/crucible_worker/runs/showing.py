@@ -6,7 +6,8 @@ The prompt is that of the evaluator itself, by the same way, so that what is sho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
-    Datum,
     EvaluateRequest,
     EvaluatorRendering,
     ModelInput,
@@ -23,10 +23,9 @@ from crucible_bridge.types import (
     RenderedPrompt,
     RenderSampleResponse,
     Sample,
-    SampledSequence,
-    SamplingParams,
 )
-from crucible_worker.backends.base import Model, ShowingTokenizer, Tokenizer, context_length, renderer_of, takes_words
+from crucible_worker.backends.base import Capability, Model, Tokenizer
+from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.evaluators.base import (
     Evaluator,
     HoldsProcesses,
@@ -60,81 +59,30 @@ class _Shown(BackendError):
         super().__init__("nothing is asked", reason=Reason.BACKEND_FAILED, retryable=False)
 
 
-class _Asked:
-    """A model that keeps its first question."""
+class _Asked(WrappedModel):
+    """A model that keeps its first question, and answers none."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
-        self.renderer: str | None = None
-        """As of a model whose renderer was not resolved before."""
+        super().__init__(model)
         self.question: _Question | None = None
         """The first one."""
-        client = model.sampling
-        self.sampling: _Sampling | None = None
-        if client is not None:
-            self.sampling = _TextSampling(self, renderer_of(client)) if takes_words(client) else _Sampling(self)
-        self.training: _Training | None = None if model.training is None else _Training(self)
 
-    @property
-    def fingerprint(self) -> str:
-        """The model's."""
-        return self._model.fingerprint
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        """The model's."""
-        return self._model.tokenizer
-
-    @property
-    def context_length(self) -> int | None:
-        """The model's."""
-        return context_length(self._model)
-
-    async def load(self) -> None:
-        """It is loaded."""
-
-    def keep(self, question: _Question) -> _Shown:
-        """Keep a question, unless there was one; the error that is its answer."""
-        self.question = self.question or question
-        return _Shown()
-
-
-class _Sampling:
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
-
-    async def sample(
-        self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
-    ) -> Sequence[SampledSequence]:
-        raise self._asked.keep(_Question(asked=prompt, stop=params.stop))
-
-    async def compute_logprobs(self, prompt: ModelInput) -> Sequence[float | None]:
-        raise self._asked.keep(_Question(asked=prompt))
-
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
-        raise self._asked.keep(_Question(asked=prompt))
-
-
-class _TextSampling(_Sampling):
-    def __init__(self, asked: _Asked, renderer: str) -> None:
-        super().__init__(asked)
-        self.renderer = renderer
-
-    async def sample_text(
-        self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
-    ) -> Sequence[SampledSequence]:
-        raise self._asked.keep(_Question(asked=input, stop=params.stop))
-
-
-class _Training:
-    def __init__(self, asked: _Asked) -> None:
-        self._asked = asked
-
-    async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
-        # What is measured behind the input is a part of what the model reads.
-        inputs, targets = data[0].model_input, np.asarray(data[0].loss_fn_inputs["target_tokens"])
-        tokens = [*inputs.tokens().tolist(), *targets[-1:].tolist()]
-        raise self._asked.keep(_Question(asked=ModelInput.of(tokens)))
+    async def _through(
+        self,
+        question: Capability,
+        method: Callable[..., Awaitable[Any]],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        asked, stop = arguments[0], ()
+        if question in (Capability.SAMPLE, Capability.SAMPLE_TEXT):
+            stop = arguments[1].stop
+        elif question in (Capability.FORWARD, Capability.PARTS):
+            # What is measured behind the input is a part of what the model reads.
+            targets = np.asarray(asked[0].loss_fn_inputs["target_tokens"])
+            asked = ModelInput.of([*asked[0].model_input.tokens().tolist(), *targets[-1:].tolist()])
+        self.question = self.question or _Question(asked=asked, stop=stop)
+        raise _Shown
 
 
 async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
@@ -151,7 +99,7 @@ async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id:
     """
     plan = await preparer.prepare(request, await preparer.evaluators(request))
     sample = _found(plan, sample_id)
-    if plan.model.sampling is None or not takes_words(plan.model.sampling):  # else no server has to be there
+    if Capability.SAMPLE_TEXT not in plan.model.capabilities:  # else no server has to be there
         await plan.model.load()
     prompts = [await _prompt(plan, index, sample, rendering) for index, rendering in enumerate(resolve(plan))]
     return RenderSampleResponse(sample_id=sample.id, prompts=tuple(prompts))
@@ -218,4 +166,4 @@ async def _run(evaluator: Evaluator, sample: Sample, context: SampleContext) -> 
 
 async def _text(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:
     """The text of tokens; empty where nobody knows it."""
-    return await tokenizer.show(tokens) if isinstance(tokenizer, ShowingTokenizer) else ""
+    return "" if tokenizer is None else await tokenizer.show(tokens)

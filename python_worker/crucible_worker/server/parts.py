@@ -13,6 +13,7 @@ from crucible_bridge.types import (
     EmbeddedModel,
     EvaluatorInfo,
     HubModel,
+    InstalledModel,
     LocalModel,
     ModelRef,
     OpenAIModel,
@@ -20,6 +21,7 @@ from crucible_bridge.types import (
     TinkerModel,
 )
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.installed import InstalledBackends
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
@@ -27,8 +29,10 @@ from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.environments.described import Environments
+from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
@@ -37,7 +41,7 @@ from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.prompting import TEMPLATE_MODULE
 
-__all__ = ["Build", "Parts", "build", "build_with"]
+__all__ = ["Build", "Own", "Parts", "build", "build_with"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +83,31 @@ class Parts:
         return asyncio.gather(*closing)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """Evaluators and graders of files that a user names on the command line. No call can add one."""
+
+    evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
+    """By kind."""
+    graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
+    """By name."""
+
+    @property
+    def evaluator_parts(self) -> EvaluatorParts:
+        """The parts of a worker that has nothing else."""
+        return EvaluatorParts(grading=GradingParts(own_graders=self.graders), own_evaluators=self.evaluators)
+
+
 Build = Callable[[Settings], Awaitable[Parts]]
 """Puts a worker together; tests give their own."""
 
 
-async def build(settings: Settings) -> Parts:
+async def build(settings: Settings, own: Own | None = None) -> Parts:
     """Put a worker together as its settings say; nothing heavy is imported before it is used.
+
+    Args:
+        settings: what it has.
+        own: evaluators and graders of files that a user names on the command line; none if None.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -102,6 +125,7 @@ async def build(settings: Settings) -> Parts:
             TinkerModel: tinker,
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
+        own=own,
     )
 
 
@@ -110,6 +134,7 @@ async def build_with(
     *,
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
+    own: Own | None = None,
 ) -> Parts:
     """Put a worker together on other backends: the journal is opened, and what there is named.
 
@@ -117,15 +142,16 @@ async def build_with(
         FailedPrecondition: the state directory cannot be used.
     """
     # It needs nothing but to be there: whoever asks it by another call is told which one to make.
-    orchestrator = OrchestratorBackend()
-    backends = {**backends, OrchestratorModel: orchestrator}
+    orchestrator, installed = OrchestratorBackend(), InstalledBackends()
+    backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
     # Its children are forked once it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
     code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes, settings.code_images)
     parts = EvaluatorParts(
-        grading=GradingParts(pool=grading, places=code),
+        grading=GradingParts(pool=grading, places=code, own_graders={} if own is None else own.graders),
         inspect=_inspect(settings),
         environments=Environments(settings.environment_variables),
+        own_evaluators={} if own is None else own.evaluators,
     )
     # Its processes load what they need with the first template, unless they grade as well.
     templates = GradingPool(MIN_CHILDREN, modules=(TEMPLATE_MODULE,)) if grading is None else grading
@@ -143,7 +169,7 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=lambda: (*infos(), orchestrator.info()),
+        backend_infos=lambda: (*infos(), orchestrator.info(), *installed.infos()),
         evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),

@@ -27,8 +27,11 @@ from crucible_bridge.types import (
     SampledSequence,
     SamplingParams,
 )
+from crucible_worker.backends.base import Backend, Capability, Model, Tokenizer
 
 __all__ = ["STALL", "Call", "ScriptedBackend", "ScriptedModel", "Stall"]
+
+_FORWARDS = (Capability.FORWARD, Capability.PARTS)
 
 
 class Stall:
@@ -65,9 +68,13 @@ def _mostly_right(token: int, position: int) -> int:
 
 
 @dataclasses.dataclass(kw_only=True)
-class ScriptedModel:
+class ScriptedModel(Model, Tokenizer):
     """A model, both sampling and training side. Its tokens are the code points of its text."""
 
+    eos_token_id = None
+    bos_token_id = None
+    has_chat_template = True
+    """A conversation is its messages' text, one after the other."""
     answer: Callable[[str], str] = str.upper
     """What it says to a prompt."""
     logprob: Callable[[int, int], float] = _token_logprob
@@ -96,34 +103,18 @@ class ScriptedModel:
     """How often it was loaded."""
 
     @property
-    def sampling(self) -> ScriptedModel | None:
-        """Its sampling side."""
-        return self if self.sampled else None
+    def capabilities(self) -> frozenset[Capability]:
+        """What its class defines, of the sides that it has."""
+        if self.sampled and self.trained:
+            return self._defined
+        return frozenset(
+            question for question in self._defined if (self.trained if question in _FORWARDS else self.sampled)
+        )
 
     @property
-    def training(self) -> ScriptedModel | None:
-        """Its training side."""
-        return self if self.trained else None
-
-    @property
-    def tokenizer(self) -> ScriptedModel:
+    def tokenizer(self) -> ScriptedModel:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """Its tokenizer."""
         return self
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """It has none."""
-        return None
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """It has none."""
-        return None
-
-    @property
-    def has_chat_template(self) -> bool:
-        """It has none: a conversation is its messages' text, one after the other."""
-        return True
 
     async def load(self) -> None:
         """Count that."""
@@ -214,10 +205,10 @@ class ScriptedModel:
         return text
 
 
-class ScriptedBackend:
-    """Opens scripted models by the names of embedded ones."""
+class ScriptedBackend(Backend):
+    """Opens models of a test by the names of embedded ones."""
 
-    def __init__(self, models: Mapping[str, ScriptedModel]) -> None:
+    def __init__(self, models: Mapping[str, Model]) -> None:
         """Take models by name: "embedded:<name>" opens them."""
         self._models = dict(models)
 
@@ -225,11 +216,7 @@ class ScriptedBackend:
         """What models there are."""
         return BackendInfo(name="scripted", models=tuple(self._models))
 
-    async def check(self, model: ModelRef) -> None:
-        """Refuse a model that is not there."""
-        await self.open(model)
-
-    async def open(self, model: ModelRef) -> ScriptedModel:
+    async def open(self, model: ModelRef) -> Model:
         """Find a model by its name.
 
         Raises:
@@ -238,9 +225,6 @@ class ScriptedBackend:
         if not isinstance(model, EmbeddedModel) or model.name not in self._models:
             raise NotFound(f"is {model}, no scripted model", reason=Reason.UNKNOWN_MODEL, field="model")
         return self._models[model.name]
-
-    async def aclose(self) -> None:
-        """Nothing is held."""
 
 
 def _append_line(path: Path, line: str) -> None:

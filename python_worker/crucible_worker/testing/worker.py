@@ -11,12 +11,13 @@ from pathlib import Path
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EmbeddedModel
+from crucible_worker.backends.base import Model
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Build, Parts, build_with
-from crucible_worker.testing.scripted import ScriptedBackend, ScriptedModel
+from crucible_worker.testing.scripted import ScriptedBackend
 
 __all__ = ["RunningWorker", "run_worker", "scripted_build"]
 
@@ -35,7 +36,7 @@ class RunningWorker:
 
 @contextlib.asynccontextmanager
 async def run_worker(
-    models: Mapping[str, ScriptedModel],
+    models: Mapping[str, Model],
     *,
     state_dir: Path | None = None,
     data_roots: Sequence[Path] = (),
@@ -50,7 +51,7 @@ async def run_worker(
     """Run a worker in this event loop, and drain it when the block is left.
 
     Args:
-        models: scripted models by name; "embedded:<name>" opens them.
+        models: models by name, scripted ones as a rule; "embedded:<name>" opens them.
         state_dir: where its journal lies; a temporary directory, removed afterwards, if None. Workers that are given
             the same one share the journal, as those of one machine do.
         data_roots: JSONL data sets lie below these.
@@ -82,7 +83,7 @@ async def run_worker(
         yield RunningWorker(bridge=bridge, address=worker.address, state_dir=state_dir)
 
 
-def scripted_build(models: Mapping[str, ScriptedModel]) -> Build:
+def scripted_build(models: Mapping[str, Model]) -> Build:
     """How a worker with scripted models is put together; `crucible_worker.server.serve` takes it too."""
     backend = ScriptedBackend(models)
 

@@ -56,7 +56,7 @@ def write_all():
                         dict(code=0, touched=False), dict(passed=True), True, "passed", [], None):
             data = json.dumps(message).encode()
             for fd in range(64):
-                for framed in (len(data).to_bytes(4, "big") + data, data):
+                for framed in (len(data).to_bytes(4, "little") + data, data):
                     try: os.write(fd, framed)
                     except OSError: pass
 """
@@ -338,7 +338,7 @@ import sys
 values = sys.modules["crucible_worker.grading.code.inside.values"]
 frames = sys.modules["crucible_worker.grading.code.inside.frames"]
 class Deep(dict): pass
-frames.pack = lambda message: (lambda d: len(d).to_bytes(4, "big") + d)(b"[" * 50000 + b"]" * 50000)
+frames.pack = lambda message: (lambda d: len(d).to_bytes(4, "little") + d)(b"[" * 50000 + b"]" * 50000)
 def f(x): return 1
 """,
     "sends what JSON has not": """
@@ -347,7 +347,7 @@ frames = sys.modules["crucible_worker.grading.code.inside.frames"]
 true = frames.pack
 def pack(message):
     data = true(message)[4:].replace(b'"zq"', b"[1e999, NaN, -Infinity]")
-    return len(data).to_bytes(4, "big") + data
+    return len(data).to_bytes(4, "little") + data
 frames.pack = pack
 def f(x): return "zq"
 """,

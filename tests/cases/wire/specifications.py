@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
+    InstalledModel,
     JsonlDataset,
     Limits,
     LocalModel,
@@ -48,6 +49,7 @@ MODELS: dict[str, ModelRef] = {
     "tinker_paths": TinkerModel(model_path="tinker://r/s/1", state_path="tinker://r/w/1", service="other"),
     "orchestrator": OrchestratorModel("policy-7"),
     "hub": HubModel("acme/m", revision="main", dtype="float32"),
+    "installed": InstalledModel("sums", "exact"),
 }
 _SPECS = (EvaluatorSpec(kind="accuracy", options={"grader": "math", "n": [1, 2.5, None, {"a": True}]}),)
 _CHUNKS = (

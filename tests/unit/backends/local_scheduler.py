@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import torch
 
-from crucible_worker.backends.local.frames import tokens_to_bytes
+from crucible_worker.backends.local.arrays import tokens_to_bytes
 from crucible_worker.backends.local.host.loading import load
 from crucible_worker.backends.local.host.scheduler import Scheduler
 

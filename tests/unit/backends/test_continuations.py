@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.continuations import forward_continuations, measures_targets, sample_continuations
+from crucible_worker.backends.base import Capability, Model
+from crucible_worker.backends.continuations import forward_continuations, sample_continuations
 from tests.tables import rows
 
 tokens = st.integers(0, 3)
@@ -39,7 +40,7 @@ def needed(continuations: Sequence[Sequence[int]], *, targets: bool) -> set[tupl
 
 
 @dataclasses.dataclass
-class Prompts:
+class Prompts(Model):
     """Gives log-probabilities of prompts."""
 
     asked: list[list[int]] = dataclasses.field(default_factory=list)
@@ -87,7 +88,7 @@ class Continuations(Prompts):
 
 
 @dataclasses.dataclass
-class Forward:
+class Forward(Model):
     """Makes forward passes."""
 
     calls: int = 0
@@ -137,7 +138,7 @@ async def test_calls_are_shared(continuations: list[list[int]], by_targets: int,
     await sample_continuations(prompts, [3, 3], continuations)
 
     assert (len(targets.targeted), len(targets.asked), len(prompts.asked)) == (by_targets, 0, by_prompts)
-    assert (measures_targets(targets), measures_targets(prompts)) == (True, False)
+    assert [Capability.TARGETS in model.capabilities for model in (targets, prompts)] == [True, False]
 
 
 async def test_a_forward_pass_takes_all_at_once() -> None:

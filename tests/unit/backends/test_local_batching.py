@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from crucible_worker.backends.local.frames import floats_from_bytes
+from crucible_worker.backends.local.arrays import floats_from_bytes
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests.unit.backends.conftest import ARCHITECTURES

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import (
     LOCAL_DTYPES,
+    MODEL_SCHEMES,
     BackendInfo,
     BuiltinDataset,
     ChatMessage,
@@ -40,6 +41,7 @@ from crucible_bridge.types import (
     ImageAssetChunk,
     ImageChunk,
     InlineDataset,
+    InstalledModel,
     JsonlDataset,
     Limits,
     LocalModel,
@@ -176,6 +178,11 @@ models = (
         adapter_path=optional(name),
         device=optional(st.sampled_from(["cpu", "cuda:1"])),
         dtype=optional(st.sampled_from(LOCAL_DTYPES)),
+    )
+    | st.builds(
+        InstalledModel,
+        st.from_regex(r"[a-z][a-z0-9_.-]{0,9}", fullmatch=True).filter(lambda scheme: scheme not in MODEL_SCHEMES),
+        name,
     )
     | st.builds(OpenAIModel, name.filter(lambda server: "/" not in server), name)
     | st.builds(OrchestratorModel, name)

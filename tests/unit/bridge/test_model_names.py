@@ -7,6 +7,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
     HubModel,
+    InstalledModel,
     LocalModel,
     OpenAIModel,
     TinkerModel,
@@ -49,6 +50,8 @@ from tests.unit.bridge import strategies as some
             "tinker://run/weights/7?kind=model&state=tinker://run/8",
             TinkerModel(model_path="tinker://run/weights/7", state_path="tinker://run/8"),
         ),
+        ("sums:exact", InstalledModel("sums", "exact")),
+        ("my-lab.2://a:b?c=%GG", InstalledModel("my-lab.2", "//a:b?c=%GG")),
         ("tinker:Qwen/Qwen3-8B", TinkerModel(base_model="Qwen/Qwen3-8B")),
         ("tinker:Qwen/Qwen3-8B?service=lab", TinkerModel(base_model="Qwen/Qwen3-8B", service="lab")),
     ],
@@ -103,7 +106,49 @@ def test_options_that_cannot_be_are_refused(text, field):
     assert caught.value.field == field
 
 
-@rows("text", ["", "embedded:", "local:", "openai:", "openai:a", "openai:a/", "openai:/m", "tinker:", "gpt"])
+@rows(
+    ("scheme", "name", "field"),
+    [
+        ("Sums", "x", "model.scheme"),
+        ("", "x", "model.scheme"),
+        ("local", "x", "model.scheme"),
+        ("sums", "", "model.name"),
+        ("s" * 61, "x", "model.scheme"),
+        ("sums", "x" * 1001, "model.name"),
+        ("sums", "é" * 501, "model.name"),
+    ],
+)
+def test_an_installed_model_that_cannot_be_is_refused(scheme, name, field):
+    """A scheme that could be none, one of the worker's own, no name, or more bytes than a message may hold."""
+    with pytest.raises(InvalidField) as caught:
+        InstalledModel(scheme, name).checked("model")
+    assert caught.value.field == field
+
+
+def test_the_longest_installed_model_is_one():
+    """60 bytes of scheme and 1,000 of name."""
+    model = InstalledModel("s" * 60, "é" * 500)
+    assert model.checked("model") is model
+
+
+@rows(
+    "text",
+    [
+        "",
+        "embedded:",
+        "local:",
+        "openai:",
+        "openai:a",
+        "openai:a/",
+        "openai:/m",
+        "tinker:",
+        "gpt",
+        "sums:",
+        "Sums:exact",
+        "7b:x",
+        "a b:x",
+    ],
+)
 def test_text_that_names_no_model_is_refused(text):
     """A scheme and what it needs, both of them."""
     with pytest.raises(InvalidField) as caught:

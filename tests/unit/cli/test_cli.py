@@ -20,7 +20,7 @@ from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
 from tests.tables import rows
 
-COMMANDS = ["serve", "demo", "evaluate", "grade", "doctor", "health"]
+COMMANDS = ["serve", "demo", "evaluate", "evaluators", "graders", "grade", "doctor", "health"]
 
 
 def _run(*arguments: str) -> Result:

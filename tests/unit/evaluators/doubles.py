@@ -1,16 +1,18 @@
 """Test doubles: models that answer what a test says, and keep what they were asked."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Capability, Model, Tokenizer
 from crucible_worker.evaluators.base import SampleContext
 
 
 @dataclasses.dataclass
-class Letters:
+class Letters(Tokenizer):
     """A tokenizer whose tokens are code points; without a chat template."""
 
     bos_token_id: int | None = None
@@ -29,7 +31,7 @@ class Letters:
 
 
 @dataclasses.dataclass
-class Sampling:
+class Sampling(Model):
     """Answers in turn, and gives log-probabilities."""
 
     answers: Sequence[str] = ("46",)
@@ -52,7 +54,7 @@ class Sampling:
 
 
 @dataclasses.dataclass
-class Training:
+class Training(Model):
     """Gives the same log-probabilities for every datum."""
 
     logprobs: Sequence[float]
@@ -64,16 +66,31 @@ class Training:
 
 
 @dataclasses.dataclass
-class Double:
-    """A model."""
+class Double(Model):
+    """A model of two sides."""
 
-    sampling: Sampling | None = None
-    training: Training | None = None
-    tokenizer: Letters | None = dataclasses.field(default_factory=Letters)
+    sampling: Sampling | None = None  # pyright: ignore[reportIncompatibleMethodOverride] (a side by itself)
+    training: Training | None = None  # pyright: ignore[reportIncompatibleMethodOverride] (likewise)
+    tokenizer: Tokenizer | None = dataclasses.field(default_factory=Letters)
     fingerprint: str = "double"
 
-    async def load(self) -> None:
-        """It is ready at once."""
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset().union(*(side.capabilities for side in (self.sampling, self.training) if side is not None))
+
+
+def _by_side(question: Capability) -> Callable[..., Any]:
+    def ask(double: Double, *arguments: Any, **options: Any) -> Any:
+        for side in (double.sampling, double.training):
+            if side is not None and question in side.capabilities:
+                return getattr(side, question)(*arguments, **options)
+        return getattr(Model, question)(double, *arguments, **options)
+
+    return ask
+
+
+for _question in Capability:
+    setattr(Double, _question, _by_side(_question))
 
 
 def context(model: Double, *, repeat: int = 0, seed: int = 7) -> SampleContext:

@@ -20,8 +20,9 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
-from crucible_worker.grading.base import Grade
+from crucible_worker.grading.base import Grade, GraderType
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
+from crucible_worker.grading.parts import GradingParts
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
@@ -45,6 +46,12 @@ class _Says:
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
         return self.grade_
+
+
+def _judged_by(grade: Grade) -> Accuracy:
+    """What has a user's own grader judge."""
+    says = GraderType(name="says", description="It says one thing.", make=lambda options: _Says(grade))
+    return Accuracy(grader="says", sampling=GREEDY, grading=GradingParts(own_graders={"says": says}))
 
 
 async def test_an_answer_is_sampled_and_graded() -> None:
@@ -91,7 +98,7 @@ async def test_an_undecided_answer_says_why() -> None:
 
 async def test_a_grader_that_fails_leaves_an_error() -> None:
     """A grader's own failure is ERROR, never a wrong answer."""
-    evaluator = Accuracy(grader=_Says(Grade(verdict=Verdict.ERROR, score=0.0, reason="it broke")), sampling=GREEDY)
+    evaluator = _judged_by(Grade(verdict=Verdict.ERROR, score=0.0, reason="it broke"))
 
     outcome = await evaluator.run(SAMPLE, context(Double(sampling=Sampling())))
 
@@ -103,7 +110,7 @@ async def test_a_grader_that_fails_leaves_an_error() -> None:
 @rows("score", [None, -0.1, 1.1, float("nan")])
 async def test_a_score_that_is_none_is_not_counted(score: float | None) -> None:
     """A scored verdict with a score outside of 0 to 1 is a bug of the grader, not a metric."""
-    evaluator = Accuracy(grader=_Says(Grade(verdict=Verdict.PARTIAL, score=score)), sampling=GREEDY)
+    evaluator = _judged_by(Grade(verdict=Verdict.PARTIAL, score=score))
 
     with pytest.raises(InternalError) as caught:
         await evaluator.run(SAMPLE, context(Double(sampling=Sampling())))

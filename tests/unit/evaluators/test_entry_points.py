@@ -119,7 +119,7 @@ def test_an_installed_evaluator_is_listed_behind_ours() -> None:
 
     assert [info.kind for info in listed] == [*registry.EVALUATORS, "brevity"] == list(registry.kinds())
     assert listed[-1].keys == {"brevity": "fraction of 1", "words": "words"}
-    assert listed[-1].options_schema["properties"].keys() == {"max_words"}
+    assert listed[-1].options_schema["properties"].keys() == {"renderer", "max_words"}
     assert not listed[-1].unavailable
     assert registry.info("brevity").score_goal is Goal.HIGHER
 
@@ -129,8 +129,8 @@ def test_the_page_shows_the_example_package() -> None:
     page = (DOCS / "evaluators.md").read_text()
 
     assert (EVALUATOR_PACKAGE / "brevity.py").read_text() in page
-    assert 'brevity = "brevity:BREVITY"' in page
-    assert 'brevity = "brevity:BREVITY"' in (EVALUATOR_PACKAGE / "pyproject.toml").read_text()
+    assert 'brevity = "brevity:Brevity"' in page
+    assert 'brevity = "brevity:Brevity"' in (EVALUATOR_PACKAGE / "pyproject.toml").read_text()
 
 
 def test_nothing_is_loaded_before_it_is_asked_for(install: Install) -> None:

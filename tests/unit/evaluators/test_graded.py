@@ -8,18 +8,26 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.types import Datum, ModelInput, OpenAIModel, Problem, Sample, SampledSequence, Verdict
+from crucible_bridge.types import (
+    Datum,
+    ModelInput,
+    OpenAIModel,
+    Problem,
+    Sample,
+    SampledSequence,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.evaluators.graded import (
     JUDGE,
     NO_ANSWER,
     NO_ANSWER_CUT,
-    check_judge,
     check_question,
     grade_answer,
     grader_of,
-    judges_of,
     problem_of_grade,
 )
 from crucible_worker.grading.base import Grade
@@ -28,8 +36,10 @@ from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double
 
-PLAIN = grader_of({"grader": "exact_match", "grader_options": {}}, NO_GRADING_PARTS)
-JUDGED = grader_of({"grader": "rubric", "grader_options": {"judge": "openai:s/m"}}, NO_GRADING_PARTS)
+PLAIN = grader_of("exact_match", {}, NO_GRADING_PARTS)
+JUDGED = grader_of("rubric", {"judge": "openai:s/m"}, NO_GRADING_PARTS)
+GREEDY = SamplingParams(max_tokens=4, temperature=0.0)
+ASKING = Accuracy(grader="rubric", grader_options={"judge": "openai:s/m"}, sampling=GREEDY)
 SAMPLE = Sample(id="s", input="Why?", targets=("because",))
 TOKENS = Sample(input=Datum(model_input=ModelInput.of([1]), loss_fn_inputs={}), targets=("x",))
 
@@ -51,16 +61,16 @@ def context(judge: ScriptedModel | None = None) -> SampleContext:
 
 def test_only_what_asks_a_judge_has_further_models() -> None:
     """By the option that names it."""
-    assert judges_of(PLAIN) == {}
-    assert judges_of(JUDGED) == {"grader_options.judge": OpenAIModel("s", "m")}
+    assert Accuracy(sampling=GREEDY).others == {}
+    assert ASKING.others == {"grader_options.judge": OpenAIModel("s", "m")}
 
 
 def test_a_judge_has_to_sample() -> None:
     """Where there is one."""
-    check_judge({}, "accuracy")
-    check_judge({JUDGE: ScriptedModel()}, "accuracy")
+    ASKING.check_others({})
+    ASKING.check_others({JUDGE: ScriptedModel()})
     with pytest.raises(FailedPrecondition, match="accuracy needs a sampling client, which the judge lacks"):
-        check_judge({JUDGE: ScriptedModel(sampled=False)}, "accuracy")
+        ASKING.check_others({JUDGE: ScriptedModel(sampled=False)})
 
 
 async def test_a_judge_reads_no_tokens() -> None:

@@ -22,13 +22,14 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.children.frames import HEADER
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
 from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, Allowed, parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
-from crucible_worker.evaluators.inspect.frames import HEADER, MAX_CONTAINERS, pack, unpack
+from crucible_worker.evaluators.inspect.frames import MAX_CONTAINERS, pack, unpack
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing
@@ -174,11 +175,11 @@ def test_metadata_that_is_no_option_is_refused(metadata: dict[str, str], field: 
 def test_whole_numbers_may_be_doubles() -> None:
     """As google.protobuf.Struct has them."""
     given: dict[str, Any] = {"limit": 4.0, "epochs": 2.0, "num_choices": 3.0, "seed": 5.0}
-    options = create(**given).options
+    made = create(**given)
 
-    assert {name: options[name] for name in given} == given
-    assert {type(options[name]) for name in given} == {int}
-    assert create().options["limit"] is None
+    assert {name: getattr(made, name) for name in given} == given
+    assert {type(getattr(made, name)) for name in given} == {int}
+    assert create().limit is None
 
 
 def test_tokens_name_no_task() -> None:

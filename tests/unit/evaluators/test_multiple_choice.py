@@ -13,6 +13,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.types import Conversation, Datum, EvaluatorSpec, ModelInput, Sample, SampleResult, Verdict
+from crucible_worker.backends.base import Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS
@@ -63,7 +64,7 @@ class _Continuations(_Prompts):
 
 
 @dataclasses.dataclass
-class _Forward:
+class _Forward(Model):
     """Likewise by forward passes."""
 
     calls: int = 0

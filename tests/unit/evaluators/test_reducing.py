@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.backends.base import Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
@@ -185,7 +186,7 @@ async def test_of_a_datum_what_has_weight_was_measured() -> None:
 async def test_targets_that_are_no_sequence_are_refused() -> None:
     """A forward pass measures them, and there is no row of tokens that holds them."""
 
-    class Forward:
+    class Forward(Model):
         async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
             return [np.array([-1.0, -1.0])]
 

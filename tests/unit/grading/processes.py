@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["children_of", "grading_children", "is_alive", "rss_of", "semaphores"]
+__all__ = ["children_of", "grading_children", "is_alive", "rss_of"]
 
 
 def children_of(pid: int) -> list[int]:
@@ -23,11 +23,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def grading_children(pid: int) -> list[int]:
-    """Children of the forkserver of this process."""
+    """Children of the fork servers of this process's pools."""
     return [
         child
         for server in children_of(pid)
-        if b"multiprocessing.forkserver" in _command(server)
+        if b"crucible_worker.grading.pool_host" in _command(server)
         for child in children_of(server)
     ]
 
@@ -43,11 +43,6 @@ def is_alive(pid: int) -> bool:
 def rss_of(pid: int) -> int:
     """Its resident memory in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def semaphores(prefix: str) -> set[str]:
-    """Named semaphores on this machine."""
-    return {path.name for path in Path("/dev/shm").glob(f"sem.{prefix}-*")}
 
 
 def _command(pid: int) -> bytes:

@@ -76,8 +76,8 @@ async def test_the_example_works(install: Install) -> None:
     name, value = next(line for line in code.splitlines() if "my_package:" in line).strip("# ").split(" = ")
     install("my_package", code, **{name: value.strip('"')})
 
-    assert (await _create("sorted").grade("a b c", [])).verdict is Verdict.CORRECT
-    assert (await _create("sorted").grade("b a c", [])).verdict is Verdict.INCORRECT
+    assert (await _create("in_order").grade("a b c", [])).verdict is Verdict.CORRECT
+    assert (await _create("in_order").grade("b a c", [])).verdict is Verdict.INCORRECT
 
 
 def test_nothing_is_loaded_before_it_is_asked_for(install: Install) -> None:

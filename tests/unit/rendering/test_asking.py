@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Rendered
+from crucible_worker.backends.base import Model, Rendered
 from crucible_worker.rendering import sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -18,23 +18,14 @@ PARAMS = SamplingParams(max_tokens=8)
 CONVERSATION = Conversation((ChatMessage("user", "hi"),))
 
 
-class WordyModel:
+class WordyModel(Model):
     """A model that is asked in words, as its tokenizer lies elsewhere."""
 
     fingerprint = "wordy"
-    training = None
-    tokenizer = None
 
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.params: list[SamplingParams] = []
-
-    @property
-    def sampling(self):
-        return self
-
-    async def load(self) -> None:
-        pass
 
     async def sample(self, prompt, params, num_samples=1):
         self.asked.append(prompt)

@@ -10,6 +10,7 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
+from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.choices import (
     MAX_CHOICES,
     ChoiceForm,
@@ -24,7 +25,7 @@ DATUM = Datum(model_input=ModelInput.of([5, 6]), loss_fn_inputs={})
 
 
 @dataclasses.dataclass
-class Pairs:
+class Pairs(Tokenizer):
     """A token per character behind one that begins a text, but for some pairs, which are one token."""
 
     pairs: Sequence[str] = ()

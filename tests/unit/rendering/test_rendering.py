@@ -7,6 +7,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
+from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import render_prompt, render_supervised
 from crucible_worker.rendering.prompts import render_question
 from tests.tables import rows
@@ -15,7 +16,7 @@ BOS, EOS = 1, 2
 
 
 @dataclasses.dataclass
-class CharacterTokenizer:
+class CharacterTokenizer(Tokenizer):
     """A token per character; a chat message is its role's first letter, its content in brackets."""
 
     has_chat_template: bool = False

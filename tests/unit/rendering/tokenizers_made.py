@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import tinker_cookbook
 
 SPECIAL = ("<|begin|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
@@ -32,7 +33,7 @@ def inputs_of(datum) -> tuple[Any, Any]:
     return datum.loss_fn_inputs["target_tokens"], datum.loss_fn_inputs["weights"]
 
 
-class HeldTokenizer:
+class HeldTokenizer(Tokenizer):
     """A tokenizer of transformers behind the worker's protocol, in this process."""
 
     has_chat_template = False

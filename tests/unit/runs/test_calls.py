@@ -5,11 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from crucible_bridge.errors import BackendError, Cancelled, InvalidField
+from crucible_bridge.errors import BackendError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, ImageChunk, ModelInput, SampledSequence, SamplingParams, Usage
-from crucible_worker.backends.continuations import measures_continuations, measures_targets
-from crucible_worker.backends.forwarding import takes_parts
-from crucible_worker.backends.greedy import tells_greedy
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
@@ -23,9 +21,13 @@ class Backend:
     def __init__(self, failures, error=None):
         self.failures, self.calls = failures, 0
         self.error = error or BackendError("busy", retry_after=0.0)
+        self.watched: GatedModel | None = None
+        self.counted: list[int] = []
 
     async def call(self):
         self.calls += 1
+        if self.watched is not None:
+            self.counted.append(self.watched.calls)
         if self.calls <= self.failures:
             raise self.error
         return "answer"
@@ -34,10 +36,12 @@ class Backend:
 @pytest.mark.parametrize("failures", [0, 1, ATTEMPTS_PER_CALL - 1])
 async def test_retried_until_it_works(failures):
     """As many failures as leave one try: the answer is returned, and every try was counted before it was made."""
-    backend, counted = Backend(failures), []
-    answer = await CallGate(10).call(backend.call, lambda: counted.append(backend.calls))
+    backend, gate = Backend(failures), CallGate(10)
+    model = GatedModel(ScriptedModel(), gate)
+    backend.watched = model
+    answer = await gate.call(backend.call, counter=model)
     assert answer == "answer"
-    assert counted == list(range(failures + 1))
+    assert backend.counted == list(range(1, failures + 2))
 
 
 async def test_tries_of_one_call_are_bounded():
@@ -192,17 +196,17 @@ class Continuations(ScriptedModel):
     """Takes all continuations of a prompt at once, too."""
 
     async def compute_continuation_logprobs(self, prompt, continuations):
-        return await self.compute_logprobs(prompt)
+        await self.compute_logprobs(prompt)
+        return [np.zeros(len(tokens)) for tokens in continuations]
 
 
-class Mute:
+class Mute(Model):
     """Samples, and tells no likeliest tokens."""
+
+    fingerprint = "mute"
 
     async def sample(self, prompt, params, num_samples=1):
         raise AssertionError("nothing is sampled")
-
-    async def compute_logprobs(self, prompt):
-        raise AssertionError("nothing is measured")
 
 
 @rows("kind", [ScriptedModel, Words, Targets, Continuations])
@@ -211,15 +215,15 @@ async def test_likeliest_tokens_pass_the_gate(kind):
     model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
     gated = GatedModel(model, CallGate(10))
 
-    assert gated.sampling is not None
-    assert tells_greedy(gated.sampling)
-    assert measures_targets(gated.sampling) is (kind is Targets)
-    assert measures_continuations(gated.sampling) is (kind is Continuations)
-    assert hasattr(gated.sampling, "sample_text") is (kind is Words)
-    found = await gated.sampling.compute_greedy(PROMPT)
+    assert gated.capabilities == model.capabilities
+    assert (Capability.TARGETS in gated.capabilities) is (kind is Targets)
+    assert (Capability.CONTINUATIONS in gated.capabilities) is (kind is Continuations)
+    assert (Capability.SAMPLE_TEXT in gated.capabilities) is (kind is Words)
+    found = await gated.compute_greedy(PROMPT)
 
     assert (len(found), gated.calls) == (2, 2)
-    assert not tells_greedy(Mute())
+    with pytest.raises(FailedPrecondition, match=r"^model does not answer compute_greedy; it answers sample$"):
+        await GatedModel(Mute(), CallGate(10)).compute_greedy(PROMPT)
 
 
 async def test_continuations_pass_the_gate():
@@ -227,11 +231,10 @@ async def test_continuations_pass_the_gate():
     model = Continuations(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
     gated = GatedModel(model, CallGate(10))
 
-    assert gated.sampling is not None
-    assert measures_continuations(gated.sampling)
-    found = await gated.sampling.compute_continuation_logprobs(PROMPT, [[2]])
+    assert Capability.CONTINUATIONS in gated.capabilities
+    found = await gated.compute_continuation_logprobs(PROMPT, [[2]])
 
-    assert (len(found), gated.calls) == (2, 2)
+    assert (len(found), gated.calls) == (1, 2)
 
 
 def test_a_context_is_known_behind_the_gate():
@@ -248,18 +251,17 @@ class Windows(ScriptedModel):
 
 
 async def test_windows_pass_the_gate():
-    """Of a client that takes them together, and of no other: counted and retried as forward passes are."""
+    """Counted and retried as forward passes are; of a model that does not take them together they are some."""
     model = Windows(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
     gated, plain = (GatedModel(each, CallGate(10)) for each in (model, ScriptedModel()))
     datum = Datum(model_input=PROMPT, loss_fn_inputs={"target_tokens": np.array([2, 3])})
 
-    assert gated.training is not None
-    assert plain.training is not None
-    assert takes_parts(gated.training)
-    assert not takes_parts(plain.training)
-    (found,) = await gated.training.forward_parts([datum])
+    assert Capability.PARTS in gated.capabilities
+    assert Capability.PARTS not in plain.capabilities
+    (found,), (other,) = await gated.forward_parts([datum]), await plain.forward_parts([datum])
 
     assert (found.shape, gated.calls) == ((2,), 2)
+    assert (other.shape, plain.calls) == ((2,), 1)
 
 
 class Everything(Windows):
@@ -283,14 +285,14 @@ IMAGE = ModelInput((*PROMPT.chunks, ImageChunk(data=b"", format="png")))
 TOLD = ModelInput((*PROMPT.chunks, ImageChunk(data=b"", format="png", expected_tokens=5)))
 
 COUNTED = [
-    (ScriptedModel, lambda it: it.sampling.sample(PROMPT, SamplingParams(max_tokens=4), 3), (2, 6)),
-    (ScriptedModel, lambda it: it.sampling.compute_logprobs(PROMPT), (2, 0)),
-    (ScriptedModel, lambda it: it.sampling.compute_greedy(PROMPT), (2, 0)),
-    (ScriptedModel, lambda it: it.training.forward([DATUM, DATUM]), (4, 0)),
-    (Everything, lambda it: it.training.forward_parts([DATUM, DATUM]), (4, 0)),
-    (Everything, lambda it: it.sampling.sample_text("a", PARAMS, 3), (7, 6)),
-    (Continuations, lambda it: it.sampling.compute_continuation_logprobs(PROMPT, [[1], [2, 3]]), (5, 0)),
-    (Answers, lambda it: it.sampling.compute_target_logprobs(PROMPT, [(1, 2)]), (2, 0)),
+    (ScriptedModel, lambda it: it.sample(PROMPT, SamplingParams(max_tokens=4), 3), (2, 6)),
+    (ScriptedModel, lambda it: it.compute_logprobs(PROMPT), (2, 0)),
+    (ScriptedModel, lambda it: it.compute_greedy(PROMPT), (2, 0)),
+    (ScriptedModel, lambda it: it.forward([DATUM, DATUM]), (4, 0)),
+    (Everything, lambda it: it.forward_parts([DATUM, DATUM]), (4, 0)),
+    (Everything, lambda it: it.sample_text("a", PARAMS, 3), (7, 6)),
+    (Continuations, lambda it: it.compute_continuation_logprobs(PROMPT, [[1], [2, 3]]), (5, 0)),
+    (Answers, lambda it: it.compute_target_logprobs(PROMPT, [(1, 2)]), (2, 0)),
 ]
 """A model, a call of it, and the tokens of its prompt and of its output."""
 

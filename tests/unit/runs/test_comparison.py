@@ -7,6 +7,7 @@ import pytest
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.types import CompareRequest
+from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.journal import Journal
 
@@ -32,7 +33,7 @@ class Reading:
 async def test_who_goes_away_leaves_the_turn_to_what_is_being_read():
     """The reader is busy until it is done; then comes the next, whatever the first one ended with."""
     journal = Reading()
-    comparisons = Comparisons(cast(Journal, journal), max_samples=1)
+    comparisons = Comparisons(cast(Journal, journal), max_samples=1, known=info_if_known)
     first, second, third = (asyncio.create_task(comparisons.compare(REQUEST)) for _ in range(3))
     await asyncio.sleep(0)
     for gone in (first, second):  # one at work, one that waits

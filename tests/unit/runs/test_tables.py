@@ -16,6 +16,7 @@ from crucible_bridge.types import ChatMessage, Conversation, Dataset, FileDatase
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.row_process import Fault
 from crucible_worker.runs.tables import csv_rows, loading, reader
+from tests.scripted_readers import scripted_reader
 from tests.tables import rows
 
 CSV, PARQUET = FileFormat.CSV, FileFormat.PARQUET
@@ -290,15 +291,13 @@ def test_a_parquet_file_that_unpacks_to_more_than_memory_holds_is_refused(tmp_pa
 
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    (folder / "a_scripted_reader.py").write_text(f"import os\n{script}\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(loading, "_READER", "a_scripted_reader")
+    scripted_reader(monkeypatch, folder, loading, script)
     (folder / "q.csv").write_bytes(b"input\na\n")
 
 
 def test_a_reader_that_dies_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows without their end are not taken for all rows."""
-    _scripted(monkeypatch, tmp_path, 'print(\'r{"input": "a"}\', flush=True)\nos.kill(os.getpid(), 9)')
+    _scripted(monkeypatch, tmp_path, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
 
     with pytest.raises(Unavailable) as caught:
         read(tmp_path, "q.csv", CSV)

@@ -30,6 +30,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :backend_timeout
           | :backend_unauthenticated
           | :backend_unreachable
+          | :bad_backend
           | :bad_environment
           | :bad_evaluator
           | :bad_grader
@@ -207,10 +208,10 @@ defmodule CrucibleBridge.Error.Reason do
     adapter_refused already_exists ambiguous_columns answer_too_large backend_answer
     backend_cancelled backend_closed backend_connection_lost backend_failed backend_filtered
     backend_forbidden backend_key backend_quota backend_rate_limited backend_redirect
-    backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_environment
-    bad_evaluator bad_grader bad_group bad_score bad_tests beyond_log caller_left cancelled
-    chat_template_not_stable checkpoint_changed client_closed client_failed dataset_changed
-    dataset_not_read deadline_exceeded device_not_found different_datasets draining
+    backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_backend
+    bad_environment bad_evaluator bad_grader bad_group bad_score bad_tests beyond_log caller_left
+    cancelled chat_template_not_stable checkpoint_changed client_closed client_failed
+    dataset_changed dataset_not_read deadline_exceeded device_not_found different_datasets draining
     duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
     environment_protocol equal_keys error evaluators_differ evaluator_failed extra_not_installed
     failed_fast failed_precondition few_shot_refused file_reader_died grader_failed grading_closed
@@ -261,6 +262,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The server or service answered nothing for too long.
   no The server wants another key than the worker has.
   yes The server or service cannot be reached.
+  no An installed backend cannot be used; the message says what it did.
   no An installed environment cannot be used; the message says what it did.
   no An installed evaluator cannot be used; the message says what it did.
   no An installed grader cannot be used; the message says what it did.

@@ -174,6 +174,7 @@ defmodule CrucibleBridge.V1.ModelRef do
   field :openai, 4, type: CrucibleBridge.V1.OpenAIModel, oneof: 0
   field :orchestrator, 5, type: CrucibleBridge.V1.OrchestratorModel, oneof: 0
   field :hub, 6, type: CrucibleBridge.V1.HubModel, oneof: 0
+  field :installed, 7, type: CrucibleBridge.V1.InstalledModel, oneof: 0
 end
 
 defmodule CrucibleBridge.V1.LocalModel do
@@ -266,6 +267,21 @@ defmodule CrucibleBridge.V1.OrchestratorModel do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :name, 1, type: :string
+end
+
+defmodule CrucibleBridge.V1.InstalledModel do
+  @moduledoc """
+  A model of a backend that was installed alongside the worker. As one text: "SCHEME:NAME".
+
+  Errors, as those of a call or as problems of its items: those that its backend raises; and
+  FAILED_PRECONDITION: NO_BACKEND (none of this scheme is installed; the message names those there are), BAD_BACKEND,
+  EXTRA_NOT_INSTALLED.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :scheme, 1, type: :string
+  field :name, 2, type: :string
 end
 
 defmodule CrucibleBridge.V1.SamplingParams do

@@ -158,6 +158,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.InputOutputTests => %{
       json: %{required: true}
     },
+    V1.InstalledModel => %{
+      scheme: %{max_bytes: 60, required: true},
+      name: %{max_bytes: 1_000, required: true}
+    },
     V1.Limits => %{
       concurrency: %{least: 1},
       deadline_ms: %{least: 1},

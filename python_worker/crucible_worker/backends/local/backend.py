@@ -12,6 +12,7 @@ from typing import Literal
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, HubModel, LocalModel, ModelRef
+from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
 from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
@@ -35,7 +36,7 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 """How the library reads a variable that says so."""
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """Hugging Face causal language models, run by torch in a child process.
 
     It opens references to local models, to those of the hub, and to embedded ones.

@@ -16,9 +16,10 @@ import numpy as np
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Model
+from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
-from crucible_worker.backends.local.frames import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
@@ -117,15 +118,15 @@ class HostedModels:
         return facts
 
 
-class HostedModel:
+class HostedModel(Model):
     """A model in the host, bound to the content of its checkpoint: a file that changes makes its calls fail."""
 
     def __init__(self, *, models: HostedModels, checkpoint: Checkpoint, fingerprint: str) -> None:
         self._models = models
         self._checkpoint = checkpoint
-        self._fingerprint = fingerprint
+        self.fingerprint = fingerprint
+        """SHA-256 of the checkpoint's files, see `fingerprint.py`."""
         self._facts: _Facts | None = None
-        self._tokenizer: HostedTokenizer | None = None
 
     async def load(self) -> None:
         """Have the host load it: starting the host takes seconds, a large checkpoint minutes.
@@ -135,31 +136,6 @@ class HostedModel:
             BackendError: the host failed.
         """
         await self._known()
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the checkpoint's files, see `fingerprint.py`."""
-        return self._fingerprint
-
-    @property
-    def sampling(self) -> HostedModel:
-        """Every local model samples."""
-        return self
-
-    @property
-    def training(self) -> HostedModel:
-        """Every local model answers forward passes."""
-        return self
-
-    @property
-    def tokenizer(self) -> HostedTokenizer | None:
-        """Its tokenizer, once it is loaded; None where there is none beside the weights."""
-        return self._tokenizer
-
-    @property
-    def context_length(self) -> int | None:
-        """Tokens that fit, once it is loaded; None where the model names no limit."""
-        return None if self._facts is None else self._facts.context
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
@@ -274,7 +250,7 @@ class HostedModel:
 
     async def call(self, op: str, **fields: Any) -> Any:
         """Ask the host about this model."""
-        return await self._models.call(op, self._checkpoint, self._fingerprint, **fields)
+        return await self._models.call(op, self._checkpoint, self.fingerprint, **fields)
 
     async def _score(
         self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, together: bool = False
@@ -285,10 +261,10 @@ class HostedModel:
     async def _known(self) -> _Facts:
         facts = self._facts
         if facts is None:
-            facts = await self._models.ensure(self._checkpoint, self._fingerprint)
-            self._facts = facts
+            facts = await self._models.ensure(self._checkpoint, self.fingerprint)
+            self._facts, self.context_length = facts, facts.context
             if facts.has_tokenizer:
-                self._tokenizer = HostedTokenizer(
+                self.tokenizer = HostedTokenizer(
                     call=self.call,
                     bos_token_id=facts.bos,
                     eos_token_id=facts.eos,

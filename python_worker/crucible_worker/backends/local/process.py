@@ -7,17 +7,16 @@ starts another one. A host that does not answer while calls wait for it is kille
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
+from crucible_worker.children.channel import Channel, Questions
+from crucible_worker.children.messages import error_from_map, pack, unpack
+from crucible_worker.children.process import Process, ending_of
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["HostProcess"]
@@ -27,8 +26,6 @@ START_SECONDS = 300.0
 """How long a host may take to its first answer: on a cold disk the import of torch takes a minute."""
 _LOOKS = 10
 """How often the host is looked at before it counts as silent."""
-_EXIT_SECONDS = 0.5
-"""How long the host may take to end at the end of its input, before it is killed."""
 # Nothing may draw a progress bar into the worker's log.
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -38,17 +35,12 @@ _ENVIRONMENT = {
 
 
 class _Connection:
-    """One life of the host: its process, its pipes, the calls that wait for it."""
+    """One life of the host: its process, its channel, the calls that wait for it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, silence_seconds: float) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(self, process: Process, channel: Channel, silence_seconds: float) -> None:
         self.process = process
-        # Popen's own kill looks whether the process has ended, and so takes its status away from asyncio, which waits.
-        self._pidfd = os.pidfd_open(process.pid)
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._last_id = 0
+        self._channel = channel
+        self._questions = Questions(channel)
         self.dead = False
         self._silence_seconds = silence_seconds
         self._silent = False
@@ -57,44 +49,33 @@ class _Connection:
         self._watcher = asyncio.create_task(self._watch(), name="watch over the local model host")
 
     async def call(self, op: str, fields: dict[str, Any]) -> Any:
-        self._last_id += 1
-        identity = self._last_id
+        asked: list[int] = []
+
+        def frame_of(identity: int) -> bytes:
+            asked.append(identity)
+            try:
+                return pack({"id": identity, "op": op, **fields})
+            except UnicodeEncodeError as error:  # JSON can smuggle in half a surrogate pair
+                raise InvalidField("text", f"is not valid Unicode at character {error.start}") from error
+
         try:
-            frame = pack({"id": identity, "op": op, **fields})
-        except UnicodeEncodeError as error:  # JSON can smuggle in half a surrogate pair
-            raise InvalidField("text", f"is not valid Unicode at character {error.start}") from error
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[identity] = future
-        try:
-            self._stdin.write(frame)
-            with contextlib.suppress(ConnectionError):  # the host is gone: the reader fails the future, with the reason
-                await self._stdin.drain()
-            return await future
+            return await self._questions.ask(frame_of)
         except asyncio.CancelledError:
             if not self.dead:
-                self._stdin.write(pack({"id": identity, "op": "abort"}))
+                self._channel.send(pack({"id": asked[0], "op": "abort"}))
             raise
-        finally:
-            self._waiting.pop(identity, None)
 
     async def _read(self) -> None:
         try:
-            while True:
-                (length,) = HEADER.unpack(await self._stdout.readexactly(HEADER.size))
-                if length > MAX_FRAME_BYTES:
-                    raise ConnectionError(f"the host sent a frame of {length} bytes")
-                self._answer(unpack(await self._stdout.readexactly(length)))
+            while (body := await self._channel.receive()) is not None:
+                self._answer(unpack(body))
                 self._frames += 1
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
         finally:
-            # Whatever ended the reading, a cancelled loop included: no process stays, and nobody waits for ever.
+            # Whatever ended the reading, a cancelled loop included: no process stays, and no call waits for ever.
             self._watcher.cancel()
-            self.kill()
-            self._stdin.close()
-            await self.process.wait()
-            os.close(self._pidfd)
-            self._fail_all()
+            self.dead = True
+            self._channel.abort()
+            self._fail_all(await self.process.end())
 
     async def _watch(self) -> None:
         """Kill the host if it answers nothing, not even that it is there, for as long as calls wait for it.
@@ -105,52 +86,36 @@ class _Connection:
         pause = self._silence_seconds / _LOOKS
         while True:
             await asyncio.sleep(pause)
-            if not self._waiting:
+            if not self._questions:
                 looks = 0
             elif self._frames != asked or not looks:
                 asked, looks = self._frames, 1
-                self._stdin.write(pack({"id": 0, "op": "ping"}))
+                self._channel.send(pack({"id": 0, "op": "ping"}))
             elif looks < (_LOOKS if self._frames else max(_LOOKS, START_SECONDS / pause)):
                 looks += 1
             else:
-                self._silent = True
-                self.kill()
+                self._silent = self.dead = True
+                self.process.kill()
                 return
 
     def _answer(self, message: dict[str, Any]) -> None:
-        future = self._waiting.get(message["id"])
-        if future is None or future.done():  # its caller is gone
-            return
         if (error := message.get("error")) is not None:
-            future.set_exception(error_from_map(error))
+            self._questions.fail(message["id"], error_from_map(error))
         else:
-            future.set_result(message["result"])
+            self._questions.answer(message["id"], message["result"])
 
-    def _fail_all(self) -> None:
-        code = self.process.returncode
-        ending = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+    def _fail_all(self, code: int) -> None:
+        ending = ending_of(code)
         if self._silent:
             ending = f"it did not answer for {self._silence_seconds:g} s (max_host_silence_seconds), and was killed"
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(
-                    BackendError(f"the model host ended ({ending})", reason=Reason.HOST_DIED, retryable=True)
-                )
-
-    def kill(self) -> None:
-        self.dead = True
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._questions.fail_all(
+            lambda: BackendError(f"the model host ended ({ending})", reason=Reason.HOST_DIED, retryable=True)
+        )
 
     async def close(self) -> None:
         self.dead = True
-        self._stdin.close()
-        try:
-            await asyncio.wait_for(asyncio.shield(self._reader), _EXIT_SECONDS)
-        except TimeoutError:
-            if not self._reader.done():
-                self.kill()
-            await self._reader
+        self.process.kill()
+        await self._reader
 
 
 class HostProcess:
@@ -211,21 +176,17 @@ class HostProcess:
 
     async def _start(self) -> _Connection:
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                # The directory that the worker happens to stand in is no place to import from.
-                "-P",
-                "-m",
+            process, end = Process.start(
                 self._module,
-                f"--parent={os.getpid()}",
                 f"--bounds={HostBounds.of(self._limits).to_json()}",
                 *self._arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, **self._environment},
-                # Ctrl-C in a terminal is for the worker, which then ends the host in order.
-                start_new_session=True,
+                environment={**os.environ, **self._environment},
+                logs=True,
             )
-            return _Connection(process, self._limits.max_host_silence_seconds)
         except OSError as error:
             raise BackendError(f"the model host cannot be started: {error}", reason=Reason.HOST_NOT_STARTED) from error
+        try:
+            return _Connection(process, await Channel.over(end), self._limits.max_host_silence_seconds)
+        except BaseException:
+            process.reap()
+            raise

@@ -11,14 +11,14 @@ import numpy as np
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
-from crucible_worker.backends.base import Rendered
-from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.base import Rendered, Tokenizer
+from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 
 __all__ = ["HostedTokenizer"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class HostedTokenizer:
+class HostedTokenizer(Tokenizer):
     """The tokenizer beside a model's weights."""
 
     call: Callable[..., Awaitable[Any]]
@@ -74,7 +74,7 @@ class HostedTokenizer:
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
-        """A conversation as one of tinker-cookbook's renderers has it, see `CookbookTokenizer`."""
+        """A conversation as one of tinker-cookbook's renderers has it, see `Tokenizer`."""
         answer = await self.call(
             "render",
             renderer=renderer,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
+from crucible_worker.backends.base import Backend
 from crucible_worker.backends.openai.connection import Connection, missing
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -16,7 +17,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 __all__ = ["OpenAIBackend"]
 
 
-class OpenAIBackend:
+class OpenAIBackend(Backend):
     """Models behind the servers that a worker is configured with; it opens OpenAIModel refs.
 
     No server is asked, and nothing heavy imported, before a model is loaded.
@@ -31,10 +32,6 @@ class OpenAIBackend:
         """Whether there is a server to ask. Imports nothing."""
         no_server = "" if self._servers else "no server; start the worker with --openai-server"
         return BackendInfo(name="openai", unavailable=missing() or no_server)
-
-    async def check(self, model: ModelRef) -> None:
-        """Refuse a model of a server that this worker does not know."""
-        await self.open(model)
 
     async def open(self, model: ModelRef) -> RemoteModel:
         """Find a server by its name; whether it has the model shows when it is asked.

@@ -11,6 +11,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
+from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, tell_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
@@ -22,7 +23,7 @@ from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW
 __all__ = ["RemoteModel"]
 
 
-class RemoteModel:
+class RemoteModel(Model):
     """A model of an OpenAI-compatible server."""
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -32,21 +33,20 @@ class RemoteModel:
         self._scorer = Scorer(self._server.name, name, self._scored)
         self._meter: Meter | None = None
         self._served = Served()
+        self.renderer = RAW if self._server.renderer == RAW else CHAT_TEMPLATE
+        """How an evaluator's text is asked where its option is `auto`: as its server's settings say, else as a chat."""
+        # In the words that settings once had for it: evaluations that began then go on.
+        self.fingerprint = self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
+        """SHA-256 of the names of server and model, and of how text is asked.
+
+        No server tells the content of its weights: another model under the same name goes unnoticed.
+        """
 
     def metered(self, meter: Meter) -> RemoteModel:
         """The same model, which tells the meter what the server reports of each answer, be that of use or not."""
         model = copy.copy(self)
         model._meter = meter
         return model
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the names of server and model, and of how text is asked.
-
-        No server tells the content of its weights: another model under the same name goes unnoticed.
-        """
-        # In the words that settings once had for it: evaluations that began then go on.
-        return self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
 
     @property
     def evaluated_fingerprint(self) -> str:
@@ -74,21 +74,6 @@ class RemoteModel:
     def engine(self) -> ServerEngine | None:
         """Which program serves it, as far as that is known by now."""
         return self._served.engine
-
-    @property
-    def sampling(self) -> RemoteModel:
-        """Every model behind a server samples."""
-        return self
-
-    @property
-    def training(self) -> None:
-        """None trains."""
-        return
-
-    @property
-    def tokenizer(self) -> None:
-        """It lies with the server."""
-        return
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
@@ -130,11 +115,6 @@ class RemoteModel:
             BackendError: there is no answer, or none that makes sense.
         """
         return await self._scorer.score(_tokens(prompt), self._scored)
-
-    @property
-    def renderer(self) -> str:
-        """How an evaluator's text is asked where its option is `auto`: as its server's settings say, else as a chat."""
-        return RAW if self._server.renderer == RAW else CHAT_TEMPLATE
 
     async def probe_logprobs(self, prompt: ModelInput) -> None:
         """Ask for log-probabilities of a prompt, and see that they cover it.

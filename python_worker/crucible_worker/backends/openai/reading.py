@@ -1,27 +1,26 @@
 """Reads long answers in a process of its own: the JSON decoder holds the interpreter's lock for up to 6 s over 64 MiB.
 
-Run as a program, it reads an answer from its standard input and writes what the worker looks at to its standard output:
-a line with the document, its long lists empty, then lines of their items, none longer than can be read at once.
+Run as a program, it is sent an answer and sends back what the worker looks at: a line with the document, its long lists
+empty, then lines of their items, none longer than can be read at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from crucible_worker.backends.openai.documents import Nonsense, parse
 from crucible_worker.backends.openai.failures import garbage
-from crucible_worker.programs import Unanswered, ask_program, command_of, limit_program
+from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
 
 __all__ = ["READ_SECONDS", "read_apart"]
 
 READ_SECONDS = 60
 """For a process to read an answer, of its processor time and of the clock's; 64 MiB take some 5 s."""
 _MEMORY_BYTES = 4 << 30
-_COMMAND = command_of("crucible_worker.backends.openai.reading")
+_MODULE = "crucible_worker.backends.openai.reading"
 
 _ITEM_CHARS = 64 * 1024
 """Of what is said of one token."""
@@ -63,7 +62,8 @@ async def read_apart(content: bytes, tokens: int, server: str) -> dict[str, Any]
     """
     order = b"%d\n%b" % (tokens, content)
     try:
-        said = await ask_program(_COMMAND, order, seconds=READ_SECONDS)
+        async with asyncio.timeout(READ_SECONDS):
+            said = await ask_once(_MODULE, order, environment=bare_environment())
     except (TimeoutError, Unanswered):
         raise garbage(server, f"{len(content):,} bytes that take too much time or memory to be read") from None
     return await asyncio.to_thread(_together, said, server)
@@ -153,8 +153,9 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def _written_answer(order: bytes) -> bytes:
+    return "\n".join(_answer(order)).encode("utf-8", "surrogatepass")
+
+
 if __name__ == "__main__":
-    limit_program(int(sys.argv[1]), seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
-    for number, line in enumerate(_answer(sys.stdin.buffer.read())):
-        sys.stdout.buffer.write((b"\n" if number else b"") + line.encode("utf-8", "surrogatepass"))
-    sys.stdout.buffer.flush()
+    answer_once(_MODULE, _written_answer, cpu_seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)

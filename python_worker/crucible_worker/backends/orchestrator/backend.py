@@ -7,20 +7,17 @@ from typing import NoReturn
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef
+from crucible_worker.backends.base import Backend
 
 __all__ = ["OrchestratorBackend"]
 
 
-class OrchestratorBackend:
+class OrchestratorBackend(Backend):
     """Refuses to open a model that its orchestrator holds: whoever holds it brings it along."""
 
     def info(self) -> BackendInfo:
         """What it is called; it can be used wherever there is a worker."""
         return BackendInfo(name="orchestrator")
-
-    async def check(self, model: ModelRef) -> None:
-        """Refuse, as `open` does."""
-        await self.open(model)
 
     async def open(self, model: ModelRef) -> NoReturn:
         """Refuse.
@@ -33,6 +30,3 @@ class OrchestratorBackend:
             reason=Reason.HELD_BY_ORCHESTRATOR,
             field="model",
         )
-
-    async def aclose(self) -> None:
-        """Nothing is held."""

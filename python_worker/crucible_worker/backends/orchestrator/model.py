@@ -26,7 +26,7 @@ from crucible_bridge.types import (
     SampleQuestion,
     SamplingParams,
 )
-from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
+from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exceeds
 from crucible_worker.backends.orchestrator.session import Session
 
 __all__ = ["MAX_REASON_BYTES", "HeldModel"]
@@ -34,8 +34,15 @@ __all__ = ["MAX_REASON_BYTES", "HeldModel"]
 MAX_REASON_BYTES = 64
 """Of an orchestrator's own reason for having no answer, so many are kept."""
 
+_SIDES = {
+    OrchestratorCall.SAMPLE: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
+    OrchestratorCall.LOGPROBS: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
+    OrchestratorCall.FORWARD: (Capability.FORWARD,),
+}
+"""One of the first two calls stands for both: a sample that needs the other one has the error, not its evaluation."""
 
-class HeldModel:
+
+class HeldModel(Model):
     """The model at the other end of a session."""
 
     def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: Session) -> None:
@@ -47,35 +54,20 @@ class HeldModel:
             session: how.
         """
         self._name, self._calls, self._session = name, calls, session
-
-    @property
-    def fingerprint(self) -> str:
+        identity = ("orchestrator", name, sorted(calls))
+        self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         """SHA-256 of its name and of what it can be asked for: the worker knows nothing else of it."""
-        identity = ("orchestrator", self._name, sorted(self._calls))
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        self._capabilities = frozenset(capability for call in calls for capability in _SIDES[call])
 
     @property
     def gone(self) -> bool:
         """Whether nobody is there any more who would answer."""
         return self._session.closed
 
-    async def load(self) -> None:
-        """Nothing to do: that is the orchestrator's affair."""
-
     @property
-    def sampling(self) -> HeldModel | None:
-        """Itself, where it samples or computes log-probabilities."""
-        return self if self._calls & {OrchestratorCall.SAMPLE, OrchestratorCall.LOGPROBS} else None
-
-    @property
-    def training(self) -> HeldModel | None:
-        """Itself, where it makes forward passes."""
-        return self if OrchestratorCall.FORWARD in self._calls else None
-
-    @property
-    def tokenizer(self) -> None:
-        """It lies with the orchestrator."""
-        return
+    def capabilities(self) -> frozenset[Capability]:
+        """What its orchestrator says that it can be asked for."""
+        return self._capabilities
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1

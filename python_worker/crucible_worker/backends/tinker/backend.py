@@ -12,6 +12,7 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, TinkerModel
+from crucible_worker.backends.base import Backend
 from crucible_worker.backends.tinker.model import ServedModel
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
 from crucible_worker.backends.tinker.session import Session, missing
@@ -24,7 +25,7 @@ MAX_MODELS = 64
 """Models whose clients are kept for whoever asks next; of more, those asked least recently are forgotten."""
 
 
-class TinkerBackend:
+class TinkerBackend(Backend):
     """Models of the Tinker services that a worker is configured with; it opens TinkerModel refs.
 
     No service is asked, and nothing heavy imported, before a model is loaded. A service has one session, and a model
@@ -55,10 +56,6 @@ class TinkerBackend:
     def info(self) -> BackendInfo:
         """Whether there is a service to ask. Imports nothing."""
         return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
-
-    async def check(self, model: ModelRef) -> None:
-        """Refuse a model of a service that this worker does not know, or has no key for."""
-        await self.open(model)
 
     async def open(self, model: ModelRef) -> ServedModel:
         """Find a service by its name; whether it has the model shows when that is loaded.

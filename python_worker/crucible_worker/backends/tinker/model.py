@@ -13,7 +13,7 @@ import numpy as np
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
-from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
+from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exceeds
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
@@ -28,8 +28,11 @@ __all__ = ["MAX_TARGET_REFUSALS", "ServedModel"]
 MAX_TARGET_REFUSALS = 3
 """A service that has refused so many questions about targets, and answered none, is asked no more of them."""
 
+_TRAINING = frozenset({Capability.FORWARD})
+_SAMPLING = frozenset(Capability) - _TRAINING
 
-class ServedModel:
+
+class ServedModel(Model):
     """A model of a Tinker service: weights that sample, a training state that answers forward passes, or both."""
 
     def __init__(self, session: Session, ref: TinkerModel, tokenizers: Tokenizers) -> None:
@@ -37,22 +40,22 @@ class ServedModel:
         self._tokenizers = tokenizers
         self._ref = ref
         self._name = ref.model_path or ref.state_path or ref.base_model or ""
-        tokenizer = Shared(self._load_tokenizer)
-        self._tokenizer = tokenizer
-        samples = ref.model_path is not None or ref.base_model is not None
-        self._sampling = _Sampling(session, ref, self._name, tokenizer) if samples else None
-        self._training = _Training(session, ref.state_path) if ref.state_path else None
-
-    @property
-    def fingerprint(self) -> str:
+        self._tokenizer: Shared[ServedTokenizer] = Shared(self._load_tokenizer)
+        self._sampler: Shared[Sampler] = Shared(self._make_sampler)
+        self._trainer: Shared[Trainer] = Shared(self._make_trainer)
+        self._state_path = ref.state_path or ""
+        self._samples = ref.model_path is not None or ref.base_model is not None
+        self._knows_targets, self._target_refusals = False, 0
+        asked = (_SAMPLING if self._samples else frozenset()) | (_TRAINING if ref.state_path else frozenset())
+        self._capabilities = self._defined & asked
+        service = session.service
+        identity = ("tinker", service.name, service.base_url, ref.model_path, ref.state_path, ref.base_model)
+        self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         """SHA-256 of the names of service and model, and of the service's address.
 
         A service writes each path once, and does not tell the content of its weights: another base model under the same
         name goes unnoticed.
         """
-        ref, service = self._ref, self._session.service
-        identity = ("tinker", service.name, service.base_url, ref.model_path, ref.state_path, ref.base_model)
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     async def load(self) -> None:
         """Make its client, which tells whether there is such a model, and load its tokenizer.
@@ -71,41 +74,22 @@ class ServedModel:
         await self._tokenizer.get()
 
     @property
-    def sampling(self) -> _Sampling | None:
-        """Its sampling side; a training state alone has none."""
-        return self._sampling
+    def capabilities(self) -> frozenset[Capability]:
+        """Weights sample; a training state answers forward passes, and alone does not sample."""
+        return self._capabilities
 
     @property
-    def training(self) -> _Training | None:
-        """Its training side, where it has a training state."""
-        return self._training
-
-    @property
-    def tokenizer(self) -> ServedTokenizer | None:
+    def tokenizer(self) -> ServedTokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The tokenizer of its base model, once it is loaded; where it could not be, it says so when it is asked."""
         return self._tokenizer.made
 
     async def _client(self) -> Sampler | Trainer:
-        side = self._sampling or self._training
-        assert side is not None  # a model has one or the other
-        return await side.client.get()
+        return await (self._sampler if self._samples else self._trainer).get()
 
     async def _load_tokenizer(self) -> ServedTokenizer:
         client = await self._client()
         name = await in_thread(lambda: client.tokenizer_name)
         return await ServedTokenizer.load(self._tokenizers, name)
-
-
-class _Sampling:
-    """Weights that sample."""
-
-    def __init__(self, session: Session, ref: TinkerModel, name: str, tokenizer: Shared[ServedTokenizer]) -> None:
-        self._session = session
-        self._ref = ref
-        self._name = name
-        self._tokenizer = tokenizer
-        self._knows_targets, self._target_refusals = False, 0
-        self.client: Shared[Sampler] = Shared(self._make)
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
@@ -119,7 +103,7 @@ class _Sampling:
             BackendError: there is no answer, or none that makes sense.
         """
         tokens, requests = tokens_of(prompt), each_seeded(params, num_samples)
-        client, tokenizer = await self.client.get(), await self._tokenizer.get()
+        client, tokenizer = await self._sampler.get(), await self._tokenizer.get()
         tokenizer.there()  # nothing is asked for that could not be read
         try:
             async with asyncio.TaskGroup() as group:
@@ -140,7 +124,7 @@ class _Sampling:
         tokens = tokens_of(prompt)
         if len(tokens) == 1:
             return (None,)
-        client = await self.client.get()
+        client = await self._sampler.get()
         values = await self._session.call(lambda: client.compute_logprobs(tokens), self._name)
         return client.read_logprobs(values, len(tokens))
 
@@ -158,7 +142,7 @@ class _Sampling:
         check_targets(len(tokens), targets)
         if not self._knows_targets and self._target_refusals >= MAX_TARGET_REFUSALS:
             raise self._no_targets("refuses questions about them")
-        client = await self.client.get()
+        client = await self._sampler.get()
         try:
             response = await self._session.call(lambda: client.compute_target_logprobs(tokens, targets), self._name)
         except BackendError as error:
@@ -185,7 +169,7 @@ class _Sampling:
         tokens = tokens_of(prompt)
         if len(tokens) == 1:
             return (None,)
-        client = await self.client.get()
+        client = await self._sampler.get()
         response = await self._session.call(lambda: client.compute_greedy(tokens), self._name)
         if (found := client.read_greedy(response, len(tokens))) is None:
             where = f"Tinker service {self._session.service.name!r}"
@@ -203,21 +187,14 @@ class _Sampling:
         response = await self._session.call(lambda: client.sample(tokens, params, count), self._name)
         return client.read_samples(response, count)
 
-    async def _make(self) -> Sampler:
+    async def _make_sampler(self) -> Sampler:
+        if not self._samples:
+            self._refuse(Capability.SAMPLE)
         service = await self._session.ready()
         client = await self._session.call(
             lambda: service.sampler(model_path=self._ref.model_path, base_model=self._ref.base_model), self._name
         )
         return service.sampling(client)
-
-
-class _Training:
-    """A training state, asked without being changed."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self._session = session
-        self._path = path
-        self.client: Shared[Trainer] = Shared(self._make)
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
         """Log-probabilities of `target_tokens`, float32, one array per datum.
@@ -229,20 +206,22 @@ class _Training:
         pairs = pairs_of(data)
         if not pairs:
             return ()
-        client = await self.client.get()
+        client = await self._trainer.get()
         try:
             # Forgotten, never ended: the library and the service take a client's requests in their order, and one that
             # was numbered but never sent would hold up all that come after it.
-            output = await self._session.call(lambda: client.forward(pairs), self._path, cancel=False)
+            output = await self._session.call(lambda: client.forward(pairs), self._state_path, cancel=False)
         except BackendError as error:
-            if error.reason == Reason.BACKEND_TIMEOUT and self.client.made is client:
-                self.client.drop()  # its order may be broken, which no later request would recover from
+            if error.reason == Reason.BACKEND_TIMEOUT and self._trainer.made is client:
+                self._trainer.drop()  # its order may be broken, which no later request would recover from
             raise
         return client.read_logprobs(output, [targets.size for _, targets in pairs])
 
-    async def _make(self) -> Trainer:
+    async def _make_trainer(self) -> Trainer:
+        if not self._state_path:
+            self._refuse(Capability.FORWARD)
         service = await self._session.ready()
-        return service.training(await self._session.call(lambda: service.trainer(self._path), self._path))
+        return service.training(await self._session.call(lambda: service.trainer(self._state_path), self._state_path))
 
 
 async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]) -> SampledSequence:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
-from crucible_worker.backends.base import Rendered
+from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.limits import WorkerLimits
@@ -94,7 +94,7 @@ class TextHost:
         return await self._host.call("open", model=_key(name), **dataclasses.asdict(name))
 
 
-class ServedTokenizer:
+class ServedTokenizer(Tokenizer):
     """A tokenizer, or the reason why there is none, which each of its methods reports: tokens can do without.
 
     Args:
@@ -129,17 +129,17 @@ class ServedTokenizer:
         return self._loaded is not None
 
     @property
-    def eos_token_id(self) -> int | None:
+    def eos_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The end-of-sequence token."""
         return self.there().eos_token_id
 
     @property
-    def bos_token_id(self) -> int | None:
+    def bos_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The token that begins a text."""
         return self.there().bos_token_id
 
     @property
-    def has_chat_template(self) -> bool:
+    def has_chat_template(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """Whether it has a chat template."""
         return self.there().has_chat_template
 

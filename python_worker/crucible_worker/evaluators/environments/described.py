@@ -8,10 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_worker.backends.local.frames import error_from_map
+from crucible_worker.children.frames import receive
+from crucible_worker.children.messages import error_from_map
+from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.processes import Processes
-from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, ends, reap, start
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
 __all__ = ["Environments"]
 
@@ -56,18 +58,16 @@ class Environments:
 
 
 def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            process = start("describe", name, theirs, variables)
-        until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
-        try:
-            told = _told(ours, until)
-            ended = told is None and ends(process, until)
-        finally:
-            ending = reap(process)
+    process, end = start("describe", name, variables)
+    until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
+    try:
+        with end:
+            told = _told(end, until)
+            ended = told is None and process.ends(until)
+    finally:
+        code = process.reap()
     if told is None:
-        why = ending if ended else f"did not end within {LOAD_SECONDS:.0f} s"
+        why = f"ended ({ending_of(code)})" if ended else f"did not end within {LOAD_SECONDS:.0f} s"
         raise entry_points.bad(name, f"cannot be loaded: its import {why}")
     if "error" in told:
         raise error_from_map(told["error"])
@@ -77,21 +77,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
 def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
     """What a process tells of an environment; None where it does not."""
     try:
-        (length,) = wire.HEADER.unpack(_exactly(end, wire.HEADER.size, until))
-        if length > wire.MAX_FRAME_BYTES:
-            return None
-        told = json.loads(_exactly(end, length, until))
-    except (OSError, EOFError, ValueError):
+        told = json.loads(receive(end, wire.MAX_FRAME_BYTES, until=until) or b"null")
+    except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) and told.keys() & {"options_schema", "error"} else None
-
-
-def _exactly(end: socket.socket, count: int, until: float) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        end.settimeout(max(until - time.monotonic(), 0.001))
-        part = end.recv(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return bytes(data)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import structlog
@@ -14,7 +13,10 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Sample
-from crucible_worker.backends.local.frames import error_to_map
+from crucible_worker.children.channel import Channel
+from crucible_worker.children.forks import Fork
+from crucible_worker.children.messages import error_to_map, unpack_foreign
+from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
@@ -22,14 +24,19 @@ from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Tolerance
 from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
-__all__ = ["Found", "Lost", "Order", "Player"]
+__all__ = ["Found", "Lost", "Order", "Player", "ended"]
 
 
-_END_SECONDS = 5.0  # for whoever buries it to say how it ended
+_END_SECONDS = 5.0  # for the news of how it ended
 _MAX_SHOWN = 300  # characters of what is wrong with a message
 _WARNINGS = ("environment_cleanup_timeout", "environment_cleanup_failed", "environment_stuck")
 
 _log = structlog.get_logger(__name__)
+
+
+def ended(status: int | None) -> str:
+    """How a process has ended, in words."""
+    return "ended" if status is None else f"ended ({ending_of(status)})"
 
 
 class Lost(Exception):
@@ -71,27 +78,26 @@ class Found:
 class Player:
     """A process that makes groups, one after the other."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kill: Callable[[], None]) -> None:
+    def __init__(self, channel: Channel, fork: Fork) -> None:
         self.alive = True
         """Whether it can take a group."""
         self.used = False
         """Whether it has made a group before the one that it makes."""
         self.course: Course | None = None
         """How far its group has come, as it has told last; None where that has not begun."""
-        self._reader, self._writer, self._kill = reader, writer, kill
-        loop = asyncio.get_running_loop()
-        self._ending: asyncio.Future[str] = loop.create_future()
-        self._result: asyncio.Future[Found] = loop.create_future()
+        self._channel, self._fork = channel, fork
+        # What it has said is still read; whatever else has its end of the socket is not waited for.
+        fork.ended.add_done_callback(lambda _: channel.end_input())
+        self._result: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._asker: Asks
         self._answering: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def at(cls, end: socket.socket, kill: Callable[[], None]) -> Player:
-        """One at the other end of a socket, which `kill` kills."""
-        end.setblocking(False)
-        return cls(*await asyncio.open_unix_connection(sock=end), kill)
+    async def at(cls, fork: Fork) -> Player:
+        """One at the other end of a fork's socket."""
+        return cls(await Channel.over(fork.end), fork)
 
     def begin(self, order: Order, course: Course | None, asker: Asks) -> asyncio.Future[Found]:
         """Have it make a group."""
@@ -127,44 +133,29 @@ class Player:
     def kill(self) -> None:
         """End it, and what it has started."""
         self.alive = False
-        self._kill()
+        self._fork.kill()
         self._listening.cancel()
-
-    def has_ended(self, ending: str) -> None:
-        """Take how it ended, as the keeper tells it."""
-        if not self._ending.done():
-            self._ending.set_result(ending)
-        # What it has said is still read; whoever else has its end of the socket is not waited for.
-        with contextlib.suppress(OSError):
-            self._writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
     async def _listen(self) -> None:
         why: Exception = Lost("the process of its environments was given up")
         try:
-            while True:
-                self._heard(await self._next())
-        except (asyncio.IncompleteReadError, ConnectionError):
+            while (body := await self._channel.receive(wire.MAX_FRAME_BYTES)) is not None:
+                self._heard(await unpack_foreign(body))
             self.alive = False
-            self._kill()
+            self._fork.kill()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._ending), _END_SECONDS)
+                await asyncio.wait_for(asyncio.shield(self._fork.ended), _END_SECONDS)
             why = self._lost()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            self._kill()
+            self._fork.kill()
             _log.warning("environment_protocol", error=f"{type(error).__name__}: {error}"[:_MAX_SHOWN])
             message = "the process of its environments said what makes no sense"
             why = BackendError(message, reason=Reason.ENVIRONMENT_PROTOCOL, retryable=False)
         finally:
             self.alive = False
             self._stop_answering()
-            self._writer.transport.abort()
+            self._channel.abort()
             self._fail(why)
-
-    async def _next(self) -> dict[str, Any]:
-        (length,) = wire.HEADER.unpack(await self._reader.readexactly(wire.HEADER.size))
-        if length > wire.MAX_FRAME_BYTES:
-            raise ValueError(f"a message of {length:,} bytes")
-        return wire.unpack(await self._reader.readexactly(length))
 
     def _heard(self, message: dict[str, Any]) -> None:
         match message["op"]:
@@ -217,12 +208,11 @@ class Player:
             task.cancel()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(wire.order(message))
+        self._channel.send(wire.order(message))
 
     def _lost(self) -> Lost:
-        ending = self._ending.result() if self._ending.done() else "says nothing any more"
-        return Lost(f"the process of its environments {ending}")
+        how = ended(self._fork.ended.result()) if self._fork.ended.done() else "says nothing any more"
+        return Lost(f"the process of its environments {how}")
 
     def _fail(self, error: Exception) -> None:
         if not self._result.done():

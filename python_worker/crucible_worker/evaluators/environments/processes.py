@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.children.forks import Forks, NotForked
+from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
-from crucible_worker.evaluators.environments.keeper import Keeper
-from crucible_worker.evaluators.environments.player import Found, Lost, Order, Player
+from crucible_worker.evaluators.environments.player import Found, Lost, Order, Player, ended
 from crucible_worker.evaluators.environments.records import outcome_of
+from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
 __all__ = ["Processes"]
 
@@ -33,7 +36,7 @@ class Processes:
 
     def __init__(self, environment: str, variables: Sequence[str] = ()) -> None:
         self._environment, self._variables = environment, variables
-        self._keeper: Keeper | None = None
+        self._forks: Forks | None = None
         self._refused: FailedPrecondition | None = None
         self._starting = asyncio.Lock()
         self._idle: list[Player] = []
@@ -76,7 +79,7 @@ class Processes:
         for player in self._idle:
             player.kill()
         self._idle.clear()
-        self._close_keeper()
+        self._close_forks()
 
     async def _made(self, player: Player, order: Order, course: Course | None, asker: Asks) -> Found:
         self._busy.add(player)
@@ -102,12 +105,12 @@ class Processes:
                 self._idle.append(player)
             else:
                 player.kill()
-                self._close_keeper()
+                self._close_forks()
 
-    def _close_keeper(self) -> None:
-        if self._closed and not self._busy and self._keeper is not None:
-            self._keeper.close()
-            self._keeper = None
+    def _close_forks(self) -> None:
+        if self._closed and not self._busy and self._forks is not None:
+            self._forks.close()
+            self._forks = None
 
     async def _player(self) -> Player:
         while self._idle:
@@ -116,23 +119,38 @@ class Processes:
                 return player
         # One after the other: the keeper's socket has room for few orders.
         async with self._starting:
-            return await (await self._ready()).start()
+            forks = await self._ready()
+            try:
+                return await Player.at(await forks.start())
+            except NotForked as error:
+                message = f"a process of the environment {self._environment!r} cannot be started: {error}"
+                raise BackendError(message, reason=Reason.ENVIRONMENT_NOT_STARTED, retryable=True) from None
 
-    async def _ready(self) -> Keeper:
+    async def _ready(self) -> Forks:
         """A keeper that has loaded the environment; what cannot be loaded once is not tried for every sample."""
         if self._refused is not None:
             raise self._refused
-        keeper = self._kept()
+        forks = self._kept()
         try:
-            await keeper.get_ready()
+            async with asyncio.timeout(LOAD_SECONDS):
+                await forks.ready()
+        except TimeoutError:
+            forks.kill()
+            self._refused = entry_points.bad(self._environment, f"did not load within {LOAD_SECONDS:.0f} s")
+            raise self._refused from None
         except FailedPrecondition as error:
             self._refused = error
             raise
-        return keeper
+        return forks
 
-    def _kept(self) -> Keeper:
+    def _kept(self) -> Forks:
         if self._closed:
             raise BackendError("the evaluation has ended", reason=Reason.ENVIRONMENTS_CLOSED)
-        if self._keeper is None or not self._keeper.alive:
-            self._keeper = Keeper(self._environment, self._variables)
-        return self._keeper
+        if self._forks is None or not self._forks.alive:
+            process, control = start("keep", self._environment, self._variables, socket.SOCK_SEQPACKET)
+            self._forks = Forks(control, self._died, process)
+        return self._forks
+
+    def _died(self, status: int | None) -> BackendError:
+        message = f"the process of the environment {self._environment!r} {ended(status)}"
+        return BackendError(message, reason=Reason.ENVIRONMENT_ENDED, retryable=True)

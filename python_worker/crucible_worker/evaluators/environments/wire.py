@@ -1,4 +1,4 @@
-"""What the worker and a process of environments say to each other: length-prefixed frames.
+"""What the worker and a process of environments say to each other: frames.
 
 The worker's are pickled: values of its own, to a process that it has started. The process runs foreign code, so what it
 says is msgpack, which holds nothing but data, and is looked at before it is believed.
@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from crucible_bridge.errors import BridgeError
@@ -29,15 +28,14 @@ from crucible_bridge.types import (
     Turn,
     Verdict,
 )
-from crucible_worker.backends.local.frames import HEADER, error_from_map
+from crucible_worker.children.frames import frame
+from crucible_worker.children.messages import error_from_map, pack_text
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.group import Course
 
 __all__ = [
-    "HEADER",
     "MAX_FRAME_BYTES",
-    "TooLong",
     "course_from_map",
     "course_to_map",
     "error_from_foreign_map",
@@ -50,7 +48,6 @@ __all__ = [
     "shown_to_map",
     "stops_from",
     "stops_of",
-    "unpack",
 ]
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -59,14 +56,9 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 _DTYPES = ("<i4", "<i8")
 
 
-class TooLong(ValueError):
-    """What a process wants to say is longer than `MAX_FRAME_BYTES`."""
-
-
 def order(message: Mapping[str, Any]) -> bytes:
     """A frame of the worker."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return HEADER.pack(len(body)) + body
+    return frame(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def received(body: bytes) -> dict[str, Any]:
@@ -80,22 +72,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     Raises:
         TooLong: it would be longer than `MAX_FRAME_BYTES`.
     """
-    body: bytes = msgpack.packb(message, unicode_errors="surrogatepass")  # pyright: ignore[reportAssignmentType]: None is for streaming alone
-    if len(body) > MAX_FRAME_BYTES:
-        raise TooLong(f"{len(body):,} bytes, at most {MAX_FRAME_BYTES:,} are sent")
-    return HEADER.pack(len(body)) + body
-
-
-def unpack(body: bytes) -> dict[str, Any]:
-    """The body of a frame of a process.
-
-    Raises:
-        ValueError: it is no map in msgpack.
-    """
-    message = msgpack.unpackb(body, unicode_errors="surrogatepass")
-    if not isinstance(message, dict):
-        raise ValueError(f"a message that is a {type(message).__name__}")
-    return message
+    return pack_text(message, MAX_FRAME_BYTES)
 
 
 def shown_to_map(shown: Shown) -> dict[str, Any]:

@@ -9,27 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
-    EvaluatorInfo,
-    EvaluatorKind,
     Metrics,
     ModelRef,
-    OrchestratorModel,
     Sample,
     SampleResult,
     SamplingParams,
-    parse_model,
 )
-from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Bound, Evaluator, Outcome, SampleContext
+from crucible_worker.backends.base import ANSWERING, Model
+from crucible_worker.declared_options import Handed
+from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
+from crucible_worker.evaluators.base import Bound, Outcome, SampleContext
+from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.inspect.allowed import (
     Allowed,
     TaskName,
@@ -41,9 +43,10 @@ from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
-from crucible_worker.rendering import RENDERER_OPTION, check_renderer
+from crucible_worker.grading.judge.options import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
+from crucible_worker.rendering import RendererName
 
-__all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect", "InspectType"]
+__all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect"]
 
 MAX_CONNECTIONS = 1_024
 """Answers of one task that are waited for at once."""
@@ -64,112 +67,13 @@ _LOOK_SECONDS = 1.0
 GRADER = "grader"
 """The role in which tasks that have answers judged by a model ask for it."""
 _MODEL, _JUDGE = "model", "judge"
-_REMOVE, _KEEP = "remove", "keep"
 _METADATA = ("limit", "epochs", "task_args")
 """Options that a sample's metadata may have for its own task, as JSON."""
 
-_LIMIT = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "maximum": MAX_LIMIT,
-    "default": None,
-    "description": "Samples of each task, the first ones; all if null.",
-}
-_EPOCHS = {
-    "type": ["integer", "null"],
-    "minimum": 1,
-    "maximum": MAX_EPOCHS,
-    "default": None,
-    "description": "How often each sample of a task is run; as the task says if null.",
-}
 
-_INFO = EvaluatorInfo(
+class Inspect(
+    BaseEvaluator,
     kind="inspect",
-    kinds=(EvaluatorKind.SAMPLING,),
-    description="Runs tasks of Inspect AI, one for each sample, and reports every metric of every scorer.",
-    options_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {
-            "limit": dict(_LIMIT),
-            "epochs": dict(_EPOCHS),
-            "task_args": {
-                "type": "object",
-                "default": {},
-                "description": (
-                    "Arguments of those tasks that take them; a sample's metadata may have some for its own, as JSON."
-                ),
-            },
-            "max_connections": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_CONNECTIONS,
-                "default": 32,
-                "description": "Answers of each task that are waited for at once.",
-            },
-            "renderer": dict(RENDERER_OPTION),
-            "thinking": {
-                "type": "string",
-                "enum": [_REMOVE, _KEEP],
-                "default": _REMOVE,
-                "description": (
-                    "remove: the text of an answer is without reasoning, as of `accuracy`, and a task has that as "
-                    "Inspect's ContentReasoning beside it. keep: it stays in the text."
-                ),
-            },
-            "num_choices": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "maximum": MAX_CHOICES,
-                "default": None,
-                "description": "Answers to each question, for tasks that read several; as the task says if null.",
-            },
-            "seed": {
-                "type": ["integer", "null"],
-                "minimum": 0,
-                "maximum": MAX_SEED,
-                "default": None,
-                "description": (
-                    "Of each answer, where a task's own steps give none. If null, seeds follow from the request's, the "
-                    "question, and how often it was asked."
-                ),
-            },
-            "metadata": {
-                "type": "object",
-                "maxProperties": 64,
-                "additionalProperties": {"type": "string"},
-                "default": {},
-                "description": "Written into Inspect's log, with the further metadata of the sample.",
-            },
-            "keep_log": {
-                "type": "boolean",
-                "default": False,
-                "description": (
-                    "Keep Inspect's log (.eval) of each task below the worker's state directory, as long as the "
-                    "evaluation; the result names it."
-                ),
-            },
-            _JUDGE: {
-                "type": ["string", "null"],
-                "minLength": 1,
-                "default": None,
-                "examples": ["openai:SERVER/MODEL", "local:PATH"],
-                "description": f"The model in the role of {GRADER!r}; if null, tasks that have it are their own judge.",
-            },
-            "judge_max_tokens": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 65_536,
-                "default": 1_024,
-                "description": "Tokens of a judgement, with its thoughts.",
-            },
-            "judge_renderer": {
-                **RENDERER_OPTION,
-                "description": "How the judge is asked: as `renderer`, of the judge.",
-            },
-        },
-        "additionalProperties": False,
-    },
     keys={
         "<task>/<scorer>/<metric>": "as the metric has it",
         "<task>/samples": "samples, epochs included",
@@ -177,51 +81,58 @@ _INFO = EvaluatorInfo(
         "<task>/truncated_samples": "samples",
     },
     score_goal=None,  # a task's metric may be an error rate
-)
+):
+    """Runs tasks of Inspect AI, one for each sample, and reports every metric of every scorer."""
 
+    limit: Annotated[int | None, Meta(ge=1, le=MAX_LIMIT)] = None
+    """Samples of each task, the first ones; all if null."""
+    epochs: Annotated[int | None, Meta(ge=1, le=MAX_EPOCHS)] = None
+    """How often each sample of a task is run; as the task says if null."""
+    task_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of those tasks that take them; a sample's metadata may have some for its own, as JSON."""
+    max_connections: Annotated[int, Meta(ge=1, le=MAX_CONNECTIONS)] = 32
+    """Answers of each task that are waited for at once."""
+    renderer: RendererName = "auto"
+    thinking: Literal["remove", "keep"] = REMOVE_THINKING
+    """remove: the text of an answer is without reasoning, as of `accuracy`, and a task has that as Inspect's
+    ContentReasoning beside it. keep: it stays in the text."""
+    num_choices: Annotated[int | None, Meta(ge=1, le=MAX_CHOICES)] = None
+    """Answers to each question, for tasks that read several; as the task says if null."""
+    seed: Annotated[int | None, Meta(ge=0, le=MAX_SEED)] = None
+    """Of each answer, where a task's own steps give none. If null, seeds follow from the request's, the question, and
+    how often it was asked."""
+    metadata: Annotated[Mapping[str, str], Meta(max_length=64)] = dataclasses.field(default_factory=dict)
+    """Written into Inspect's log, with the further metadata of the sample."""
+    keep_log: bool = False
+    """Keep Inspect's log (.eval) of each task below the worker's state directory, as long as the evaluation; the result
+    names it."""
+    judge: Annotated[str | None, Meta(min_length=1, examples=["openai:SERVER/MODEL", "local:PATH"])] = None
+    """The model in the role of 'grader'; if null, tasks that have it are their own judge."""
+    judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
+    judge_renderer: JudgeRenderer = "auto"
 
-class InspectType:
-    """The kind `inspect`."""
-
-    @property
-    def info(self) -> EvaluatorInfo:
-        """What it is, and what is missing here where it cannot be used."""
-        return dataclasses.replace(_INFO, unavailable=missing_extra())
-
-    def create(
-        self, options: Mapping[str, Any], sampling: SamplingParams | None, *, inspect: Allowed | None
-    ) -> Evaluator:
-        """Make one; without `sampling` the tasks say how the model is sampled.
-
-        Raises:
-            InvalidField: the judge is no model of this worker.
-            FailedPrecondition: a renderer needs a library that is not installed.
-        """
-        check_renderer(options["renderer"])
-        check_renderer(options["judge_renderer"])
-        # Doubles may stand for whole numbers, which Inspect counts by.
-        counts = ("limit", "epochs", "num_choices", "seed")
-        whole = {name: int(options[name]) for name in counts if options[name] is not None}
-        return Inspect(options={**options, **whole}, sampling=sampling, judge=_judge(options[_JUDGE]), allowed=inspect)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Inspect:
-    """Runs one task for each sample."""
-
-    options: Mapping[str, Any]
-    """As the schema has them."""
-    sampling: SamplingParams | None
-    """How the model is sampled, whatever a task says; None where that is the task's to say."""
-    judge: ModelRef | None = None
-    """Who has the role of the grader."""
-    allowed: Allowed | None = None
+    inspect: Handed[Allowed | None] = None
     """Which tasks may be run. None if none may."""
 
-    @property
-    def repeats(self) -> int:
-        """Once: epochs are the task's."""
-        return 1
+    def __post_init__(self) -> None:
+        """Refuse a judge that is no model of this worker; without `sampling` the tasks say how the model is sampled.
+
+        Raises:
+            InvalidField: names the option.
+            FailedPrecondition: a renderer needs a library that is not installed.
+        """
+        super().__post_init__()
+        _ = self.judging
+
+    @functools.cached_property
+    def judging(self) -> ModelRef | None:
+        """Who has the role of the grader."""
+        return None if self.judge is None else judge_of(self.judge, "options")
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """What is missing here, if something is."""
+        return missing_extra()
 
     @property
     def stops_itself(self) -> bool:
@@ -231,7 +142,7 @@ class Inspect:
     @property
     def others(self) -> Mapping[str, ModelRef]:
         """The judge, where there is one."""
-        return {} if self.judge is None else {_JUDGE: self.judge}
+        return {} if self.judging is None else {_JUDGE: self.judging}
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot generate, and any where no task can be run.
@@ -242,7 +153,7 @@ class Inspect:
         """
         if missing := missing_extra():
             raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
-        _check_allowed(self.allowed)
+        _check_allowed(self.inspect)
         _check_client(model, "the model")
 
     def check_others(self, others: Mapping[str, Model]) -> None:
@@ -278,13 +189,13 @@ class Inspect:
             InvalidField: the sample names no task.
             FailedPrecondition: as of `check`.
         """
-        allowed, name = _check_allowed(self.allowed), _name_of(sample)
+        allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
         answers = Answers(
             {_MODEL: context.model, GRADER: context.others.get(_JUDGE, context.model)},
-            {_MODEL: self.options["renderer"], GRADER: self.options["judge_renderer"]},
+            {_MODEL: self.renderer, GRADER: self.judge_renderer},
             seed=context.seed,
-            keep_thinking=self.options["thinking"] == _KEEP,
+            keep_thinking=self.thinking == KEEP_THINKING,
         )
 
         async def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +230,7 @@ class Inspect:
     def _order(self, task: str, sample: Sample) -> dict[str, Any]:
         options = self._options_of(sample)
         defaults = {"temperature": DEFAULT_TEMPERATURE, "max_tokens": DEFAULT_MAX_TOKENS}
-        given = {name: self.options[name] for name in ("num_choices", "seed") if self.options[name] is not None}
+        given = {name: getattr(self, name) for name in ("num_choices", "seed") if getattr(self, name) is not None}
         further = {name: value for name, value in sample.metadata.items() if name not in _METADATA}
         return {
             "task": task,
@@ -327,22 +238,22 @@ class Inspect:
             "own_args": options["own_args"],
             "limit": options["limit"],
             "epochs": options["epochs"],
-            "max_connections": self.options["max_connections"],
+            "max_connections": self.max_connections,
             "defaults": {**defaults, **given},
-            "metadata": {**further, **self.options["metadata"]},
+            "metadata": {**further, **self.metadata},
             "config": {} if self.sampling is None else _config(self.sampling),
             "roles": [] if self.judge is None else [GRADER],
-            "role_defaults": {"temperature": 0.0, "max_tokens": self.options["judge_max_tokens"]},
+            "role_defaults": {"temperature": 0.0, "max_tokens": self.judge_max_tokens},
         }
 
     def _keeper(self, context: SampleContext, name: TaskName, sample: Sample) -> LogKeeper | None:
-        if not self.options["keep_log"] or context.folder is None:
+        if not self.keep_log or context.folder is None:
             return None
         return LogKeeper(context.folder, name.label, sample.id)
 
     def _options_of(self, sample: Sample) -> dict[str, Any]:
         own = {name: _parsed(name, sample.metadata[name]) for name in _METADATA if name in sample.metadata}
-        options = {name: self.options[name] for name in _METADATA}
+        options = {name: getattr(self, name) for name in _METADATA}
         args = own.get("task_args", {})
         return {**options, **own, "task_args": {**options["task_args"], **args}, "own_args": list(args)}
 
@@ -404,7 +315,7 @@ def _check_allowed(allowed: Allowed | None) -> Allowed:
 
 
 def _check_client(model: Model, who: str) -> None:
-    if model.sampling is None:
+    if model.capabilities.isdisjoint(ANSWERING):
         raise FailedPrecondition(f"inspect needs a sampling client, which {who} lacks", reason=Reason.MISSING_CLIENT)
 
 
@@ -429,19 +340,6 @@ def _parsed(name: str, text: str) -> Any:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise InvalidField(field, f"is {text[:60]!r}, not a whole number from 1 to {most:,}")
     return value
-
-
-def _judge(text: str | None) -> ModelRef | None:
-    if text is None:
-        return None
-    field = f'options["{_JUDGE}"]'
-    try:
-        judge = parse_model(text)
-    except InvalidField as error:
-        raise InvalidField(field, error.message, reason=error.reason) from error
-    if isinstance(judge, OrchestratorModel):
-        raise InvalidField(field, "is the orchestrator's own, and a judge has to be the worker's")
-    return judge
 
 
 def _config(sampling: SamplingParams) -> dict[str, Any]:

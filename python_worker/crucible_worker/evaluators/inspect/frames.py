@@ -1,4 +1,6 @@
-"""What the evaluator and the process of a task say to each other: length-prefixed JSON.
+"""What the evaluator and the process of a task say to each other: JSON in frames.
+
+The process runs foreign code, and the lists and maps of JSON can be counted before any is made.
 
 The evaluator begins with an order. The process then asks (`op` "ask", with an `id` that the answer bears) and tells how
 far it is (`op` "count", with `done` and `total`) until it ends with one message, `op` "found" or "failed".
@@ -7,14 +9,13 @@ far it is (`op` "count", with `done` and `total`) until it ends with one message
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HEADER", "MAX_CONTAINERS", "MAX_FRAME_BYTES", "pack", "unpack"]
+from crucible_worker.children.frames import frame
 
-HEADER = struct.Struct("<I")
-"""Length of the body that follows, bytes."""
+__all__ = ["MAX_CONTAINERS", "MAX_FRAME_BYTES", "pack", "unpack"]
+
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """A longer frame is neither sent nor read: no prompt that a model has room for is."""
 MAX_CONTAINERS = 1 << 20
@@ -27,10 +28,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: a number is not finite, or the frame would be longer than `MAX_FRAME_BYTES`.
     """
-    body = json.dumps(message, allow_nan=False).encode()
-    if len(body) > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {len(body):,} bytes, at most {MAX_FRAME_BYTES:,} are sent")
-    return HEADER.pack(len(body)) + body
+    return frame(json.dumps(message, allow_nan=False).encode(), MAX_FRAME_BYTES)
 
 
 def unpack(body: bytes) -> dict[str, Any]:

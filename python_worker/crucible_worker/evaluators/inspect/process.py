@@ -7,21 +7,19 @@ dies with the worker. It has a folder for what it writes, and of the worker's en
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
+from crucible_worker.children.channel import Channel
+from crucible_worker.children.frames import TooLong
+from crucible_worker.children.process import Process, ending_of
 from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
-from crucible_worker.evaluators.inspect.frames import HEADER, MAX_FRAME_BYTES, pack, unpack
+from crucible_worker.evaluators.inspect.frames import MAX_FRAME_BYTES, pack, unpack
 from crucible_worker.evaluators.variables import passed_variables
 
 __all__ = ["MAX_QUESTIONS", "run_in_process"]
@@ -65,78 +63,84 @@ async def run_in_process(
     """
     await asyncio.to_thread(remove_abandoned)
     with hold() as folder:
-        process: subprocess.Popen[bytes] | None = None
-        ours, theirs = socket.socketpair()
+        process: Process | None = None
         try:
-            with theirs:
-                process = _start(theirs, folder, network=network)
-            order = {**order, "log_dir": str(folder / "logs")}
-            return await _conversation(process, ours, order, answer, stop, count)
+            process, end = _start(folder, network=network)
+            channel = await Channel.over(end)
+            try:
+                return await _conversation(
+                    process, channel, {**order, "log_dir": str(folder / "logs")}, answer, stop, count
+                )
+            finally:
+                channel.abort()
         finally:
             # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
             if process is not None:
-                _kill(process)
-            ours.close()
+                process.kill()
             await asyncio.to_thread(_clear, process, folder, keep)
 
 
 async def _conversation(
-    process: subprocess.Popen[bytes],
-    end: socket.socket,
+    process: Process,
+    channel: Channel,
     order: Mapping[str, Any],
     answer: Answer,
     stop: asyncio.Event | None,
     count: Count,
 ) -> dict[str, Any]:
-    end.setblocking(False)
-    reader, writer = await asyncio.open_unix_connection(sock=end)
-    loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(process.pid)
-    answering: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-    def ended() -> None:
-        # Whatever the process has started may hold the other end open, and speak.
-        loop.remove_reader(pidfd)
-        writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own, for both ways
-        reader.feed_eof()
+    def spawn(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(done)
 
-    def answered(task: asyncio.Task[None]) -> None:
-        answering.discard(task)
+    def done(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            reader.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            channel.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    loop.add_reader(pidfd, ended)
-    stopping = None if stop is None else asyncio.create_task(_stop(writer, stop))
+    async def end_input() -> None:
+        await process.ended()
+        # Whatever the process has started may hold the other end open, and speak.
+        channel.end_input()
+
+    async def tell_to_stop(wanted: asyncio.Event) -> None:
+        await wanted.wait()
+        channel.send(pack({"op": "stop"}))
+
+    async def reply(question: Mapping[str, Any]) -> None:
+        channel.send(pack({"id": question["id"], **await answer(question)}))
+        await channel.drained()
+
+    spawn(end_input())
+    if stop is not None:
+        spawn(tell_to_stop(stop))
     try:
-        writer.write(pack(order))
-        while (message := await _next(reader))["op"] in ("ask", "count"):
+        channel.send(pack(order))
+        while (message := await _next(channel)) is not None:
             if message["op"] == "count":
                 count(*_counts(message))
-                continue
-            task = asyncio.create_task(_reply(writer, message, answer))
-            answering.add(task)
-            task.add_done_callback(answered)
-        return message
-    except (asyncio.IncompleteReadError, ConnectionError):
-        _kill(process)
-        code = await asyncio.to_thread(process.wait)
-        ending = f"signal {-code}" if code < 0 else f"exit status {code}"
-        raise BackendError(
-            f"the task's process ended ({ending})", reason=Reason.INSPECT_ENDED, retryable=True
-        ) from None
+            elif message["op"] == "ask":
+                spawn(reply(message))
+            else:
+                return message
+        ending = ending_of(await process.end())
+        raise BackendError(f"the task's process ended ({ending})", reason=Reason.INSPECT_ENDED, retryable=True)
     finally:
-        for task in (*answering, *filter(None, [stopping])):
+        for task in tasks:
             task.cancel()
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
-        writer.transport.abort()
 
 
-async def _next(reader: asyncio.StreamReader) -> dict[str, Any]:
-    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-    if length > MAX_FRAME_BYTES:
-        raise _nonsense(f"a message of {length:,} bytes")
+async def _next(channel: Channel) -> dict[str, Any] | None:
     try:
-        message = unpack(await reader.readexactly(length))
+        body = await channel.receive(MAX_FRAME_BYTES)
+    except TooLong as error:
+        raise _nonsense(str(error)) from None
+    if body is None:
+        return None
+    try:
+        message = unpack(body)
     except ValueError as error:
         raise _nonsense("what is no message") from error
     if message.get("op") not in ("ask", "count", "found", "failed"):
@@ -152,31 +156,10 @@ def _counts(message: Mapping[str, Any]) -> tuple[int, int]:
     return done, total
 
 
-async def _reply(writer: asyncio.StreamWriter, question: Mapping[str, Any], answer: Answer) -> None:
-    frame = pack({"id": question["id"], **await answer(question)})
-    with contextlib.suppress(ConnectionError):  # the process is gone, which its reader is told
-        writer.write(frame)
-        await writer.drain()
-
-
-async def _stop(writer: asyncio.StreamWriter, stop: asyncio.Event) -> None:
-    await stop.wait()
-    writer.write(pack({"op": "stop"}))
-
-
-def _start(end: socket.socket, folder: Path, *, network: bool) -> subprocess.Popen[bytes]:
+def _start(folder: Path, *, network: bool) -> tuple[Process, socket.socket]:
     try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", _HOST, f"--parent={os.getpid()}", f"--socket={end.fileno()}"],
-            stdin=subprocess.DEVNULL,
-            # What a task prints may be anything, and is nothing that the worker's log asks for.
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=_furnished(folder),
-            env=_environment(folder, network=network),
-            pass_fds=(end.fileno(),),
-            start_new_session=True,
-        )
+        # What a task prints may be anything, and does not belong in the worker's log.
+        return Process.start(_HOST, environment=_environment(folder, network=network), cwd=_furnished(folder))
     except OSError as error:
         message = f"the task's process cannot be started: {error.strerror}"
         raise BackendError(message, reason=Reason.INSPECT_NOT_STARTED, retryable=True) from error
@@ -209,16 +192,9 @@ def _environment(folder: Path, *, network: bool) -> dict[str, str]:
     }
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    # Not yet waited for, its id is nobody else's: the group is its own.
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _clear(process: subprocess.Popen[bytes] | None, folder: Path, keep: Keep) -> None:
+def _clear(process: Process | None, folder: Path, keep: Keep) -> None:
     if process is not None:
-        process.wait()
+        process.reap()
         keep(folder / "logs")
     shutil.rmtree(folder, ignore_errors=True)
 

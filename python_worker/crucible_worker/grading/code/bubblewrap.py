@@ -11,6 +11,7 @@ up; any other builds it in a user namespace, as root in a container does once it
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import itertools
 import os
 import re
@@ -18,7 +19,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
@@ -36,6 +36,8 @@ INSTALL = "bubblewrap is not installed: apt install bubblewrap (Debian, Ubuntu),
 _PACKAGE = "crucible_worker"
 _INSIDE = "/sandbox"
 _PACKAGES = "/packages"
+_SHOWN = {"": "", "/children": "frames.py", "/grading": "", "/grading/code": "", "/grading/code/inside": "*.py"}
+"""Folders of the package that there are inside, and which of their modules."""
 _START = "from crucible_worker.grading.code.inside.zygote import main; main({}, {}, {!r})"
 _UNUSED_IDS = range(65520, 65534)  # of nobody on Debian, nor of systemd; limits are counted by them
 _CAP_SYS_ADMIN = 21
@@ -94,12 +96,14 @@ def sources() -> Mapping[str, bytes]:
     """The modules that run inside, by their path there."""
     from importlib import resources  # not before the first sandbox
 
-    package = f"{_INSIDE}/{_PACKAGE}"
-    found = {f"{package}{folder}/__init__.py": b"" for folder in ("", "/grading", "/grading/code")}
-    inside = resources.files("crucible_worker.grading.code.inside")
-    for module in sorted(inside.iterdir(), key=lambda module: module.name):
-        if module.name.endswith(".py"):
-            found[f"{package}/grading/code/inside/{module.name}"] = module.read_bytes()
+    found: dict[str, bytes] = {}
+    for folder, wanted in _SHOWN.items():
+        path = f"{_INSIDE}/{_PACKAGE}{folder}"
+        found[f"{path}/__init__.py"] = b""
+        modules = resources.files(f"{_PACKAGE}{folder.replace('/', '.')}")
+        for module in sorted(modules.iterdir(), key=lambda module: module.name):
+            if fnmatch.fnmatch(module.name, wanted):
+                found[f"{path}/{module.name}"] = module.read_bytes()
     return found
 
 
@@ -157,12 +161,10 @@ class Wall:
         start = _START.format(control, None if self.rootless else self.user, _PACKAGES if self.packages else None)
         return [*words, "--remount-ro", "/", "--", _python(), "-s", "-S", "-B", "-P", "-c", start]
 
-    def spawn_options(self) -> Mapping[str, Any]:
-        """How its process is started: with nothing of the worker's environment."""
-        options: dict[str, Any] = {"env": {}, "start_new_session": True}
-        if self.rootless and os.geteuid() == 0:
-            options |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        return options
+    @property
+    def runs_as(self) -> int | None:
+        """Whom bubblewrap runs as; None if as the worker does."""
+        return NOBODY if self.rootless and os.geteuid() == 0 else None
 
 
 def _may_mount() -> bool:

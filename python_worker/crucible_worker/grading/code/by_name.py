@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import CodeItem, CodeLimits, OutputComparison, Verdict
+from crucible_worker.declared_options import values_of
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.options import comparison_of, limits_of
+from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
@@ -55,7 +56,7 @@ class Code:
 
 
 def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
-    """A grader on the worker's places, made of options that fit `CODE_SCHEMA`.
+    """A grader on the worker's places, made of options that fit the schema of `CodeOptions`.
 
     Raises:
         FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).
@@ -64,10 +65,11 @@ def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
     if places is None:
         raise none_wanted()
     find_bubblewrap()  # before anything is sampled
+    given = CodeOptions(**values_of(CodeOptions, options))
     return Code(
         grader=CodeGrader(places),
-        limits=limits_of(options),
-        comparison=comparison_of(options),
-        image=places.image(options["image"], '["image"]'),
-        partial=options["partial"],
+        limits=given.limits,
+        comparison=given.comparison,
+        image=places.image(given.image, '["image"]'),
+        partial=given.partial,
     )

@@ -2,91 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from crucible_bridge.types import CodeLimits, OutputComparison
+from crucible_bridge.types import CodeLimits, OutputComparison, bounds
+from crucible_worker.declared_options import Flat, schema_of
 
-__all__ = ["CODE_SCHEMA", "LIMITS_SCHEMA", "comparison_of", "limits_of"]
+__all__ = ["LIMITS_SCHEMA", "CodeOptions"]
 
-_DEFAULTS = CodeLimits()
-_LIMITS: Mapping[str, Any] = {
-    "timeout_ms": {
-        "type": "integer",
-        "minimum": 10,
-        "maximum": 60_000,
-        "default": _DEFAULTS.timeout_ms,
-        "description": "Wall clock of one test.",
-    },
-    "memory_mb": {
-        "type": "integer",
-        "minimum": 16,
-        "maximum": 4_096,
-        "default": _DEFAULTS.memory_mb,
-        "description": "Address space of the program beyond what Python takes, in MiB.",
-    },
-    "output_bytes": {
-        "type": "integer",
-        "minimum": 1_000,
-        "maximum": 10_000_000,
-        "default": _DEFAULTS.output_bytes,
-        "description": "Of what it writes, and of each value that it returns, written as JSON in UTF-8.",
-    },
+_LIMITS: Mapping[str, Mapping[str, Any]] = {
+    "timeout_ms": {"minimum": bounds.CODE_LIMITS_TIMEOUT_MS_LEAST, "maximum": bounds.CODE_LIMITS_TIMEOUT_MS_MOST},
+    "memory_mb": {"minimum": bounds.CODE_LIMITS_MEMORY_MB_LEAST, "maximum": bounds.CODE_LIMITS_MEMORY_MB_MOST},
+    "output_bytes": {"minimum": bounds.CODE_LIMITS_OUTPUT_BYTES_LEAST, "maximum": bounds.CODE_LIMITS_OUTPUT_BYTES_MOST},
+}
+_TOLERANCES: Mapping[str, Mapping[str, Any]] = {
+    name: {"minimum": 0, "default": 0} for name in ("absolute_tolerance", "relative_tolerance")
 }
 
-LIMITS_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": _LIMITS, "additionalProperties": False}
+LIMITS_SCHEMA: Mapping[str, Any] = schema_of(CodeLimits, _LIMITS)
 """What a program may take, as options."""
 
-_IMAGE: Mapping[str, Any] = {
-    "image": {
-        "type": "string",
-        "default": "",
-        "description": "Packages that programs and tests can import: a --code-image of the worker. None if empty.",
-    },
-}
 
-_COMPARISON: Mapping[str, Any] = {
-    "by_token": {
-        "type": "boolean",
-        "default": False,
-        "description": "Compare output token by token: blanks and line ends only divide.",
-    },
-    "absolute_tolerance": {
-        "type": "number",
-        "minimum": 0,
-        "default": 0,
-        "description": "Accept decimal numbers of the output within this distance, added to the other.",
-    },
-    "relative_tolerance": {
-        "type": "number",
-        "minimum": 0,
-        "default": 0,
-        "description": "Accept decimal numbers of the output within this share of the expected, added to the other.",
-    },
-}
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CodeOptions:
+    """The program in the response passes every target, which are tests, in a sandbox."""
 
-CODE_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        **_LIMITS,
-        **_COMPARISON,
-        **_IMAGE,
-        "partial": {
-            "type": "boolean",
-            "default": False,
-            "description": "A program that passes some of its tests scores their share; otherwise it is wrong.",
-        },
-    },
-    "additionalProperties": False,
-}
-"""Options of the grader by name."""
-
-
-def limits_of(options: Mapping[str, Any]) -> CodeLimits:
-    """Bounds, as options that fit `LIMITS_SCHEMA` have them."""
-    return CodeLimits(**{name: options[name] for name in _LIMITS})
-
-
-def comparison_of(options: Mapping[str, Any]) -> OutputComparison:
-    """How output is compared, as options that fit `CODE_SCHEMA` have it."""
-    return OutputComparison(**{name: options[name] for name in _COMPARISON})
+    limits: Annotated[CodeLimits, Flat(rules=_LIMITS)] = CodeLimits()
+    """What it may take."""
+    comparison: Annotated[OutputComparison, Flat(rules=_TOLERANCES)] = OutputComparison()
+    """How output is compared by tests that do not say it."""
+    image: str = ""
+    """Packages that programs and tests can import: a --code-image of the worker. None if empty."""
+    partial: bool = False
+    """A program that passes some of its tests scores their share; otherwise it is wrong."""

@@ -1,6 +1,6 @@
 """Reads long tests in a process of its own: Python's parser holds the interpreter for 3 s over a megabyte.
 
-Run as a program, it reads tests from its standard input and writes what they ask to its standard output, as JSON.
+Run as a program, it is sent tests and sends back what they ask, as JSON.
 Given a prefix alone, it says whether Python's compiler can cope with it.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import sys
 from typing import Any
 
+from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
 from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions, with_body
 from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
-from crucible_worker.programs import Unanswered, ask_program, command_of, limit_program
 
 __all__ = ["READ_SECONDS", "check_prefix", "read_apart"]
 
@@ -22,7 +21,7 @@ READ_SECONDS = 30
 """For a process to read tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
 _MEMORY_BYTES = 4 << 30  # a megabyte of statements takes half of one
 
-_COMMAND = command_of("crucible_worker.grading.code.reading")
+_MODULE = "crucible_worker.grading.code.reading"
 
 
 async def read_apart(source: str, prefix: str) -> Plain | Proxied:
@@ -46,7 +45,8 @@ async def check_prefix(prefix: str) -> None:
 
 async def _asked(what: str, *texts: str) -> bytes:
     try:
-        return await ask_program(_COMMAND, json.dumps(texts).encode("ascii"), seconds=READ_SECONDS)
+        async with asyncio.timeout(READ_SECONDS):
+            return await ask_once(_MODULE, json.dumps(texts).encode("ascii"), environment=bare_environment())
     except TimeoutError:
         raise BadTests(f"the {what} take longer than {READ_SECONDS} s to be read") from None
     except Unanswered:
@@ -92,7 +92,10 @@ def _fields(call: Call) -> dict[str, Any]:
     return {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
 
 
+def _written_answer(order: bytes) -> bytes:
+    texts = json.loads(order)
+    return json.dumps(_compiled(*texts) if len(texts) == 1 else _answer(*texts)).encode("ascii")
+
+
 if __name__ == "__main__":
-    limit_program(int(sys.argv[1]), seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
-    texts = json.load(sys.stdin)
-    json.dump(_compiled(*texts) if len(texts) == 1 else _answer(*texts), sys.stdout)
+    answer_once(_MODULE, _written_answer, cpu_seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)

@@ -13,8 +13,10 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
+from crucible_worker.children.channel import Channel as Frames
+from crucible_worker.children.process import Process
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
-from crucible_worker.grading.code.inside.frames import LENGTH_BYTES, MAX_ORDER_BYTES, READY, pack
+from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
 from crucible_worker.parsing import uncollected
 
 __all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
@@ -63,8 +65,8 @@ class Left:
 class Channel:
     """The worker's end of a run's channel. What comes out of it is a program's word, checked for its size alone."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, channel: Frames) -> None:
+        self._channel = channel
         self.size = 0
         """Bytes of the last message."""
 
@@ -76,13 +78,11 @@ class Channel:
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
         """Speak over a socket, which is closed with the channel."""
-        return cls(*await asyncio.open_unix_connection(sock=end))
+        return cls(await Frames.over(end))
 
     def send(self, message: Any) -> None:
         """Send without waiting; whether anybody reads is told by what comes back."""
-        # What is still read may have been said by one that has gone; asyncio would log every answer to it.
-        if not self._writer.is_closing():
-            self._writer.write(pack(message))
+        self._channel.send(pack(message))
 
     async def receive(self, max_bytes: int) -> Any:
         """The next message; None where none comes any more, or what comes is none.
@@ -90,28 +90,24 @@ class Channel:
         Raises:
             ValueError: it is longer than `max_bytes`.
         """
-        try:
-            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
-            if length > max_bytes:
-                raise ValueError(f"a message of {length:,} bytes, at most {max_bytes:,} are read")
-            data = await self._reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        data = await self._channel.receive(max_bytes)
+        if data is None:
             return None
         try:
-            self.size = length
+            self.size = len(data)
             return await asyncio.to_thread(_parsed, data) if self.large else _parsed(data)
         except (ValueError, RecursionError):
             return None
 
     def close(self) -> None:
         """Say that nothing more comes."""
-        self._writer.close()
+        self._channel.close()
 
 
 class Sandbox:
     """A zygote that waits for orders, and whose whole process namespace ends with it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    def __init__(self, process: Process, control: socket.socket) -> None:
         self._process, self._control = process, control
         self._busy = False
         self.lost = False
@@ -131,14 +127,8 @@ class Sandbox:
             given = {path: files.enter_context(_memory_file(data)) for path, data in sources().items()}
             words = wall.command(inner.fileno(), {path: file.fileno() for path, file in given.items()})
             try:
-                process = await asyncio.create_subprocess_exec(
-                    *words,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=told,
-                    pass_fds=(inner.fileno(), *(file.fileno() for file in given.values())),
-                    **wall.spawn_options(),
-                )
+                fds = (inner.fileno(), *(file.fileno() for file in given.values()))
+                process = Process.spawn(words, {}, fds, errors=told, user=wall.runs_as)
             except BaseException as error:
                 control.close()
                 if isinstance(error, OSError):
@@ -179,12 +169,7 @@ class Sandbox:
             self._busy = True
             with contextlib.suppress(OSError):  # a zygote that is gone: the channel ends at once
                 self._control.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        ours.setblocking(False)
-        try:
-            return await Channel.over(ours)
-        except BaseException:
-            ours.close()
-            raise
+        return await Channel.over(ours)
 
     async def settled(self, seconds: float = SETTLE_SECONDS) -> Left | None:
         """Wait for the end of the run; None where it has not ended by itself, or the zygote has gone."""
@@ -210,11 +195,10 @@ class Sandbox:
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
-            async with asyncio.timeout(KILL_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KILL_SECONDS):
+                    await self._process.ended()
+            await self._process.end()
         finally:
             self._control.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -19,10 +19,6 @@ from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_s
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import check_renderer
 from crucible_worker.rendering.prompted import Prompted
-
-if TYPE_CHECKING:
-    from crucible_worker.grading.code.places import Places
-    from crucible_worker.grading.pool import GradingPool
 
 __all__ = [
     "BoundRubric",
@@ -105,8 +101,8 @@ class BoundRubric:
         return dataclasses.replace(grade, verdict=verdict, score=float(verdict is Verdict.CORRECT))
 
 
-def rubric_of(options: Mapping[str, Any], *, pool: GradingPool | None, places: Places | None) -> Grader:
-    """A grader of options that fit `RUBRIC_SCHEMA`.
+def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
+    """A grader of options that fit the schema of `RubricOptions`.
 
     Raises:
         InvalidField: the judge, a criterion, or the grader that comes first cannot be used; the path begins at the
@@ -120,14 +116,14 @@ def rubric_of(options: Mapping[str, Any], *, pool: GradingPool | None, places: P
         first = registry.create(
             options["first"],
             options["first_options"],
-            GradingParts(pool=pool, places=places),
+            parts,
             name_field='["first"]',
             options_field='["first_options"]',
         )
         if isinstance(first, AsksJudge):
             raise InvalidField('["first"]', "asks a judge itself")
     return RubricGrader(
-        judge=judge_of(options, ""),
+        judge=judge_of(options["judge"], ""),
         rubric=Rubric(criteria=criteria_of(options["criteria"], '["criteria"]'), threshold=options["threshold"]),
         sampling=judge_sampling_of(options),
         renderer=options["judge_renderer"],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import UNSET, Meta, UnsetType
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -16,14 +19,18 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
-from crucible_worker.rendering import RENDERER_OPTION
+from crucible_worker.rendering import RendererName
+from crucible_worker.rendering.renderers import AUTO
 
 __all__ = [
-    "CRITERIA_OPTION",
+    "DEFAULT_JUDGE_TOKENS",
     "JUDGE",
-    "JUDGE_OPTIONS",
     "MAX_JUDGE_TOKENS",
-    "RUBRIC_SCHEMA",
+    "Criteria",
+    "JudgeName",
+    "JudgeRenderer",
+    "JudgeTokens",
+    "RubricOptions",
     "criteria_of",
     "judge_of",
     "judge_sampling_of",
@@ -34,45 +41,58 @@ JUDGE = "judge"
 MAX_JUDGE_TOKENS = 65_536
 """Of the option `judge_max_tokens`."""
 
-JUDGE_OPTIONS: Mapping[str, Any] = {
-    JUDGE: {
-        "type": "string",
-        "minLength": 1,
-        "examples": ["openai:SERVER/MODEL", "local:PATH"],
-        "description": "The model that judges, any of this worker's.",
-    },
-    "judge_max_tokens": {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": MAX_JUDGE_TOKENS,
-        "default": 1_024,
-        "description": "Tokens of a judgement, with its thoughts.",
-    },
-    "judge_renderer": {**RENDERER_OPTION, "description": "How the judge is asked: as `renderer`, of the judge."},
-}
-"""Who judges, and how it is asked."""
-
-CRITERIA_OPTION: Mapping[str, Any] = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": MAX_CRITERIA,
-    "items": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "maxLength": MAX_CRITERION_NAME_CHARS},
-            "description": {"type": "string", "minLength": 1, "maxLength": MAX_CRITERION_CHARS},
-            "weight": {"type": "number", "exclusiveMinimum": 0},
-            "min": {"type": "number"},
-            "max": {"type": "number"},
-        },
-        "required": ["name", "description"],
-        "additionalProperties": False,
-    },
-    "description": (
-        "What is judged: name, description in words for the judge, weight (1), and the scale from min (0) to max (10)."
+JudgeName: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        examples=["openai:SERVER/MODEL", "local:PATH"],
+        description="The model that judges, any of this worker's; not the orchestrator's own.",
     ),
-}
-"""What is judged."""
+]
+"""The type of the option that names the judge."""
+JudgeTokens: TypeAlias = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MAX_JUDGE_TOKENS,
+        description="Tokens of a judgement, with its reasoning; the judge gives its likeliest answer.",
+    ),
+]
+"""The type of the option `judge_max_tokens`."""
+DEFAULT_JUDGE_TOKENS = 1_024
+"""Of the option `judge_max_tokens`."""
+JudgeRenderer: TypeAlias = Annotated[
+    RendererName, Meta(description="How the judge is queried: as `renderer`, of the judge.")
+]
+"""The type of the option `judge_renderer`."""
+
+Criteria: TypeAlias = Annotated[
+    Sequence[Any],
+    Meta(
+        min_length=1,
+        max_length=MAX_CRITERIA,
+        description=(
+            "What is judged: name, description in words for the judge, weight (1), and the scale from min (0) to max "
+            "(10), either within a million of 0."
+        ),
+        extra_json_schema={
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "minLength": 1, "maxLength": MAX_CRITERION_NAME_CHARS},
+                    "description": {"type": "string", "minLength": 1, "maxLength": MAX_CRITERION_CHARS},
+                    "weight": {"type": "number", "exclusiveMinimum": 0},
+                    "min": {"type": "number"},
+                    "max": {"type": "number"},
+                },
+                "required": ["name", "description"],
+                "additionalProperties": False,
+            },
+        },
+    ),
+]
+"""The type of the option `criteria`."""
 
 _CORRECT: Mapping[str, Any] = {
     "name": "correct",
@@ -84,45 +104,34 @@ _CORRECT: Mapping[str, Any] = {
     "max": 1,
 }
 
-RUBRIC_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        **JUDGE_OPTIONS,
-        "criteria": {**CRITERIA_OPTION, "default": [_CORRECT]},
-        "threshold": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1,
-            "default": 0.5,
-            "description": "The weighted score from which on a response is right.",
-        },
-        "partial": {
-            "type": "boolean",
-            "default": False,
-            "description": "A sample's score is the judge's; otherwise 1 from the threshold on, and 0 below it.",
-        },
-        "first": {
-            "type": "string",
-            "examples": ["math", "exact_match"],
-            "description": "A grader that comes first: what it leaves UNDECIDED goes to the judge, and nothing else.",
-        },
-        "first_options": {"type": "object", "default": {}, "description": "Options of that grader."},
-    },
-    "additionalProperties": False,
-    "required": [JUDGE],
-}
-"""Options of the grader."""
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RubricOptions:
+    """A judge, any model of the worker, considers the response right by criteria."""
+
+    judge: JudgeName
+    judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
+    judge_renderer: JudgeRenderer = AUTO
+    criteria: Criteria = (_CORRECT,)
+    threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """The weighted score from which on a response is right."""
+    partial: bool = False
+    """A sample's score is the judge's; otherwise 1 from the threshold on, and 0 below it."""
+    first: Annotated[str | UnsetType, Meta(examples=["math", "exact_match"])] = UNSET
+    """A grader that comes first: what it leaves UNDECIDED goes to the judge, and nothing else."""
+    first_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of that grader."""
 
 
-def judge_of(options: Mapping[str, Any], field: str) -> ModelRef:
-    """The judge that options name.
+def judge_of(text: str, field: str) -> ModelRef:
+    """The judge that an option names.
 
     Raises:
         InvalidField: it is no model, or the orchestrator's own; `field` is the path of the options.
     """
     path = f'{field}["{JUDGE}"]'
     try:
-        judge = parse_model(options[JUDGE])
+        judge = parse_model(text)
     except InvalidField as error:
         raise InvalidField(path, error.message, reason=error.reason) from error
     if isinstance(judge, OrchestratorModel):
@@ -136,7 +145,7 @@ def judge_sampling_of(options: Mapping[str, Any]) -> SamplingParams:
 
 
 def criteria_of(given: Sequence[Mapping[str, Any]], field: str) -> tuple[RubricCriterion, ...]:
-    """Criteria of options that fit `CRITERIA_OPTION`.
+    """Criteria of options that fit the option `criteria`.
 
     Raises:
         InvalidField: one cannot be asked about, or two have the same name; `field` is the path of them all.

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from crucible_worker.grading.math.evaluate_float import FloatEvaluation
+from flint import arb
+
+from crucible_worker.grading.math.balls import FEW_BITS, rounded
+from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.tree import Constant, Node, Product, Sum
@@ -16,7 +19,7 @@ MAX_DIGITS = 100
 """Digits that are asked for at most."""
 
 _MAX_STEPS = 2_000
-_MIN_RELATIVE = 1e-12
+_MIN_BITS = 40
 _GUARD_BITS = 64
 
 
@@ -29,13 +32,13 @@ def approximate(node: Node) -> float | None:
     infinite = _infinite(node)
     if infinite is not None:
         return infinite
-    work = Work(_MAX_STEPS)
     try:
-        value, error = FloatEvaluation(work, {}, {}, real=False).value(node)
-        if isinstance(value, float) and error <= abs(value) * _MIN_RELATIVE:
-            return value
+        value = Evaluation(Work(_MAX_STEPS), {}, {}, real=False, bits=FEW_BITS).value(node)
+        if isinstance(value, arb) and value.rel_accuracy_bits() >= _MIN_BITS:
+            near = float(value)
+            return near if math.isfinite(near) else None
     except NoValue:
-        pass  # too little for floats is decided by more digits
+        pass  # what few bits cannot tell is decided by more
     except (Undefined, RecursionError):
         return None
     precise = decimal_value(node, 16)
@@ -53,17 +56,13 @@ def decimal_value(node: Node, digits: int) -> Fraction | None:
     Returns:
         None where it has symbols or no value, is not real, or the digits cannot be had. What seems to be 0 is 0.
     """
-    # mpmath is imported where mathematics is done, which is in children only.
-    from crucible_worker.grading.math.evaluate_agreement import rounded
-    from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
-
     bits = int(min(digits, MAX_DIGITS) * math.log2(10)) + 1
     try:
         exact = rational(node)
         if exact is not None:
             return exact
-        evaluation = PreciseEvaluation(Work(_MAX_STEPS), {}, {}, real=False, bits=2 * bits + _GUARD_BITS)
-        return rounded(evaluation, evaluation.value(node), bits)
+        evaluation = Evaluation(Work(_MAX_STEPS), {}, {}, real=False, bits=2 * bits + _GUARD_BITS)
+        return rounded(evaluation.balls, evaluation.value(node), bits)
     except (NoValue, Undefined, RecursionError):
         return None
 

@@ -2,8 +2,11 @@ r"""What stands in brackets: groups, tuples, intervals, sets, absolute values, m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from crucible_worker.grading.math.assembly import REALS, is_membership, listed, quotient, system
-from crucible_worker.grading.math.functions import Functions
+from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.expression import Expressions
 from crucible_worker.grading.math.phrases import node_of_words
 from crucible_worker.grading.math.tree import Call, Collection, Interval, Matrix, Node, Relation, SetOperation, Symbol
 from crucible_worker.grading.math.units import NO_UNIT_WORDS
@@ -19,67 +22,88 @@ _CASES = frozenset({"cases", "dcases", "rcases"})
 _CONDITION_WORDS = frozenset({"if", "for", "when", "where"})
 
 
-class Brackets(Functions):
+class Brackets:
     """Reads what stands in brackets."""
 
-    __slots__ = ()
+    __slots__ = ("_expressions", "_rules")
 
-    def group(self) -> Node:
+    def __init__(self, rules: Rules, expressions: Expressions) -> None:
+        self._rules = rules
+        self._expressions = expressions
+
+    def readers(self) -> Mapping[str, Callable[[Cursor], Node]]:
+        """What reads a bracket, by the kind of its first token."""
+        return {
+            "{": self.group,
+            "box{": self.group,
+            "(": self.bracket,
+            "[": self.bracket,
+            "]": self.bracket,
+            "set{": self.set,
+            "|": self.absolute,
+            "floor(": self.rounded,
+            "ceil(": self.rounded,
+            "angle(": self.angle_brackets,
+            "emptyset": self.empty_set,
+            "begin": self.environment,
+        }
+
+    def group(self, cursor: Cursor) -> Node:
         """A group in braces: one thing, a list in a box, or a set that was written without backslashes."""
-        boxed = self.kinds[self.at] == "box{"
-        while self.kinds[self.at] == "{" and self.kinds[self.at + 1] == "}":
-            self.at += 2
-            if self.kinds[self.at] != "{":
-                return self.factor()
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "opens"
-        items, separators = self.items()
+        boxed = cursor.kinds[cursor.at] == "box{"
+        while cursor.kinds[cursor.at] == "{" and cursor.kinds[cursor.at + 1] == "}":
+            cursor.at += 2
+            if cursor.kinds[cursor.at] != "{":
+                return self._expressions.factor(cursor)
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "opens"
+        items, separators = self._rules.items(cursor)
         node = listed(items, separators) if boxed or len(items) == 1 else Collection("set", tuple(items))
-        kind = self.kinds[self.at]
+        kind = cursor.kinds[cursor.at]
         if kind == "choose" or kind == "over":
-            self.at += 1
-            below = self.statement()
+            cursor.at += 1
+            below = self._rules.statement(cursor)
             node = Call("binomial", (node, below)) if kind == "choose" else quotient(node, below)
         elif kind == "|" or kind == "such":
-            node = self._builder(items)
-        self.bar = bar
-        self.expect("}")
-        self.leave()
+            node = self._builder(cursor, items)
+        cursor.bar = bar
+        cursor.expect("}")
+        cursor.leave()
         return node
 
-    def bracket(self) -> Node:
+    def bracket(self, cursor: Cursor) -> Node:
         """Round and square brackets, of one kind or mixed; `]a, b[` too."""
-        kinds = self.kinds
-        opening = kinds[self.at]
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "opens"
-        if kinds[self.at] == ")" and opening == "(":
+        kinds = cursor.kinds
+        opening = kinds[cursor.at]
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "opens"
+        if kinds[cursor.at] == ")" and opening == "(":
             items, separators = [], []
         else:
-            items, separators = self.items()
-        self.bar = bar
-        closing = kinds[self.at]
+            items, separators = self._rules.items(cursor)
+        cursor.bar = bar
+        closing = kinds[cursor.at]
         if closing not in (")", "]", "["):
-            self.fail(") or ] expected")
-        self.at += 1
-        self.leave()
+            cursor.fail(") or ] expected")
+        cursor.at += 1
+        cursor.leave()
         if len(items) == 1:
             if (opening == "(") != (closing == ")"):
-                self.fail("brackets that do not match")
+                cursor.fail("brackets that do not match")
             return items[0]
         if opening == "[" and ";" in separators and "," in separators:
-            return self._rows(items, separators)
+            return self._rows(cursor, items, separators)
         if opening == "(" and closing == ")":
             return Collection("tuple", tuple(items))
         if opening == "[" and closing == "]":
             return Collection("bracket", tuple(items))
         if len(items) != 2:
-            self.fail("an interval without two bounds")
+            cursor.fail("an interval without two bounds")
         return Interval(items[0], items[1], opening == "[", closing == "]")
 
-    def _rows(self, items: list[Node], separators: list[str]) -> Node:
+    def _rows(self, cursor: Cursor, items: list[Node], separators: list[str]) -> Node:
         """A matrix that is written with semicolons between its rows."""
         rows: list[list[Node]] = [[items[0]]]
         for separator, item in zip(separators, items[1:], strict=True):
@@ -87,34 +111,34 @@ class Brackets(Functions):
                 rows.append([])
             rows[-1].append(item)
         if len({len(row) for row in rows}) != 1:
-            self.fail("rows of different lengths")
+            cursor.fail("rows of different lengths")
         return Matrix(tuple(map(tuple, rows)))
 
-    def set(self) -> Node:
+    def set(self, cursor: Cursor) -> Node:
         """A set by its elements, or by a condition."""
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "such"
-        if self.kinds[self.at] == "set}":
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "such"
+        if cursor.kinds[cursor.at] == "set}":
             items: list[Node] = []
         else:
-            items, _ = self.items()
-        if self.kinds[self.at] != "set}" and len(items) == 1 and isinstance(items[0], Matrix):
-            self.bar = bar  # the brace of a system, which \right. closes
-            self.leave()
+            items, _ = self._rules.items(cursor)
+        if cursor.kinds[cursor.at] != "set}" and len(items) == 1 and isinstance(items[0], Matrix):
+            cursor.bar = bar  # the brace of a system, which \right. closes
+            cursor.leave()
             return system(items[0].rows)
-        described = self.kinds[self.at] in ("|", "such", ":")
-        node = self._builder(items) if described else Collection("set", tuple(items))
-        self.bar = bar
-        self.expect("set}")
-        self.leave()
+        described = cursor.kinds[cursor.at] in ("|", "such", ":")
+        node = self._builder(cursor, items) if described else Collection("set", tuple(items))
+        cursor.bar = bar
+        cursor.expect("set}")
+        cursor.leave()
         return node
 
-    def _builder(self, items: list[Node]) -> Node:
+    def _builder(self, cursor: Cursor, items: list[Node]) -> Node:
         """A set by a condition: of a variable, the condition itself."""
-        self.at += 1
-        self.bar = "opens"
-        conditions, separators = self.items()
+        cursor.at += 1
+        cursor.bar = "opens"
+        conditions, separators = self._rules.items(cursor)
         condition = listed(conditions, separators)
         element = items[0] if len(items) == 1 else Collection("tuple", tuple(items))
         domain: tuple[Node, ...] = ()
@@ -128,101 +152,113 @@ class Brackets(Functions):
             return condition
         return Call("set", (element, condition, *domain))
 
-    def absolute(self) -> Node:
+    def absolute(self, cursor: Cursor) -> Node:
         """An absolute value."""
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "closes"
-        node = self.sum()
-        self.bar = bar
-        self.expect("|")
-        self.leave()
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "closes"
+        node = self._expressions.sum(cursor)
+        cursor.bar = bar
+        cursor.expect("|")
+        cursor.leave()
         return Call("det" if isinstance(node, Matrix) else "abs", (node,))
 
-    def rounded(self) -> Node:
+    def rounded(self, cursor: Cursor) -> Node:
         """Floor or ceiling."""
-        name = self.values[self.at]
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "opens"
-        node = self.sum()
-        self.bar = bar
-        self.expect(name + ")")
-        self.leave()
+        name = cursor.values[cursor.at]
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "opens"
+        node = self._expressions.sum(cursor)
+        cursor.bar = bar
+        cursor.expect(name + ")")
+        cursor.leave()
         return Call(name, (node,))
 
-    def angle_brackets(self) -> Node:
+    def angle_brackets(self, cursor: Cursor) -> Node:
         """A vector."""
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "opens"
-        items, _ = self.items()
-        self.bar = bar
-        self.expect("angle)")
-        self.leave()
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "opens"
+        items, _ = self._rules.items(cursor)
+        cursor.bar = bar
+        cursor.expect("angle)")
+        cursor.leave()
         return Collection("tuple", tuple(items))
 
-    def empty_set(self) -> Node:
+    def empty_set(self, cursor: Cursor) -> Node:
         """The sign of the empty set."""
-        self.at += 1
+        cursor.at += 1
         return Collection("set", ())
 
-    def environment(self) -> Node:
+    def environment(self, cursor: Cursor) -> Node:
         """A matrix, or the cases of a system."""
-        name = self.values[self.at]
+        name = cursor.values[cursor.at]
         if name not in _MATRICES and name not in _CASES:
-            self.fail(f"environment {name}")
-        self.enter()
-        self.at += 1
-        bar, self.bar = self.bar, "opens"
-        rows = self._cells(name in _CASES)
-        self.bar = bar
-        if self.values[self.at] != name:
-            self.fail(f"end of {name} expected")
-        self.expect("end environment")
-        self.leave()
+            cursor.fail(f"environment {name}")
+        cursor.enter()
+        cursor.at += 1
+        bar, cursor.bar = cursor.bar, "opens"
+        rows = self._cells(cursor, name in _CASES)
+        cursor.bar = bar
+        if cursor.values[cursor.at] != name:
+            cursor.fail(f"end of {name} expected")
+        cursor.expect("end environment")
+        cursor.leave()
         if not rows or len({len(row) for row in rows}) != 1:
-            self.fail("rows of different lengths, or none")
+            cursor.fail("rows of different lengths, or none")
         if name in _CASES:
             return system(rows)
         matrix = Matrix(tuple(map(tuple, rows)))
         return Call("det", (matrix,)) if name in ("vmatrix", "Vmatrix") else matrix
 
-    def _cells(self, cases: bool) -> list[list[Node]]:
-        kinds = self.kinds
+    def _cells(self, cursor: Cursor, cases: bool) -> list[list[Node]]:
+        kinds = cursor.kinds
         rows: list[list[Node]] = []
         row: list[Node] = []
-        while kinds[self.at] != "end environment":
-            if kinds[self.at] == "row":
-                self.at += 1
+        while kinds[cursor.at] != "end environment":
+            if kinds[cursor.at] == "row":
+                cursor.at += 1
                 if row:
                     rows.append(row)
                 row = []
                 continue
-            if cases and kinds[self.at] == "word" and self.values[self.at] in _CONDITION_WORDS:
-                self.at += 1
-            row.append(self.statement())
-            if cases and kinds[self.at] == ",":
-                self.at += 1
-            if kinds[self.at] == "&":
-                self.at += 1
-            elif kinds[self.at] not in ("row", "end environment"):
-                self.fail()
+            if cases and kinds[cursor.at] == "word" and cursor.values[cursor.at] in _CONDITION_WORDS:
+                cursor.at += 1
+            row.append(self._rules.statement(cursor))
+            if cases and kinds[cursor.at] == ",":
+                cursor.at += 1
+            if kinds[cursor.at] == "&":
+                cursor.at += 1
+            elif kinds[cursor.at] not in ("row", "end environment"):
+                cursor.fail()
         if row:
             rows.append(row)
         return rows
 
-    def words(self) -> Node:
+    def words(self, cursor: Cursor) -> Node:
         """Words up to the end of an item."""
-        kinds = self.kinds
-        start = self.at
-        while kinds[self.at] in ("word", "upright", "name"):
-            self.at += 1
-        if self.at > start + MAX_ITEM_WORDS or self.values[start].lower() in NO_UNIT_WORDS:
-            self.fail("a sentence")  # also "17 or more"
-        if kinds[self.at] not in ("end", ",", "and", ")", "}", "]", "set}", "row", "end environment", "relation", ":"):
-            self.fail()
-        return node_of_words(" ".join(self.values[start : self.at]).casefold())
+        kinds = cursor.kinds
+        start = cursor.at
+        while kinds[cursor.at] in ("word", "upright", "name"):
+            cursor.at += 1
+        if cursor.at > start + MAX_ITEM_WORDS or cursor.values[start].lower() in NO_UNIT_WORDS:
+            cursor.fail("a sentence")  # also "17 or more"
+        if kinds[cursor.at] not in (
+            "end",
+            ",",
+            "and",
+            ")",
+            "}",
+            "]",
+            "set}",
+            "row",
+            "end environment",
+            "relation",
+            ":",
+        ):
+            cursor.fail()
+        return node_of_words(" ".join(cursor.values[start : cursor.at]).casefold())
 
 
 def _is_about(element: Node, condition: Node) -> bool:

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
+from flint import arb
+
 from crucible_worker.grading.math.approximate import approximate
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, exactly
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.equations import difference
-from crucible_worker.grading.math.evaluate_float import FloatBall, FloatEvaluation
+from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
 from crucible_worker.grading.math.outcome import Outcome, different, unknown
@@ -93,7 +96,7 @@ def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point
 
 
 class _Trial:
-    """Conditions at one point after another: in floats with bounds of their errors, which nearly always tell a sign.
+    """Conditions at one point after another: in balls of few bits, which nearly always tell a sign.
 
     What is the same at every point is worked out once: differences of two sides, and constants in them.
     """
@@ -101,8 +104,8 @@ class _Trial:
     def __init__(self, variable: str) -> None:
         self._variable = Symbol(variable) if variable else None
         self._point: _Point = {}
-        self._values: Mapping[str, FloatBall] = {}
-        self._constants: dict[int, FloatBall] = {}
+        self._values: Mapping[str, Ball] = {}
+        self._constants: dict[int, Ball] = {}
         self._links: dict[int, tuple[Node, ...]] = {}
         self._signs: dict[int, int | None] = {}
 
@@ -110,8 +113,7 @@ class _Trial:
         """Go to a point."""
         self._point = point
         self._signs = {}
-        rounding = FloatEvaluation(Work(0), {}, {}, real=False)
-        self._values = {name: rounding.number(number.value) for name, number in point.items()}
+        self._values = {name: exactly(number.value) for name, number in point.items()}
 
     def holds(self, node: Node, together: _Quantifier) -> bool | None:
         """Whether the point fulfils a condition; None if that cannot be found out. The node must outlive this."""
@@ -157,15 +159,16 @@ class _Trial:
 
     def _sign_now(self, vanishing: Node) -> int | None:
         try:
-            work = Work(_MAX_STEPS)
-            value, error = FloatEvaluation(work, self._values, self._constants, real=False).value(vanishing)
+            value = Evaluation(Work(_MAX_STEPS), self._values, self._constants, real=False, bits=FEW_BITS).value(
+                vanishing
+            )
         except Undefined:
             return None
         except NoValue:
             return _exact_sign(replaced(vanishing, self._point))
-        if isinstance(value, complex):
-            return None if abs(value.imag) > 2 * error else _exact_sign(replaced(vanishing, self._point))
-        if abs(value) > max(2 * error, _CERTAIN):
+        if not value.imag.contains(0):
+            return None
+        if isinstance(value, arb) and abs(value) > _CERTAIN:
             return 1 if value > 0 else -1
         return _exact_sign(replaced(vanishing, self._point))
 

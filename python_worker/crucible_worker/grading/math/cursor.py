@@ -1,14 +1,14 @@
-"""A place in the tokens of an answer, and what every part of the parser shares."""
+"""A place in the tokens of an answer, and what the parts of the grammar ask of each other."""
 
 from __future__ import annotations
 
-import abc
+from collections.abc import Callable
 from typing import NoReturn
 
 from crucible_worker.grading.math.lexer import Tokens, TooLarge, Unreadable
-from crucible_worker.grading.math.tree import Node
+from crucible_worker.grading.math.tree import Call, Node
 
-__all__ = ["MAX_DEPTH", "Cursor"]
+__all__ = ["MAX_DEPTH", "Cursor", "Rules"]
 
 MAX_DEPTH = 40
 """Brackets, groups, exponents and functions within each other."""
@@ -19,8 +19,11 @@ _BEHIND = ["end"] * _LOOK_AHEAD
 _NOTHING = [""] * _LOOK_AHEAD
 
 
-class Cursor(abc.ABC):
-    """Tokens, read from left to right: `at` grows, but for a unit or a subscript that is read in two ways."""
+class Cursor:
+    """Tokens, read from left to right: `at` grows, but for a unit or a subscript that is read in two ways.
+
+    It is all that changes while an answer is read: the parts of the grammar are handed it, and have no state.
+    """
 
     __slots__ = ("at", "bar", "bound", "depth", "kinds", "steps", "values")
 
@@ -58,26 +61,21 @@ class Cursor(abc.ABC):
         """Go back one level."""
         self.depth -= 1
 
-    @abc.abstractmethod
-    def sum(self) -> Node:
-        """Terms with signs between them."""
 
-    @abc.abstractmethod
-    def statement(self) -> Node:
-        """Sums with relations, set operations or ratios between them."""
+class Rules:
+    """Rules that parts of the grammar need of parts above them: `grammar` fills them in."""
 
-    @abc.abstractmethod
-    def items(self) -> tuple[list[Node], list[str]]:
-        """Statements with separators between them, and which."""
+    __slots__ = ("argument", "called", "group", "items", "primary", "statement")
 
-    @abc.abstractmethod
-    def group(self) -> Node:
-        """A group in braces."""
-
-    @abc.abstractmethod
-    def argument(self) -> Node:
-        """A group in braces, or the single token that a command takes without."""
-
-    @abc.abstractmethod
-    def primary(self) -> Node:
-        """An operand without what may stand behind it."""
+    argument: Callable[[Cursor], Node]
+    """A group in braces, or the single token that a command takes without."""
+    called: Callable[[Cursor, str], Call]
+    """A function that is not known, of what is in the bracket that was passed."""
+    group: Callable[[Cursor], Node]
+    """A group in braces."""
+    items: Callable[[Cursor], tuple[list[Node], list[str]]]
+    """Statements with separators between them, and which."""
+    primary: Callable[[Cursor], Node]
+    """An operand without what may stand behind it."""
+    statement: Callable[[Cursor], Node]
+    """Sums with relations, set operations or ratios between them."""

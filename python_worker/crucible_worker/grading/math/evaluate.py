@@ -1,7 +1,7 @@
-"""Walking a tree of arithmetic with numbers that carry their error: what is common to floats and to many digits.
+"""Walking a tree of arithmetic with numbers that carry a bound of their error.
 
-A value is a ball: a number and a bound of its error. What cannot be told from the balls at hand (does this denominator
-vanish? on which side of a branch cut does this lie?) has no value in this arithmetic, and is left to a finer one.
+What cannot be told from the balls at hand (does this denominator vanish? on which side of a branch cut does this lie?)
+has no value with so many bits, and is left to more of them.
 
 Powers and logarithms are principal, except that an odd root of a negative number is the real one, as it is taught.
 Inverse cotangents of negative numbers, on which the conventions differ, have no value. Factorials and binomials are
@@ -10,13 +10,13 @@ those of the gamma function, right of its poles.
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, NoReturn
 
-from crucible_worker.grading.math.evaluate_functions import BOUND_FUNCTIONS, FUNCTIONS, unknown
-from crucible_worker.grading.math.evaluate_work import NoValue, Trait, Work
+from crucible_worker.grading.math.balls import Ball, Balls
+from crucible_worker.grading.math.evaluate_functions import FUNCTIONS, MAX_TERMS, unknown
+from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Trait, Work
 from crucible_worker.grading.math.exact import Undefined
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
 
@@ -27,15 +27,15 @@ MAX_EXPONENT_BITS = 64
 
 _ONE = Fraction(1)
 
-Ball = TypeVar("Ball")
 
+class Evaluation:
+    """The value of trees at a point."""
 
-class Evaluation(abc.ABC, Generic[Ball]):
-    """The value of trees at a point. Subclasses bring the arithmetic."""
+    __slots__ = ("_known", "_met", "_values", "_work", "balls")
 
-    __slots__ = ("_known", "kinks", "met", "real", "traits", "values", "work")
-
-    def __init__(self, work: Work, values: Mapping[str, Ball], known: dict[int, Ball], *, real: bool) -> None:
+    def __init__(
+        self, work: Work, values: Mapping[str, Ball], known: dict[int, Ball], *, real: bool, bits: int
+    ) -> None:
         """The value of trees at a point.
 
         Args:
@@ -43,19 +43,14 @@ class Evaluation(abc.ABC, Generic[Ball]):
             values: Of the symbols.
             known: Values of constant nodes by their ids, which are used and added to.
             real: Refuse what is not real.
+            bits: Of the numbers.
         """
-        self.work = work
+        self.balls = Balls(work, real=real, bits=bits)
+        """The arithmetic, and what was noted on the way."""
+        self._work = work
         self._known = known
-        self.values = dict(values)
-        """Of the symbols."""
-        self.real = real
-        """Whether what is not real is refused."""
-        self.kinks: list[int] = []
-        """Signs of the arguments of absolute values and the like, as they were met; 0 where the sign is not known."""
-        self.traits = 0
-        """Of everything that was met and was not constant: by the bits of `Trait`."""
-        self.met = 0
-        """Symbols that were met."""
+        self._values = dict(values)
+        self._met = 0  # symbols
 
     def value(self, node: Node) -> Ball:
         """The value of a tree.
@@ -64,208 +59,156 @@ class Evaluation(abc.ABC, Generic[Ball]):
             NoValue: it has none here.
             Undefined: it certainly has none at this point.
         """
+        self.balls.use()
+        return self._value(node)
+
+    def _value(self, node: Node) -> Ball:
         known = self._known.get(id(node))
         if known is not None:
             return known
-        work = self.work
+        work = self._work
         work.steps -= 1
         if work.steps < 0:
             raise NoValue("too much to compute")
         walk = _WALKS.get(type(node))
         if walk is None:
             raise NoValue("not arithmetic")
-        met, traits, kinks = self.met, self.traits, len(self.kinks)
+        balls = self.balls
+        met, traits, kinks = self._met, balls.traits, len(balls.kinks)
         result = walk(self, node)
-        if met == self.met:
+        if met == self._met:
             self._known[id(node)] = result
-            self.traits = traits
-            del self.kinks[kinks:]
+            balls.traits = traits
+            del balls.kinks[kinks:]
         return result
 
-    @abc.abstractmethod
-    def number(self, value: Fraction) -> Ball:
-        """A rational number."""
+    def _number(self, node: Number) -> Ball:
+        return self.balls.number(node.value)
 
-    @abc.abstractmethod
-    def constant(self, name: str) -> Ball:
-        """`pi`, `e` or `i`."""
+    def _constant(self, node: Constant) -> Ball:
+        if node.name == "infinity":
+            raise NoValue("infinity")
+        return self.balls.constant(node.name)
 
-    @abc.abstractmethod
-    def add(self, terms: Sequence[Ball]) -> Ball:
-        """The sum."""
+    def _symbol(self, node: Symbol) -> Ball:
+        self._met += 1
+        value = self._values.get(node.name)
+        if value is None:
+            raise NoValue("a symbol without a value")
+        return value
 
-    @abc.abstractmethod
-    def multiply(self, left: Ball, right: Ball) -> Ball:
-        """The product."""
+    def _sum(self, node: Sum) -> Ball:
+        return self.balls.add([self._value(term) for term in node.terms])
 
-    @abc.abstractmethod
-    def integer_power(self, base: Ball, exponent: int) -> Ball:
-        """Repeated multiplication; the exponent is not 0."""
+    def _product(self, node: Product) -> Ball:
+        factors = iter(node.factors)
+        result = self._value(next(factors))
+        for factor in factors:
+            result = result * self._value(factor)
+        return result
 
-    @abc.abstractmethod
-    def rational_power(self, base: Ball, exponent: Fraction) -> Ball:
-        """A root, raised; the exponent is no integer."""
+    def _power(self, node: Power) -> Ball:
+        exponent = node.exponent.value if type(node.exponent) is Number else self._work.exact(node.exponent)
+        if exponent is None:
+            if node.base == Constant("e"):
+                return self.balls.exponential(self._value(node.exponent))
+            return self._general_power(self._value(node.base), self._value(node.exponent))
+        base = self._value(node.base)
+        if exponent.denominator != 1:
+            self.balls.traits |= Trait.BRANCHES
+            return self.balls.rational_power(base, exponent)
+        return self._integer_power(base, exponent.numerator)
 
-    @abc.abstractmethod
-    def exponential(self, exponent: Ball) -> Ball:
-        """A power of e."""
+    def _integer_power(self, base: Ball, exponent: int) -> Ball:
+        if exponent == 0:
+            if self.balls.integer(base) == 0:
+                raise Undefined("0 to the power of 0")
+            return self.balls.number(_ONE)
+        if exponent.bit_length() > MAX_EXPONENT_BITS:
+            raise NoValue("a huge exponent")
+        return self.balls.integer_power(base, exponent)
 
-    @abc.abstractmethod
-    def logarithm(self, of: Ball) -> Ball:
-        """The natural one."""
+    def _general_power(self, base: Ball, exponent: Ball) -> Ball:
+        whole = self.balls.integer(exponent)
+        if whole is not None:
+            return self._integer_power(base, whole)
+        if self.balls.integer(base) == 0 and self.balls.sign(exponent) > 0:
+            return base
+        return self.balls.exponential(exponent * self.balls.logarithm(base))
 
-    @abc.abstractmethod
-    def sine(self, of: Ball) -> Ball:
-        """The sine."""
+    def _lowered(self, node: Quantity | Based) -> Ball:
+        return self._value(self._work.lowered(node))
 
-    @abc.abstractmethod
-    def cosine(self, of: Ball) -> Ball:
-        """The cosine."""
+    def _call(self, node: Call) -> Ball:
+        bound = _BOUND_FUNCTIONS.get(node.function)
+        if bound is not None:
+            return bound(self, node.arguments)
+        balls = [self._value(argument) for argument in node.arguments]
+        arity, function = FUNCTIONS.get(node.function, (None, None))
+        if function is None:
+            return unknown(self.balls, node.function, balls)
+        if arity != len(balls) and (arity is not None or not balls):
+            raise NoValue("the wrong number of arguments")
+        return function(self.balls, *balls)
 
-    @abc.abstractmethod
-    def arcsine(self, of: Ball) -> Ball:
-        """The inverse sine."""
+    def _bounds(self, arguments: Sequence[Node]) -> tuple[str, range, Node]:
+        if len(arguments) != 4:
+            raise NoValue("a sum or product without its bounds")
+        variable, start, stop, of = arguments
+        if not isinstance(variable, Symbol):
+            raise NoValue("a sum or product without its bounds")
+        self.balls.traits |= Trait.COUNTS
+        first, last = self.balls.integer(self._value(start)), self.balls.integer(self._value(stop))
+        if first is None or last is None:
+            raise NotReal("a sum or product to what is no integer")
+        if not first - 1 <= last < first + MAX_TERMS:
+            raise NoValue("a sum or product that is not written out")
+        return variable.name, range(first, last + 1), of
 
-    @abc.abstractmethod
-    def arctangent(self, of: Ball) -> Ball:
-        """The inverse tangent."""
-
-    @abc.abstractmethod
-    def absolute(self, of: Ball) -> Ball:
-        """The distance from zero."""
-
-    @abc.abstractmethod
-    def gamma(self, of: Ball) -> Ball:
-        """The gamma function, of a real number above zero."""
-
-    @abc.abstractmethod
-    def floor(self, of: Ball) -> int:
-        """The greatest integer that is not above a real number."""
-
-    @abc.abstractmethod
-    def sign(self, of: Ball) -> int:
-        """1, 0 or -1, of a real number."""
-
-    @abc.abstractmethod
-    def integer(self, of: Ball) -> int | None:
-        """The integer that this certainly is, if it is one."""
-
-    @abc.abstractmethod
-    def parts(self, of: Ball) -> tuple[Ball, Ball]:
-        """The real and the imaginary part."""
-
-    @abc.abstractmethod
-    def phase(self, of: Ball) -> Ball:
-        """The angle of a complex number that is not real."""
-
-    @abc.abstractmethod
-    def digest(self, of: Ball) -> str:
-        """What is the same for equal values, and for hardly any others."""
-
-    def scale(self, of: Ball, by: Fraction) -> Ball:
-        """A rational multiple."""
-        return self.multiply(of, self.number(by))
-
-    def divide(self, over: Ball, under: Ball) -> Ball:
-        """The quotient."""
-        return self.multiply(over, self.integer_power(under, -1))
-
-    def observe(self, of: Ball) -> None:
-        """Note the sign of what has a kink at zero."""
-        self.traits |= Trait.BRANCHES
+    def _terms(self, arguments: Sequence[Node]) -> list[Ball]:
+        name, numbers, of = self._bounds(arguments)
+        shadowed = self._values.get(name)
+        terms = []
         try:
-            self.kinks.append(self.sign(of))
-        except NoValue:
-            self.kinks.append(0)
+            for number in numbers:
+                self._values[name] = self.balls.number(Fraction(number))
+                terms.append(self._value(of))
+        finally:
+            if shadowed is None:
+                self._values.pop(name, None)
+            else:
+                self._values[name] = shadowed
+        return terms
+
+    def _finite_sum(self, arguments: Sequence[Node]) -> Ball:
+        return self.balls.add([self.balls.number(Fraction(0)), *self._terms(arguments)])
+
+    def _finite_product(self, arguments: Sequence[Node]) -> Ball:
+        result = self.balls.number(_ONE)
+        for term in self._terms(arguments):
+            result = result * term
+        return result
+
+    def _left_to_symbols(self, arguments: Sequence[Node]) -> NoReturn:
+        raise NoValue("calculus")
 
 
-def _number(evaluation: Evaluation[Any], node: Number) -> Any:
-    return evaluation.number(node.value)
+_WALKS: Mapping[type, Callable[[Evaluation, Any], Ball]] = {
+    Number: Evaluation._number,
+    Constant: Evaluation._constant,
+    Symbol: Evaluation._symbol,
+    Sum: Evaluation._sum,
+    Product: Evaluation._product,
+    Power: Evaluation._power,
+    Call: Evaluation._call,
+    Quantity: Evaluation._lowered,
+    Based: Evaluation._lowered,
+}
 
-
-def _constant(evaluation: Evaluation[Any], node: Constant) -> Any:
-    if node.name == "infinity":
-        raise NoValue("infinity")
-    return evaluation.constant(node.name)
-
-
-def _symbol(evaluation: Evaluation[Any], node: Symbol) -> Any:
-    evaluation.met += 1
-    value = evaluation.values.get(node.name)
-    if value is None:
-        raise NoValue("a symbol without a value")
-    return value
-
-
-def _sum(evaluation: Evaluation[Any], node: Sum) -> Any:
-    return evaluation.add([evaluation.value(term) for term in node.terms])
-
-
-def _product(evaluation: Evaluation[Any], node: Product) -> Any:
-    factors = iter(node.factors)
-    result = evaluation.value(next(factors))
-    for factor in factors:
-        result = evaluation.multiply(result, evaluation.value(factor))
-    return result
-
-
-def _power(evaluation: Evaluation[Any], node: Power) -> Any:
-    exponent = node.exponent.value if type(node.exponent) is Number else evaluation.work.exact(node.exponent)
-    if exponent is None:
-        if node.base == Constant("e"):
-            return evaluation.exponential(evaluation.value(node.exponent))
-        return _general_power(evaluation, evaluation.value(node.base), evaluation.value(node.exponent))
-    base = evaluation.value(node.base)
-    if exponent.denominator != 1:
-        evaluation.traits |= Trait.BRANCHES
-        return evaluation.rational_power(base, exponent)
-    return _integer_power(evaluation, base, exponent.numerator)
-
-
-def _integer_power(evaluation: Evaluation[Any], base: Any, exponent: int) -> Any:
-    if exponent == 0:
-        if evaluation.integer(base) == 0:
-            raise Undefined("0 to the power of 0")
-        return evaluation.number(_ONE)
-    if exponent.bit_length() > MAX_EXPONENT_BITS:
-        raise NoValue("a huge exponent")
-    return evaluation.integer_power(base, exponent)
-
-
-def _general_power(evaluation: Evaluation[Any], base: Any, exponent: Any) -> Any:
-    whole = evaluation.integer(exponent)
-    if whole is not None:
-        return _integer_power(evaluation, base, whole)
-    if evaluation.integer(base) == 0 and evaluation.sign(exponent) > 0:
-        return base
-    return evaluation.exponential(evaluation.multiply(exponent, evaluation.logarithm(base)))
-
-
-def _lowered(evaluation: Evaluation[Any], node: Quantity | Based) -> Any:
-    return evaluation.value(evaluation.work.lowered(node))
-
-
-def _call(evaluation: Evaluation[Any], node: Call) -> Any:
-    bound = BOUND_FUNCTIONS.get(node.function)
-    if bound is not None:
-        return bound(evaluation, node.arguments)
-    balls = [evaluation.value(argument) for argument in node.arguments]
-    arity, function = FUNCTIONS.get(node.function, (None, None))
-    if function is None:
-        return unknown(evaluation, node.function, balls)
-    if arity != len(balls) and (arity is not None or not balls):
-        raise NoValue("the wrong number of arguments")
-    return function(evaluation, *balls)
-
-
-_WALKS: Mapping[type, Callable[[Evaluation[Any], Any], Any]] = {
-    Number: _number,
-    Constant: _constant,
-    Symbol: _symbol,
-    Sum: _sum,
-    Product: _product,
-    Power: _power,
-    Call: _call,
-    Quantity: _lowered,
-    Based: _lowered,
+_BOUND_FUNCTIONS: Mapping[str, Callable[[Evaluation, Sequence[Node]], Ball]] = {
+    "sum": Evaluation._finite_sum,
+    "product": Evaluation._finite_product,
+    "integral": Evaluation._left_to_symbols,
+    "limit": Evaluation._left_to_symbols,
+    "derivative": Evaluation._left_to_symbols,
 }

@@ -1,4 +1,4 @@
-"""The known functions, in terms of what every arithmetic brings; an unknown one has values that are drawn by lot."""
+"""The known functions of balls, with the traits that each brings; an unknown one has values that are drawn by lot."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NoReturn
 
+from crucible_worker.grading.math.balls import Ball, Balls
 from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Trait
 from crucible_worker.grading.math.exact import Undefined
-from crucible_worker.grading.math.tree import Node, Symbol
 
-if TYPE_CHECKING:
-    from crucible_worker.grading.math.evaluate import Evaluation
-
-__all__ = ["BOUND_FUNCTIONS", "FUNCTIONS", "MAX_TERMS", "unknown"]
+__all__ = ["FUNCTIONS", "MAX_TERMS", "unknown"]
 
 MAX_TERMS = 128
 """Terms of a written-out sum or product, and factors of a binomial."""
@@ -26,46 +22,38 @@ _HALF = Fraction(1, 2)
 _JUMPING = Trait.BRANCHES | Trait.JUMPS | Trait.COUNTS
 
 
-def _sine(at: Evaluation[Any], of: Any) -> Any:
-    return at.sine(of)
-
-
-def _cosine(at: Evaluation[Any], of: Any) -> Any:
-    return at.cosine(of)
-
-
-def _tangent(at: Evaluation[Any], of: Any) -> Any:
+def _tangent(at: Balls, of: Ball) -> Ball:
     return at.divide(at.sine(of), at.cosine(of))
 
 
-def _cotangent(at: Evaluation[Any], of: Any) -> Any:
+def _cotangent(at: Balls, of: Ball) -> Ball:
     return at.divide(at.cosine(of), at.sine(of))
 
 
-def _secant(at: Evaluation[Any], of: Any) -> Any:
+def _secant(at: Balls, of: Ball) -> Ball:
     return at.integer_power(at.cosine(of), -1)
 
 
-def _cosecant(at: Evaluation[Any], of: Any) -> Any:
+def _cosecant(at: Balls, of: Ball) -> Ball:
     return at.integer_power(at.sine(of), -1)
 
 
-def _arcsine(at: Evaluation[Any], of: Any) -> Any:
+def _arcsine(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.arcsine(of)
 
 
-def _arccosine(at: Evaluation[Any], of: Any) -> Any:
+def _arccosine(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.add([at.scale(at.constant("pi"), _HALF), at.scale(at.arcsine(of), -_ONE)])
 
 
-def _arctangent(at: Evaluation[Any], of: Any) -> Any:
+def _arctangent(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.arctangent(of)
 
 
-def _arccotangent(at: Evaluation[Any], of: Any) -> Any:
+def _arccotangent(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     sign = at.sign(of)
     if sign < 0:
@@ -74,94 +62,90 @@ def _arccotangent(at: Evaluation[Any], of: Any) -> Any:
     return quarter if sign == 0 else at.arctangent(at.integer_power(of, -1))
 
 
-def _arcsecant(at: Evaluation[Any], of: Any) -> Any:
+def _arcsecant(at: Balls, of: Ball) -> Ball:
     return _arccosine(at, at.integer_power(of, -1))
 
 
-def _arccosecant(at: Evaluation[Any], of: Any) -> Any:
+def _arccosecant(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.arcsine(at.integer_power(of, -1))
 
 
-def _hyperbolic_sine(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_sine(at: Balls, of: Ball) -> Ball:
     power = at.exponential(of)
     return at.scale(at.add([power, at.scale(at.integer_power(power, -1), -_ONE)]), _HALF)
 
 
-def _hyperbolic_cosine(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_cosine(at: Balls, of: Ball) -> Ball:
     power = at.exponential(of)
     return at.scale(at.add([power, at.integer_power(power, -1)]), _HALF)
 
 
-def _hyperbolic_tangent(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_tangent(at: Balls, of: Ball) -> Ball:
     return at.divide(_hyperbolic_sine(at, of), _hyperbolic_cosine(at, of))
 
 
-def _hyperbolic_cotangent(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_cotangent(at: Balls, of: Ball) -> Ball:
     return at.divide(_hyperbolic_cosine(at, of), _hyperbolic_sine(at, of))
 
 
-def _hyperbolic_secant(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_secant(at: Balls, of: Ball) -> Ball:
     return at.integer_power(_hyperbolic_cosine(at, of), -1)
 
 
-def _hyperbolic_cosecant(at: Evaluation[Any], of: Any) -> Any:
+def _hyperbolic_cosecant(at: Balls, of: Ball) -> Ball:
     return at.integer_power(_hyperbolic_sine(at, of), -1)
 
 
-def _exponential(at: Evaluation[Any], of: Any) -> Any:
-    return at.exponential(of)
-
-
-def _natural_logarithm(at: Evaluation[Any], of: Any) -> Any:
+def _natural_logarithm(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.logarithm(of)
 
 
-def _logarithm(at: Evaluation[Any], of: Any, base: Any) -> Any:
+def _logarithm(at: Balls, of: Ball, base: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     return at.divide(at.logarithm(of), at.logarithm(base))
 
 
-def _absolute(at: Evaluation[Any], of: Any) -> Any:
+def _absolute(at: Balls, of: Ball) -> Ball:
     at.observe(of)
     return at.absolute(of)
 
 
-def _floor(at: Evaluation[Any], of: Any) -> Any:
+def _floor(at: Balls, of: Ball) -> Ball:
     at.traits |= _JUMPING
     return at.number(Fraction(at.floor(of)))
 
 
-def _ceil(at: Evaluation[Any], of: Any) -> Any:
+def _ceil(at: Balls, of: Ball) -> Ball:
     at.traits |= _JUMPING
     return at.number(Fraction(-at.floor(at.scale(of, -_ONE))))
 
 
-def _sign(at: Evaluation[Any], of: Any) -> Any:
+def _sign(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES | Trait.JUMPS
     return at.number(Fraction(at.sign(of)))
 
 
-def _real_part(at: Evaluation[Any], of: Any) -> Any:
+def _real_part(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.CONJUGATES
     return at.parts(of)[0]
 
 
-def _imaginary_part(at: Evaluation[Any], of: Any) -> Any:
+def _imaginary_part(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.CONJUGATES
     return at.parts(of)[1]
 
 
-def _conjugate(at: Evaluation[Any], of: Any) -> Any:
+def _conjugate(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.CONJUGATES
     real, imaginary = at.parts(of)
     if at.integer(imaginary) == 0:
         return real
-    return at.add([real, at.scale(at.multiply(imaginary, at.constant("i")), -_ONE)])
+    return at.add([real, at.scale(imaginary * at.constant("i"), -_ONE)])
 
 
-def _argument(at: Evaluation[Any], of: Any) -> Any:
+def _argument(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.CONJUGATES
     if at.integer(at.parts(of)[1]) != 0:
         return at.phase(of)
@@ -171,7 +155,7 @@ def _argument(at: Evaluation[Any], of: Any) -> Any:
     return at.number(Fraction(0)) if sign > 0 else at.constant("pi")
 
 
-def _factorial(at: Evaluation[Any], of: Any) -> Any:
+def _factorial(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.COUNTS
     whole = at.integer(of)
     if whole is not None:
@@ -182,7 +166,7 @@ def _factorial(at: Evaluation[Any], of: Any) -> Any:
     return at.gamma(at.add([of, at.number(_ONE)]))
 
 
-def _double_factorial(at: Evaluation[Any], of: Any) -> Any:
+def _double_factorial(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.COUNTS
     whole = at.integer(of)
     if whole is None or whole < 0:
@@ -192,7 +176,7 @@ def _double_factorial(at: Evaluation[Any], of: Any) -> Any:
     return at.number(Fraction(math.prod(range(whole, 0, -2))))
 
 
-def _binomial(at: Evaluation[Any], of: Any, chosen: Any) -> Any:
+def _binomial(at: Balls, of: Ball, chosen: Ball) -> Ball:
     at.traits |= Trait.COUNTS
     count = at.integer(chosen)
     if count is not None and count <= MAX_TERMS:
@@ -200,23 +184,19 @@ def _binomial(at: Evaluation[Any], of: Any, chosen: Any) -> Any:
             return at.number(Fraction(0))
         result = at.number(Fraction(1, math.factorial(count)))
         for index in range(count):
-            result = at.multiply(result, at.add([of, at.number(Fraction(-index))]))
+            result = result * at.add([of, at.number(Fraction(-index))])
         return result
     rest = at.add([of, at.scale(chosen, -_ONE)])
-    return at.divide(_factorial(at, of), at.multiply(_factorial(at, chosen), _factorial(at, rest)))
+    return at.divide(_factorial(at, of), _factorial(at, chosen) * _factorial(at, rest))
 
 
-def _modulo(at: Evaluation[Any], of: Any, by: Any) -> Any:
+def _modulo(at: Balls, of: Ball, by: Ball) -> Ball:
     at.traits |= _JUMPING
     whole = at.floor(at.divide(of, by))
     return at.add([of, at.scale(by, Fraction(-whole))])
 
 
-def _ratio(at: Evaluation[Any], over: Any, under: Any) -> Any:
-    return at.divide(over, under)
-
-
-def _integers(at: Evaluation[Any], balls: Sequence[Any]) -> list[int]:
+def _integers(at: Balls, balls: Sequence[Ball]) -> list[int]:
     at.traits |= _JUMPING
     numbers = [at.integer(ball) for ball in balls]
     if None in numbers:
@@ -224,17 +204,17 @@ def _integers(at: Evaluation[Any], balls: Sequence[Any]) -> list[int]:
     return [number for number in numbers if number is not None]
 
 
-def _greatest_divisor(at: Evaluation[Any], *balls: Any) -> Any:
+def _greatest_divisor(at: Balls, *balls: Ball) -> Ball:
     return at.number(Fraction(math.gcd(*_integers(at, balls))))
 
 
-def _least_multiple(at: Evaluation[Any], *balls: Any) -> Any:
+def _least_multiple(at: Balls, *balls: Ball) -> Ball:
     numbers = _integers(at, balls)
     at.work.spend(sum(number.bit_length() for number in numbers) // 64)
     return at.number(Fraction(math.lcm(*numbers)))
 
 
-def _greatest(at: Evaluation[Any], *balls: Any) -> Any:
+def _greatest(at: Balls, *balls: Ball) -> Ball:
     best = balls[0]
     for ball in balls[1:]:
         # The mean and half the distance: where two are too close to be told apart, the ball holds both.
@@ -244,82 +224,27 @@ def _greatest(at: Evaluation[Any], *balls: Any) -> Any:
     return best
 
 
-def _least(at: Evaluation[Any], *balls: Any) -> Any:
+def _least(at: Balls, *balls: Ball) -> Ball:
     return at.scale(_greatest(at, *(at.scale(ball, -_ONE) for ball in balls)), -_ONE)
 
 
-def _real(at: Evaluation[Any], ball: Any) -> Any:
+def _real(at: Balls, ball: Ball) -> Ball:
     real, imaginary = at.parts(ball)
     if at.integer(imaginary) != 0:
         raise NotReal("complex numbers have no order")
     return real
 
 
-def unknown(at: Evaluation[Any], name: str, balls: Sequence[Any]) -> Any:
+def unknown(at: Balls, name: str, balls: Sequence[Ball]) -> Ball:
     """A value of a function that is not known: any, but always the same one for equal arguments."""
     text = "\0".join([name, *(at.digest(ball) for ball in balls)])
     lot = int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).digest())
     return at.number(_HALF + Fraction(lot, 1 << 48))
 
 
-def _bounds(at: Evaluation[Any], arguments: Sequence[Node]) -> tuple[str, range, Node]:
-    if len(arguments) != 4:
-        raise NoValue("a sum or product without its bounds")
-    variable, start, stop, of = arguments
-    if not isinstance(variable, Symbol):
-        raise NoValue("a sum or product without its bounds")
-    at.traits |= Trait.COUNTS
-    first, last = at.integer(at.value(start)), at.integer(at.value(stop))
-    if first is None or last is None:
-        raise NotReal("a sum or product to what is no integer")
-    if not first - 1 <= last < first + MAX_TERMS:
-        raise NoValue("a sum or product that is not written out")
-    return variable.name, range(first, last + 1), of
-
-
-def _terms(at: Evaluation[Any], arguments: Sequence[Node]) -> list[Any]:
-    name, numbers, of = _bounds(at, arguments)
-    shadowed = at.values.get(name)
-    terms = []
-    try:
-        for number in numbers:
-            at.values[name] = at.number(Fraction(number))
-            terms.append(at.value(of))
-    finally:
-        if shadowed is None:
-            at.values.pop(name, None)
-        else:
-            at.values[name] = shadowed
-    return terms
-
-
-def _finite_sum(at: Evaluation[Any], arguments: Sequence[Node]) -> Any:
-    return at.add([at.number(Fraction(0)), *_terms(at, arguments)])
-
-
-def _finite_product(at: Evaluation[Any], arguments: Sequence[Node]) -> Any:
-    result = at.number(_ONE)
-    for term in _terms(at, arguments):
-        result = at.multiply(result, term)
-    return result
-
-
-def _left_to_symbols(at: Evaluation[Any], arguments: Sequence[Node]) -> NoReturn:
-    raise NoValue("calculus")
-
-
-BOUND_FUNCTIONS: Mapping[str, Callable[[Evaluation[Any], Sequence[Node]], Any]] = {
-    "sum": _finite_sum,
-    "product": _finite_product,
-    "integral": _left_to_symbols,
-    "limit": _left_to_symbols,
-    "derivative": _left_to_symbols,
-}
-"""Functions with a bound variable: they are given their arguments as trees."""
-
-FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Any]]] = {
-    "sin": (1, _sine),
-    "cos": (1, _cosine),
+FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Ball]]] = {
+    "sin": (1, Balls.sine),
+    "cos": (1, Balls.cosine),
     "tan": (1, _tangent),
     "cot": (1, _cotangent),
     "sec": (1, _secant),
@@ -336,7 +261,7 @@ FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Any]]] = {
     "coth": (1, _hyperbolic_cotangent),
     "sech": (1, _hyperbolic_secant),
     "csch": (1, _hyperbolic_cosecant),
-    "exp": (1, _exponential),
+    "exp": (1, Balls.exponential),
     "ln": (1, _natural_logarithm),
     "log": (2, _logarithm),
     "abs": (1, _absolute),
@@ -350,7 +275,7 @@ FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Any]]] = {
     "factorial": (1, _factorial),
     "double factorial": (1, _double_factorial),
     "binomial": (2, _binomial),
-    "ratio": (2, _ratio),
+    "ratio": (2, Balls.divide),
     "mod": (2, _modulo),
     "gcd": (None, _greatest_divisor),
     "lcm": (None, _least_multiple),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from crucible_worker.grading.math import measures
 from crucible_worker.grading.math.assembly import (
     MINUS_ONE,
     added,
@@ -19,6 +20,7 @@ from crucible_worker.grading.math.assembly import (
     quotient,
     with_unit_outside,
 )
+from crucible_worker.grading.math.cursor import Cursor, Rules
 from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS, Names
 from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
@@ -53,167 +55,171 @@ _ZERO = Number(Fraction(0))
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
 
 
-class Expressions(Names):
+class Expressions:
     """Reads sums, products and powers."""
 
-    __slots__ = ()
+    __slots__ = ("_names", "_rules")
 
-    def sum(self) -> Node:
+    def __init__(self, rules: Rules, names: Names) -> None:
+        self._rules = rules
+        self._names = names
+
+    def sum(self, cursor: Cursor) -> Node:
         """Terms with signs between them."""
-        kinds = self.kinds
-        kind = kinds[self.at]
+        kinds = cursor.kinds
+        kind = kinds[cursor.at]
         if kind == "plusminus":
-            left: Node = self._plus_minus(_ZERO)
+            left: Node = self._plus_minus(cursor, _ZERO)
         elif kind == "-" or kind == "+":
-            numeral = kinds[self.at + 1] == "number"
-            left = self._signed()
+            numeral = kinds[cursor.at + 1] == "number"
+            left = self._signed(cursor)
             if numeral:
                 left = _with_sign_inside(left)
         else:
-            left = self.product()
-        kind = kinds[self.at]
+            left = self.product(cursor)
+        kind = kinds[cursor.at]
         if kind != "+" and kind != "-" and kind != "plusminus":
             return left
         terms: list[Node] = [left]
         while True:
             if kind == "+":
-                self.at += 1
-                terms.append(self._signed() if kinds[self.at] in "+-" else self.product())
+                cursor.at += 1
+                terms.append(self._signed(cursor) if kinds[cursor.at] in "+-" else self.product(cursor))
             elif kind == "-":
-                if self._is_set(terms[-1]):
-                    terms[-1] = self._difference(terms[-1])
+                if self._is_set(cursor, terms[-1]):
+                    terms[-1] = self._difference(cursor, terms[-1])
                 else:
-                    terms.append(self._signed())
+                    terms.append(self._signed(cursor))
             elif kind == "plusminus":
-                terms = [self._plus_minus(added(terms))]
+                terms = [self._plus_minus(cursor, added(terms))]
             else:
-                return self.spread_unit(terms)
-            kind = kinds[self.at]
+                return measures.spread_unit(terms)
+            kind = kinds[cursor.at]
 
-    def _plus_minus(self, left: Node) -> PlusMinus:
+    def _plus_minus(self, cursor: Cursor, left: Node) -> PlusMinus:
         r"""What is behind \pm; behind \mp its opposite, as the upper signs of both belong together."""
-        opposite = self.values[self.at] == "-"
-        self.at += 1
-        right = self.product()
+        opposite = cursor.values[cursor.at] == "-"
+        cursor.at += 1
+        right = self.product(cursor)
         return PlusMinus(left, negative(right) if opposite else right)
 
-    def _is_set(self, node: Node) -> bool:
+    def _is_set(self, cursor: Cursor, node: Node) -> bool:
         """Whether minus behind a node means a difference of sets: (1, 2) - {3} does, (1, 2) - (3, 4) does not."""
         if isinstance(node, Interval | SetOperation) or (isinstance(node, Collection) and node.kind == "set"):
             return True
         if isinstance(node, Symbol) and node.name in NUMBER_SETS.values():
             return True
-        in_braces = self.kinds[self.at + 1] in ("set{", "{")
+        in_braces = cursor.kinds[cursor.at + 1] in ("set{", "{")
         return in_braces and (isinstance(node, Collection) or (isinstance(node, Symbol) and node.name in NUMBER_SETS))
 
-    def _difference(self, node: Node) -> Node:
+    def _difference(self, cursor: Cursor, node: Node) -> Node:
         """What is left of a set without another, or without the one thing in braces."""
-        self.at += 1
-        right = self.product()
+        cursor.at += 1
+        right = self.product(cursor)
         if isinstance(right, Number):
             right = Collection("set", (right,))
         return SetOperation("difference", (as_set(node), as_set(right)))
 
-    def _signed(self) -> Node:
+    def _signed(self, cursor: Cursor) -> Node:
         """A product behind one or more signs."""
-        kinds = self.kinds
+        kinds = cursor.kinds
         minus = False
-        while kinds[self.at] in "+-":
-            minus ^= kinds[self.at] == "-"
-            self.at += 1
-        if kinds[self.at] == "plusminus":
-            self.fail()
-        node = self.product()
+        while kinds[cursor.at] in "+-":
+            minus ^= kinds[cursor.at] == "-"
+            cursor.at += 1
+        if kinds[cursor.at] == "plusminus":
+            cursor.fail()
+        node = self.product(cursor)
         return negative(node) if minus else node
 
-    def product(self) -> Node:
+    def product(self, cursor: Cursor) -> Node:
         """Factors multiplied and divided, written or not."""
-        kinds = self.kinds
-        start = self.at
-        left = self.factor()
-        kind = kinds[self.at]
-        if kind not in _CONTINUES and (kind != "|" or self.bar != "opens"):
+        kinds = cursor.kinds
+        start = cursor.at
+        left = self.factor(cursor)
+        kind = kinds[cursor.at]
+        if kind not in _CONTINUES and (kind != "|" or cursor.bar != "opens"):
             return left
         factors: list[Node] = [left]
         while True:
-            bare = kinds[start] == "number" and self.at == start + 1
-            start = self.at
+            bare = kinds[start] == "number" and cursor.at == start + 1
+            start = cursor.at
             if kind == "*":
-                self.at = start = start + 1
-                self._times(factors)
+                cursor.at = start = start + 1
+                self._times(cursor, factors)
             elif kind == "/":
-                self.at = start = start + 1
-                factors.append(Power(self.signed_factor(), MINUS_ONE))
+                cursor.at = start = start + 1
+                factors.append(Power(self.signed_factor(cursor), MINUS_ONE))
             elif kind == "mod":
-                self.at += 1
-                factors = [Call("mod", (multiplied(factors), self.signed_factor()))]
+                cursor.at += 1
+                factors = [Call("mod", (multiplied(factors), self.signed_factor(cursor)))]
             elif kind == "circ":
-                self.at += 1
-                factors = [self._composed(multiplied(factors))]
-            elif kind in _UNIT_STARTS and self._measure(factors):
+                cursor.at += 1
+                factors = [self._composed(cursor, multiplied(factors))]
+            elif kind in _UNIT_STARTS and self._measure(cursor, factors):
                 pass
             elif kind == "number":
-                if bare and not self._mixed(factors):
+                if bare and not self._mixed(cursor, factors):
                     break
                 if not bare:
-                    self._number_follows(factors)
-            elif (kind not in _STARTS and (kind != "|" or self.bar != "opens")) or self._is_end(kind):
+                    self._number_follows(cursor, factors)
+            elif (kind not in _STARTS and (kind != "|" or cursor.bar != "opens")) or self._is_end(cursor, kind):
                 break
-            elif bare and self._is_times_sign():
-                self.at += 1
-                factors.append(self.factor())
-            elif self.bound and self._is_differential():
+            elif bare and self._is_times_sign(cursor):
+                cursor.at += 1
+                factors.append(self.factor(cursor))
+            elif cursor.bound and self.is_differential(cursor):
                 break
             else:
-                self._juxtapose(factors, bare, kind)
-            kind = kinds[self.at]
+                self._juxtapose(cursor, factors, bare, kind)
+            kind = kinds[cursor.at]
         return with_unit_outside(factors)
 
-    def _times(self, factors: list[Node]) -> None:
+    def _times(self, cursor: Cursor, factors: list[Node]) -> None:
         r"""A factor behind a sign; `A \times B` of capitals or arrows is one of sets or vectors, in this order."""
-        at = self.at
-        bold = self.kinds[at - 2] == self.kinds[at] == "upright"
-        cross = self.values[at - 1] == "times" and (bold or _has_order(factors[-1]))
-        right = self.signed_factor()
+        at = cursor.at
+        bold = cursor.kinds[at - 2] == cursor.kinds[at] == "upright"
+        cross = cursor.values[at - 1] == "times" and (bold or _has_order(factors[-1]))
+        right = self.signed_factor(cursor)
         if cross and (bold or _has_order(right)):
             factors[-1] = Call("cross", (factors[-1], right))
         else:
             factors.append(right)
 
-    def _composed(self, left: Node) -> Node:
+    def _composed(self, cursor: Cursor, left: Node) -> Node:
         r"""A composition, `f \circ g`; degrees, where nothing follows."""
-        if self.kinds[self.at] not in _STARTS:
-            return self.degrees(left)
-        return Call("compose", (left, self.factor()))
+        if cursor.kinds[cursor.at] not in _STARTS:
+            return measures.degrees(cursor, left)
+        return Call("compose", (left, self.factor(cursor)))
 
-    def _measure(self, factors: list[Node]) -> bool:
+    def _measure(self, cursor: Cursor, factors: list[Node]) -> bool:
         """Give the product its unit, or the last factor where another has one; False where no unit follows."""
-        if not self.may_be_unit():  # before the factors are looked at, of which there may be many
+        if not measures.may_be_unit(cursor):  # before the factors are looked at, of which there may be many
             return False
-        operated = self.operated(factors[-1])
+        operated = measures.operated(cursor, factors[-1])
         if operated is not None:
             factors[-1] = operated
             return True
         if len(factors) > 1 and any(isinstance(factor, Quantity) for factor in factors[:-1]):
-            node = self.unit_of(factors[-1])
+            node = measures.unit_of(cursor, factors[-1])
             if node is not None:
                 factors[-1] = node
         else:
-            node = self.unit_of(multiplied(factors))
+            node = measures.unit_of(cursor, multiplied(factors))
             if node is not None:
                 factors[:] = [node]
         return node is not None
 
-    def _juxtapose(self, factors: list[Node], bare: bool, kind: str) -> None:
+    def _juxtapose(self, cursor: Cursor, factors: list[Node], bare: bool, kind: str) -> None:
         """A factor without a sign: a product, a mixed number, or a function of what is in brackets."""
-        if kind == "(" and self.kinds[self.at + 1] == "word":
-            self.at += 1
-            if self.values[self.at] != "base" or (node := self.unit_of(multiplied(factors))) is None:
-                self.fail("words in brackets")
-            self.expect(")")
+        if kind == "(" and cursor.kinds[cursor.at + 1] == "word":
+            cursor.at += 1
+            if cursor.values[cursor.at] != "base" or (node := measures.unit_of(cursor, multiplied(factors))) is None:
+                cursor.fail("words in brackets")
+            cursor.expect(")")
             factors[:] = [node]
             return
-        right = self.factor()
+        right = self.factor(cursor)
         last = factors[-1]
         if kind == "(" and is_membership(right):
             return  # (k \in \mathbb{Z}) says which variable is meant
@@ -226,148 +232,152 @@ class Expressions(Names):
         else:
             factors.append(right)
 
-    def _mixed(self, factors: list[Node]) -> bool:
+    def _mixed(self, cursor: Cursor, factors: list[Node]) -> bool:
         """Add `1/2` to the 1 before it, `1 1/2`; two numerals side by side mean nothing else."""
-        kinds, at = self.kinds, self.at
+        kinds, at = cursor.kinds, cursor.at
         if kinds[at + 1] != "/" or kinds[at + 2] != "number" or not isinstance(factors[-1], Number):
             return False
-        numerator = self.factor()
-        self.at += 1
-        denominator = self.factor()
+        numerator = self.factor(cursor)
+        cursor.at += 1
+        denominator = self.factor(cursor)
         value = denominator.value if isinstance(denominator, Quantity) else denominator
         mixed = added([factors[-1], quotient(numerator, value)])
         factors[-1] = Quantity(mixed, denominator.unit) if isinstance(denominator, Quantity) else mixed
         return True
 
-    def _number_follows(self, factors: list[Node]) -> None:
+    def _number_follows(self, cursor: Cursor, factors: list[Node]) -> None:
         """A numeral behind a factor that is none: `2^6 3^5` is a product, `5 feet 3 inches` a sum."""
         if not isinstance(factors[-1], Quantity):
-            factors.append(self.factor())
+            factors.append(self.factor(cursor))
             return
         terms = [multiplied(factors)]
-        while self.kinds[self.at] == "number":
-            following = self.unit_of(self.factor()) if self.kinds[self.at + 1] == "word" else self.factor()
+        while cursor.kinds[cursor.at] == "number":
+            following = (
+                measures.unit_of(cursor, self.factor(cursor))
+                if cursor.kinds[cursor.at + 1] == "word"
+                else self.factor(cursor)
+            )
             if not isinstance(following, Quantity):
-                self.fail()
+                cursor.fail()
             terms.append(following)
         factors[:] = [added(terms)]
 
-    def _is_end(self, kind: str) -> bool:
+    def _is_end(self, cursor: Cursor, kind: str) -> bool:
         """Whether a bracket ends a product: the one of `[0, 1[`, and of `3 (mod 5)`."""
-        following = self.kinds[self.at + 1]
+        following = cursor.kinds[cursor.at + 1]
         return (kind == "(" and following == "mod") or (kind == "[" and following in _ENDS)
 
-    def _is_times_sign(self) -> bool:
+    def _is_times_sign(self, cursor: Cursor) -> bool:
         """Whether a letter x between two numerals is a sign: `1.5 x 10^3`."""
-        at = self.at
-        return self.values[at] == "x" and self.kinds[at] == "letter" and self.kinds[at + 1] == "number"
+        at = cursor.at
+        return cursor.values[at] == "x" and cursor.kinds[at] == "letter" and cursor.kinds[at + 1] == "number"
 
-    def _is_differential(self) -> bool:
+    def is_differential(self, cursor: Cursor) -> bool:
         """Whether the `dx` of an integral stands here."""
-        at = self.at
-        return self.values[at] == "d" and self.values[at + 1] in self.bound
+        at = cursor.at
+        return cursor.values[at] == "d" and cursor.values[at + 1] in cursor.bound
 
-    def signed_factor(self) -> Node:
+    def signed_factor(self, cursor: Cursor) -> Node:
         """A factor behind a sign of multiplication, which may have a sign of its own."""
         minus = False
-        while self.kinds[self.at] in "+-":
-            minus ^= self.kinds[self.at] == "-"
-            self.at += 1
-        node = self.factor()
+        while cursor.kinds[cursor.at] in "+-":
+            minus ^= cursor.kinds[cursor.at] == "-"
+            cursor.at += 1
+        node = self.factor(cursor)
         return negative(node) if minus else node
 
-    def factor(self) -> Node:
+    def factor(self, cursor: Cursor) -> Node:
         """An operand with what stands behind it."""
-        self.steps += 1
-        node = self.primary()
-        kinds = self.kinds
-        kind = kinds[self.at]
+        cursor.steps += 1
+        node = self._rules.primary(cursor)
+        kinds = cursor.kinds
+        kind = kinds[cursor.at]
         if kind not in _POSTFIX:
             return node
         count, before = 0, ""
         while kind in _POSTFIX:
             count += 1
             if count > MAX_POSTFIXES:
-                self.fail(f"more than {MAX_POSTFIXES} signs behind an operand")
-            self.at += 1
+                cursor.fail(f"more than {MAX_POSTFIXES} signs behind an operand")
+            cursor.at += 1
             if before == "^" and kind == "_" and isinstance(node, Power):
-                node = self.indexed(node)
+                node = self._names.indexed(cursor, node)
             else:
-                node = self._postfix(node, kind)
-            before, kind = kind, kinds[self.at]
+                node = self._postfix(cursor, node, kind)
+            before, kind = kind, kinds[cursor.at]
         return node
 
-    def _postfix(self, node: Node, kind: str) -> Node:
+    def _postfix(self, cursor: Cursor, node: Node, kind: str) -> Node:
         if kind == "^":
-            return self._power(node)
+            return self._power(cursor, node)
         if kind == "!":
-            if self.kinds[self.at] == "!":
-                self.at += 1
+            if cursor.kinds[cursor.at] == "!":
+                cursor.at += 1
                 return Call("double factorial", (node,))
             return Call("factorial", (node,))
         if kind == "_":
-            return self.subscript(node)
+            return self._names.subscript(cursor, node)
         if kind == "'":
-            return self.primed(node, self.values[self.at - 1])
+            return self._names.primed(cursor, node, cursor.values[cursor.at - 1])
         if kind == "%":
             return Quantity(node, "percent")
-        return self.degrees(node)
+        return measures.degrees(cursor, node)
 
-    def _power(self, base: Node) -> Node:
+    def _power(self, cursor: Cursor, base: Node) -> Node:
         """An exponent: a group, or as much as plain text means by it (`2^10`, `10^-3`, `2^n!`)."""
-        kinds = self.kinds
-        kind = kinds[self.at]
+        kinds = cursor.kinds
+        kind = kinds[cursor.at]
         if kind == "degree" or kind == "circ":
-            self.at += 1
-            return self.degrees(base)
-        if kind == "{" and kinds[self.at + 2] == "}" and kinds[self.at + 1] in ("degree", "circ"):
-            self.at += 3
-            return self.degrees(base)
-        if kind == "{" and kinds[self.at + 1] == "'":
-            return self._primes(base)
+            cursor.at += 1
+            return measures.degrees(cursor, base)
+        if kind == "{" and kinds[cursor.at + 2] == "}" and kinds[cursor.at + 1] in ("degree", "circ"):
+            cursor.at += 3
+            return measures.degrees(cursor, base)
+        if kind == "{" and kinds[cursor.at + 1] == "'":
+            return self._primes(cursor, base)
         if kind == "'":
-            self.at += 1
-            return self.primed(base, "'")
-        if isinstance(base, Symbol) and (starred := self.starred(base)) is not None:
+            cursor.at += 1
+            return self._names.primed(cursor, base, "'")
+        if isinstance(base, Symbol) and (starred := self._names.starred(cursor, base)) is not None:
             return starred
-        if (ordinal := self.ordinal(base)) is not None:
+        if (ordinal := measures.ordinal(cursor, base)) is not None:
             return ordinal
-        self.enter()
+        cursor.enter()
         if kind == "{":
-            exponent = self.argument()
+            exponent = self._rules.argument(cursor)
         else:
             minus = False
-            while kinds[self.at] in "+-":
-                minus ^= kinds[self.at] == "-"
-                self.at += 1
-            self.steps += 1
-            exponent = self.primary()
-            if kinds[self.at] == "^":  # from right to left
-                self.at += 1
-                exponent = self._power(exponent)
+            while kinds[cursor.at] in "+-":
+                minus ^= kinds[cursor.at] == "-"
+                cursor.at += 1
+            cursor.steps += 1
+            exponent = self._rules.primary(cursor)
+            if kinds[cursor.at] == "^":  # from right to left
+                cursor.at += 1
+                exponent = self._power(cursor, exponent)
             if minus:
                 exponent = negative(exponent)
-        self.leave()
+        cursor.leave()
         if (
             isinstance(base, Symbol)
             and base.name in UNKNOWN_FUNCTIONS
             and exponent == MINUS_ONE
-            and kinds[self.at] == "("
+            and kinds[cursor.at] == "("
         ):
-            self.at += 1
-            return self.called(f"{base.name}^-1")
+            cursor.at += 1
+            return self._rules.called(cursor, f"{base.name}^-1")
         if isinstance(base, Quantity) and base.unit not in ("percent", "degree"):
-            self.fail("a power of a quantity")
+            cursor.fail("a power of a quantity")
         return Power(base, exponent)
 
-    def _primes(self, base: Node) -> Node:
+    def _primes(self, cursor: Cursor, base: Node) -> Node:
         r"""Primes in braces: `y^{\prime\prime}`."""
-        start = self.at + 1
-        self.at = start
-        while self.kinds[self.at] == "'":
-            self.at += 1
-        self.expect("}")
-        return self.primed(base, "".join(self.values[start : self.at - 1]))
+        start = cursor.at + 1
+        cursor.at = start
+        while cursor.kinds[cursor.at] == "'":
+            cursor.at += 1
+        cursor.expect("}")
+        return self._names.primed(cursor, base, "".join(cursor.values[start : cursor.at - 1]))
 
 
 def _has_order(node: Node) -> bool:

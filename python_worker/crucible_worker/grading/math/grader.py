@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
 
@@ -17,6 +17,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
+from crucible_worker.declared_options import Flat, schema_of
 from crucible_worker.faults import logged, with_id
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
@@ -27,9 +28,9 @@ from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
-__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "math_grader_of"]
+__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
 
-POLICY_VERSION = "2"
+POLICY_VERSION = "3"
 """Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
 MAX_TARGETS = 64
 """Of one item; with more it is UNDECIDED."""
@@ -43,49 +44,21 @@ _WHOLE = "whole"
 MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
 """What a double holds of a decimal."""
 
-_OPTIONS = {
-    "ordered_lists": "The order of a bare list matters.",
-    "rounding_digits": "A decimal counts that rounds the target to so many significant digits; 0: none does.",
-    "percent_lenient": "45% equals 0.45 and 45.",
-    "units_optional": "A missing unit is forgiven; a different one never.",
-    "equation_value": "x = 5 equals 5.",
-    "interval_or_pair": "(1, 2) may be an interval or a pair.",
-    "require_reduced": "Fractions must be reduced.",
-    "degrees": "A degree is pi/180 and may be missing.",
-    "rename_variables": "x + 1 equals t + 1.",
-    "tuple_or_set": "(1, 2) equals {1, 2}.",
-    "log_is_natural": r"A logarithm without a base is natural: \log x equals \ln x.",
-    "delta_value": r"\Delta x = 3 equals 3.",
-    "math_in_prose": "Sentences are equal if their words are and the formulas in them are equal as mathematics.",
-    "integration_constants": "Constants of integration may have other letters: x^2 + C equals x^2 + K.",
-    "chemical_formulas": r"Chemical formulas are compared as such: H2O, H_2O and \ce{H2O} are equal.",
-    "vector_notations": r"Vectors are equal with hats, in bold, with arrows and as components: 2\hat{i} is (2, 0).",
-    "chinese_words": "Units and conjunctions may be in Chinese.",
-    "dates_and_times": "Dates and times are compared as such: March 5 equals 5 March, and 2:30 PM equals 14:30.",
-    "regional_numerals": "1.234,5 and 1'234.5 equal 1234.5, and 2,75 equals 2.75.",
-    "unit_names": "A unit with a prefix may be written out, with either micro sign.",
-    "fold_base_letters": "Digits of a base that are letters may be in either case: ff_{16} equals FF_{16}.",
-    "expand_dots": "A list or set with dots equals its full list: {1, 2, ..., 5} equals {1, 2, 3, 4, 5}.",
-    "log_abs_optional": "ln|x| equals ln x.",
-}
 _DEFAULTS = MathPolicy()
-MATH_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        name: {"type": "boolean", "default": getattr(_DEFAULTS, name), "description": description}
-        for name, description in _OPTIONS.items()
-    }
-    | {
-        "rounding_digits": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": MAX_ROUNDING_DIGITS,
-            "default": _DEFAULTS.rounding_digits,
-            "description": _OPTIONS["rounding_digits"],
-        }
-    },
-    "additionalProperties": False,
+_RULES: Mapping[str, Mapping[str, Any]] = {
+    "rounding_digits": {"minimum": bounds.MATH_POLICY_ROUNDING_DIGITS_LEAST, "maximum": MAX_ROUNDING_DIGITS}
 }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MathOptions:
+    """The answer found in the response equals a target as mathematics."""
+
+    policy: Annotated[MathPolicy, Flat(rules=_RULES)] = _DEFAULTS
+    """What counts as equivalent."""
+
+
+MATH_SCHEMA: Mapping[str, Any] = schema_of(MathOptions)
 """Options of the grader by name: a `MathPolicy`."""
 
 

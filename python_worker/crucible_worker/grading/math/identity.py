@@ -4,8 +4,8 @@ Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2
 is real, complex values decide. A removable singularity does not matter.
 
 1. A prime field proves rational functions equal or different, and many other expressions equal.
-2. Floats with bounds of their errors tell different expressions apart at one point.
-3. What agrees at every point in floats is compared with many digits: constants, and functions at some of the points.
+2. Balls of few bits tell different expressions apart at one point.
+3. What agrees there at every point is compared with many bits: constants, and functions at some of the points.
    Functions that agree there to 50 digits are taken to be equal, but for those that jump (floor, gcd): these are left.
 """
 
@@ -17,10 +17,11 @@ import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from crucible_worker.grading.math.approximate import approximate
-from crucible_worker.grading.math.evaluate_float import FloatBall, FloatEvaluation
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, agreement, exactly
+from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_points import (
     MAX_SYMBOLS,
     WHOLE_POINTS,
@@ -34,9 +35,6 @@ from crucible_worker.grading.math.modular import ModularEvaluation
 from crucible_worker.grading.math.modular_roots import PRIMES
 from crucible_worker.grading.math.tree import Node, Number
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
-
-if TYPE_CHECKING:
-    from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
 
 __all__ = ["MAX_STEPS", "PRECISIONS", "Finding", "Identity", "examine", "identical"]
 
@@ -54,8 +52,7 @@ _MAX_BLURRED = 3
 _RESERVE = 1_500  # steps that are kept for many digits
 _TYPICAL_SIZE = 1.6  # 1 itself is special
 _TYPICAL_WHOLE, _MAX_WHOLE = 6.0, 4
-_FLOAT_MARGIN = 1e-12  # relative, on top of the bounds of the errors
-_FLOAT_AGREEMENT = 1e-6
+_CLOSE_BITS = 20  # in which few bits must agree to be taken for a value
 
 
 class Identity(enum.Enum):
@@ -115,14 +112,14 @@ def examine(left: Node, right: Node) -> Finding:
 
 
 class _At(enum.Enum):
-    """What floats say about a point."""
+    """What few bits say about a point."""
 
     APART = enum.auto()
     """The sides differ."""
     CLOSE = enum.auto()
-    """They agree to about nine digits."""
+    """They agree, as far as they are known."""
     BLURRED = enum.auto()
-    """Floats cannot tell."""
+    """Few bits cannot tell."""
     OUTSIDE = enum.auto()
     """One of them has no real value."""
 
@@ -146,6 +143,10 @@ def _above(value: complex) -> bool:
     return value.real > 0
 
 
+def _placed(point: _Point) -> dict[str, Ball]:
+    return {name: exactly(value) for name, value in point.items()}
+
+
 def _nearest(where: Sequence[_Point], size: float) -> list[_Point]:
     """Points by how close their values are to a size: far out, what grows fastest hides everything else."""
     return sorted(where, key=lambda point: max(abs(math.log(abs(value) / size)) for value in point.values()))
@@ -158,7 +159,6 @@ class _Comparison:
         "_formal",
         "_kinks",
         "_known",
-        "_known_precisely",
         "_names",
         "_outside",
         "_sides",
@@ -176,8 +176,7 @@ class _Comparison:
         self._kinks: dict[tuple[int, int], set[int]] = {}
         self._outside = False
         self.one_sided = False
-        self._known: dict[bool, dict[int, FloatBall]] = {True: {}, False: {}}
-        self._known_precisely: dict[tuple[int, bool], dict[int, Any]] = {}
+        self._known: dict[tuple[int, bool], dict[int, Ball]] = {}
 
     def finding(self) -> Finding:
         proof = self._in_prime_fields()
@@ -195,7 +194,7 @@ class _Comparison:
         for prime in PRIMES:
             field = ModularEvaluation(prime, self._work)
             try:
-                same = field.same(field.value(left), field.value(right))
+                same = field.value(left) == field.value(right)
             except NoValue:
                 self._names = tuple(dict.fromkeys(ordered_symbols(left) + ordered_symbols(right)))
                 return None
@@ -208,14 +207,14 @@ class _Comparison:
         return None if self._formal else _PROVEN
 
     def _constants(self) -> Finding:
-        agreement = self._floats_at({}, real=False)
+        agreement = self._in_few_bits({}, real=False)
         if agreement is _At.APART:
             return _unequal("numbers differ")
         if self._formal:
             if agreement is not _At.CLOSE:
                 self._require_value(*self._sides)
             return _PROVEN
-        return _equal("equal to 50 digits") if self._precisely_at({}, real=False) else _unequal("digits differ")
+        return _equal("equal to 50 digits") if self._in_many_bits({}, real=False) else _unequal("digits differ")
 
     def _functions(self) -> Finding:
         close, blurred, apart = self._over(points(self._names), real=True)
@@ -272,7 +271,7 @@ class _Comparison:
         """The conjugate of z is z at real points: such functions must agree at complex ones as well."""
         if finding.identity is not Identity.EQUAL or not self._traits & Trait.CONJUGATES:
             return finding
-        if self._floats_at(complex_point(self._names), real=False) is _At.CLOSE:
+        if self._in_few_bits(complex_point(self._names), real=False) is _At.CLOSE:
             return finding
         return _unknown("equal for real symbols only", agrees=True)
 
@@ -280,11 +279,11 @@ class _Comparison:
         return dict(zip(self._names, point))
 
     def _over(self, where: Iterable[_Point], *, real: bool) -> tuple[list[_Point], list[_Point], str | None]:
-        """The points at which floats agree, those at which they cannot tell, and the first at which they differ."""
+        """The points at which the sides agree in few bits, where these cannot tell, and the first where they differ."""
         close: list[_Point] = []
         blurred: list[_Point] = []
         for point in where:
-            found = self._floats_at(point, real=real)
+            found = self._in_few_bits(point, real=real)
             if found is _At.APART:
                 return close, blurred, "at " + ", ".join(f"{name} = {value:.4g}" for name, value in point.items())
             if found is _At.CLOSE:
@@ -295,12 +294,12 @@ class _Comparison:
                 break
         return close, blurred, None
 
-    def _floats_at(self, point: _Point, *, real: bool) -> _At:
-        balls: list[FloatBall] = []
-        values = {name: (value, 0.0) for name, value in point.items()}
+    def _in_few_bits(self, point: _Point, *, real: bool) -> _At:
+        balls: list[Ball] = []
+        values = _placed(point)
         found, unreal = _At.CLOSE, 0
         for side, node in enumerate(self._sides):
-            evaluation = FloatEvaluation(self._work, values, self._known[real], real=real)
+            evaluation = self._evaluation(values, FEW_BITS, real=real)
             try:
                 balls.append(evaluation.value(node))
             except (NotReal, Undefined) as error:
@@ -313,24 +312,23 @@ class _Comparison:
                 if self._work.steps < 0:
                     raise
                 found = _At.BLURRED if found is _At.CLOSE else found
-            self._traits |= evaluation.traits
-            for index, sign in enumerate(evaluation.kinks):
+            self._traits |= evaluation.balls.traits
+            for index, sign in enumerate(evaluation.balls.kinks):
                 self._kinks.setdefault((side, index), set()).add(sign)
         if len(balls) < 2:
             self.one_sided = self.one_sided or (len(balls) == unreal == 1)
             return found
-        (left, left_error), (right, right_error) = balls
-        distance, size = abs(left - right), max(abs(left), abs(right))
-        if distance > 2 * (left_error + right_error) + size * _FLOAT_MARGIN:
+        left, right = balls
+        if left != right:  # of balls: they certainly differ
             return _At.APART
-        return _At.CLOSE if left_error + right_error <= size * _FLOAT_AGREEMENT else _At.BLURRED
+        return _At.CLOSE if min(ball.rel_accuracy_bits() for ball in balls) >= _CLOSE_BITS else _At.BLURRED
 
     def _confirmed(self, chosen: Sequence[_Point], blurred: list[_Point], *, real: bool) -> Finding:
-        """Compare with many digits at the chosen points, and at those where floats say nothing."""
+        """Compare with many bits at the chosen points, and at those where few bits say nothing."""
         compared = 0
         for point in [*chosen, *blurred[:_MAX_BLURRED]]:
             try:
-                if not self._precisely_at(point, real=real):
+                if not self._in_many_bits(point, real=real):
                     return _unequal("digits differ")
                 compared += 1
             except (NoValue, Undefined):
@@ -344,25 +342,23 @@ class _Comparison:
             return _unknown("equal where tried, on one side of a corner", agrees=True)
         return _equal("equal to 50 digits at points of both signs")
 
-    def _precisely_at(self, point: _Point, *, real: bool) -> bool:
+    def _in_many_bits(self, point: _Point, *, real: bool) -> bool:
         """Whether both are equal to 50 digits.
 
         Raises:
             NoValue: the digits do not suffice, or there are none.
             Undefined: there is no value at this point.
         """
-        # mpmath is imported where mathematics is done, which is in children only.
-        from crucible_worker.grading.math.evaluate_agreement import agreement
-
         left, right = self._sides
+        values = _placed(point)
         needed = MIN_AGREEMENT_BITS
         for bits in PRECISIONS:
             if bits < needed:
                 continue
-            evaluation = self._precise(point, bits, real=real)
+            evaluation = self._evaluation(values, bits, real=real)
             balls = evaluation.value(left), evaluation.value(right)
             needed = MIN_AGREEMENT_BITS + self._work.hidden
-            common = agreement(evaluation, *balls)
+            common = agreement(*balls)
             if common is None:
                 return False
             if common >= needed:
@@ -386,12 +382,7 @@ class _Comparison:
         """
         for constant in constants:
             with contextlib.suppress(NoValue):
-                self._precise({}, PRECISIONS[0], real=False).value(constant)
+                self._evaluation({}, PRECISIONS[0], real=False).value(constant)
 
-    def _precise(self, point: _Point, bits: int, *, real: bool) -> PreciseEvaluation:
-        from crucible_worker.grading.math.evaluate_agreement import exactly
-        from crucible_worker.grading.math.evaluate_precise import PreciseEvaluation
-
-        values = {name: exactly(value) for name, value in point.items()}
-        known = self._known_precisely.setdefault((bits, real), {})
-        return PreciseEvaluation(self._work, values, known, real=real, bits=bits)
+    def _evaluation(self, values: Mapping[str, Ball], bits: int, *, real: bool) -> Evaluation:
+        return Evaluation(self._work, values, self._known.setdefault((bits, real), {}), real=real, bits=bits)

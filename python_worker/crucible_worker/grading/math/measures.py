@@ -19,7 +19,7 @@ from crucible_worker.grading.math.units import (
     singular,
 )
 
-__all__ = ["MAX_UNIT_PARTS", "Measures"]
+__all__ = ["MAX_UNIT_PARTS", "degrees", "may_be_unit", "operated", "ordinal", "scaled", "spread_unit", "unit_of"]
 
 MAX_UNIT_PARTS = 8
 """Words, signs and powers of one unit."""
@@ -33,241 +33,250 @@ _NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
 _ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "number"})
 
 
-class Measures(Cursor):
-    """Reads what stands behind a value and is no mathematics."""
+def may_be_unit(cursor: Cursor) -> bool:
+    """Whether the next token may begin a unit."""
+    kind, value = cursor.kinds[cursor.at], cursor.values[cursor.at]
+    if kind == "frac":
+        return _end_of_fraction(cursor) > 0
+    if kind == "upright":
+        return value in LETTER_UNITS or len(value) > 1
+    return kind != "name" or value.lower() in UNITS
 
-    __slots__ = ()
 
-    def may_be_unit(self) -> bool:
-        """Whether the next token may begin a unit."""
-        kind, value = self.kinds[self.at], self.values[self.at]
-        if kind == "frac":
-            return self._end_of_fraction() > 0
-        if kind == "upright":
-            return value in LETTER_UNITS or len(value) > 1
-        return kind != "name" or value.lower() in UNITS
+def unit_of(cursor: Cursor, node: Node) -> Node | None:
+    """A value with the unit that follows it; None where what follows is none."""
+    kind, value = cursor.kinds[cursor.at], cursor.values[cursor.at]
+    if kind == "currency":
+        cursor.at += 1
+        return Quantity(node, value)
+    if kind == "frac":
+        return _quantity(node, _fraction(cursor)) if _end_of_fraction(cursor) else None
+    known = may_be_unit(cursor)
+    if kind == "word":
+        if value.lower() in MULTIPLES:
+            return scaled(cursor, node)
+        if value in _ORDINALS and isinstance(node, Number):
+            cursor.at += 1
+            return Quantity(node, "ordinal")
+        if value == "per" and cursor.values[cursor.at + 1] == "cent":
+            cursor.at += 2
+            return Quantity(node, "percent")
+        if value == "base":
+            return _based(cursor, node)
+        known = value in UNITS or value.lower() in UNITS or (value == "per" and isinstance(node, Quantity))
+    if known:
+        before = cursor.at
+        unit = _unit(cursor)
+        if cursor.kinds[cursor.at] != "word" or not _is_numeric(node):
+            return _quantity(node, unit)
+        cursor.at = before  # "65 children tickets"
+    return _counted(cursor, node) if kind == "word" and _is_numeric(node) else None
 
-    def unit_of(self, node: Node) -> Node | None:
-        """A value with the unit that follows it; None where what follows is none."""
-        kind, value = self.kinds[self.at], self.values[self.at]
-        if kind == "currency":
-            self.at += 1
-            return Quantity(node, value)
-        if kind == "frac":
-            return _quantity(node, self._fraction()) if self._end_of_fraction() else None
-        known = self.may_be_unit()
-        if kind == "word":
-            if value.lower() in MULTIPLES:
-                return self.scaled(node)
-            if value in _ORDINALS and isinstance(node, Number):
-                self.at += 1
-                return Quantity(node, "ordinal")
-            if value == "per" and self.values[self.at + 1] == "cent":
-                self.at += 2
-                return Quantity(node, "percent")
-            if value == "base":
-                return self._based(node)
-            known = value in UNITS or value.lower() in UNITS or (value == "per" and isinstance(node, Quantity))
-        if known:
-            before = self.at
-            unit = self._unit()
-            if self.kinds[self.at] != "word" or not _is_numeric(node):
-                return _quantity(node, unit)
-            self.at = before  # "65 children tickets"
-        return self._counted(node) if kind == "word" and _is_numeric(node) else None
 
-    def operated(self, node: Node) -> Node | None:
-        """What the word behind an operand makes of it: "x squared", "5 factorial"; None where it is no such word."""
-        word = self.values[self.at].lower()
-        if self.kinds[self.at] != "word" or isinstance(node, Quantity) or word not in _OPERATORS:
-            return None
-        self.at += 1
-        power = _SUFFIXES.get(word)
-        return Call("factorial", (node,)) if power is None else Power(node, Number(Fraction(power)))
+def operated(cursor: Cursor, node: Node) -> Node | None:
+    """What the word behind an operand makes of it: "x squared", "5 factorial"; None where it is no such word."""
+    word = cursor.values[cursor.at].lower()
+    if cursor.kinds[cursor.at] != "word" or isinstance(node, Quantity) or word not in _OPERATORS:
+        return None
+    cursor.at += 1
+    power = _SUFFIXES.get(word)
+    return Call("factorial", (node,)) if power is None else Power(node, Number(Fraction(power)))
 
-    def _unit(self) -> str:
-        r"""A unit: `square cm`, `\text{m}/\text{s}^2`, `miles per hour`."""
-        kinds, values = self.kinds, self.values
-        above: list[str] = []
-        below: list[str] = []
-        side, prefix, bracket = above, 1, False
-        for _ in range(MAX_UNIT_PARTS):
-            kind, value = kinds[self.at], values[self.at]
-            name = self._unit_name(kind, value, bool(above))
-            if kind == "letter" and prefix != 1:
-                name = LETTER_UNITS.get(value, "")
-            if value == "per" or (kind == "/" and self._unit_name(kinds[self.at + 1], values[self.at + 1], True)):
-                side = below
-                self.at += 1
-            elif kind == "/" and self._end_of_group(self.at + 1, "(", ")"):
-                side, bracket = below, True
-                self.at += 2
-            elif kind == ")" and bracket:
-                self.at += 1
-                break
-            elif kind == "*" and self._unit_name(kinds[self.at + 1], values[self.at + 1], False):
-                self.at += 1
-            elif name in _PREFIXES:
-                prefix = _PREFIXES[name]
-                self.at += 1
-            elif name in _SUFFIXES and side:
-                side[-1] = powered(side[-1], _SUFFIXES[name])
-                self.at += 1
-            elif name:
-                self.at += 1
-                if kinds[self.at] == "." and kinds[self.at + 1] == "word":
-                    self.at += 1
-                power = prefix * self._unit_power()
-                (below if power < 0 else side).append(powered(name, abs(power)))
-                prefix = 1
-            else:
-                break
-        if prefix != 1:
-            above.append("square" if prefix == 2 else "cubic")
-        return " per ".join(filter(None, (" ".join(above), " ".join(below)))) if above else "per " + " ".join(below)
 
-    def _fraction(self) -> str:
-        r"""A unit that is written as a fraction: `\frac{\text{m}}{\text{s}^2}`."""
-        parts: list[str] = []
-        for _ in range(2):
-            self.at += 2  # the command and a brace, or two braces
-            parts.append(self._unit())
-        self.at += 1
-        return " per ".join(parts)
+def _unit(cursor: Cursor) -> str:
+    r"""A unit: `square cm`, `\text{m}/\text{s}^2`, `miles per hour`."""
+    kinds, values = cursor.kinds, cursor.values
+    above: list[str] = []
+    below: list[str] = []
+    side, prefix, bracket = above, 1, False
+    for _ in range(MAX_UNIT_PARTS):
+        kind, value = kinds[cursor.at], values[cursor.at]
+        name = _unit_name(cursor, kind, value, bool(above))
+        if kind == "letter" and prefix != 1:
+            name = LETTER_UNITS.get(value, "")
+        if value == "per" or (kind == "/" and _unit_name(cursor, kinds[cursor.at + 1], values[cursor.at + 1], True)):
+            side = below
+            cursor.at += 1
+        elif kind == "/" and _end_of_group(cursor, cursor.at + 1, "(", ")"):
+            side, bracket = below, True
+            cursor.at += 2
+        elif kind == ")" and bracket:
+            cursor.at += 1
+            break
+        elif kind == "*" and _unit_name(cursor, kinds[cursor.at + 1], values[cursor.at + 1], False):
+            cursor.at += 1
+        elif name in _PREFIXES:
+            prefix = _PREFIXES[name]
+            cursor.at += 1
+        elif name in _SUFFIXES and side:
+            side[-1] = powered(side[-1], _SUFFIXES[name])
+            cursor.at += 1
+        elif name:
+            cursor.at += 1
+            if kinds[cursor.at] == "." and kinds[cursor.at + 1] == "word":
+                cursor.at += 1
+            power = prefix * _unit_power(cursor)
+            (below if power < 0 else side).append(powered(name, abs(power)))
+            prefix = 1
+        else:
+            break
+    if prefix != 1:
+        above.append("square" if prefix == 2 else "cubic")
+    return " per ".join(filter(None, (" ".join(above), " ".join(below)))) if above else "per " + " ".join(below)
 
-    def _end_of_fraction(self) -> int:
-        """Where the fraction of units that stands here ends; 0 where it has anything else in it."""
-        at = self.at + 1
-        for _ in range(2):
-            end = self._end_of_group(at)
-            if not end:
-                return 0
-            at = end
-        return at
 
-    def _end_of_group(self, at: int, opening: str = "{", closing: str = "}") -> int:
-        """Where a group of nothing but units and their powers ends; 0 where it is something else."""
-        kinds, values = self.kinds, self.values
-        if kinds[at] != opening:
+def _fraction(cursor: Cursor) -> str:
+    r"""A unit that is written as a fraction: `\frac{\text{m}}{\text{s}^2}`."""
+    parts: list[str] = []
+    for _ in range(2):
+        cursor.at += 2  # the command and a brace, or two braces
+        parts.append(_unit(cursor))
+    cursor.at += 1
+    return " per ".join(parts)
+
+
+def _end_of_fraction(cursor: Cursor) -> int:
+    """Where the fraction of units that stands here ends; 0 where it has anything else in it."""
+    at = cursor.at + 1
+    for _ in range(2):
+        end = _end_of_group(cursor, at)
+        if not end:
             return 0
-        start = at = at + 1
-        while kinds[at] != closing and at < start + 4 * MAX_UNIT_PARTS:
-            if kinds[at] == "^":
-                group = kinds[at + 1] == "{"
-                minus = kinds[at + 1 + group] == "-"
-                at += 1 + group + minus
-                if kinds[at] != "number" or not values[at].isdigit() or (group and kinds[at + 1] != "}"):
-                    return 0
-                at += group
-            elif kinds[at] != "*" and not self._unit_name(kinds[at], values[at], False):
+        at = end
+    return at
+
+
+def _end_of_group(cursor: Cursor, at: int, opening: str = "{", closing: str = "}") -> int:
+    """Where a group of nothing but units and their powers ends; 0 where it is something else."""
+    kinds, values = cursor.kinds, cursor.values
+    if kinds[at] != opening:
+        return 0
+    start = at = at + 1
+    while kinds[at] != closing and at < start + 4 * MAX_UNIT_PARTS:
+        if kinds[at] == "^":
+            group = kinds[at + 1] == "{"
+            minus = kinds[at + 1 + group] == "-"
+            at += 1 + group + minus
+            if kinds[at] != "number" or not values[at].isdigit() or (group and kinds[at + 1] != "}"):
                 return 0
-            at += 1
-        return at + 1 if kinds[at] == closing and at > start else 0
+            at += group
+        elif kinds[at] != "*" and not _unit_name(cursor, kinds[at], values[at], False):
+            return 0
+        at += 1
+    return at + 1 if kinds[at] == closing and at > start else 0
 
-    def _unit_name(self, kind: str, value: str, after_unit: bool) -> str:
-        """A unit's name; empty where it is none. In plain text a letter is one behind a slash only: `km/h`."""
-        if kind in ("word", "name") or (kind == "upright" and len(value) > 1):
-            return UNITS.get(value) or UNITS.get(value.lower(), "")
-        if kind == "upright" or (kind == "letter" and after_unit and self.kinds[self.at] == "/"):
-            return LETTER_UNITS.get(value, "")
-        if kind == "letter" and after_unit and self.kinds[self.at - 1] == "/":
-            return LETTER_UNITS.get(value, "")
-        return ""
 
-    def _unit_power(self) -> int:
-        """The power of a unit; 1 where none is written."""
-        kinds, values = self.kinds, self.values
-        if kinds[self.at] != "^":
-            return 1
-        at = self.at + 1
-        group = kinds[at] == "{"
-        at += group
-        minus = kinds[at] == "-"
-        at += minus
-        if kinds[at] != "number" or not values[at].isdigit() or len(values[at]) > 2 or (group and kinds[at + 1] != "}"):
-            self.fail("the power of a unit is no integer")
-        self.at = at + 1 + group
-        return -int(values[at]) if minus else int(values[at])
+def _unit_name(cursor: Cursor, kind: str, value: str, after_unit: bool) -> str:
+    """A unit's name; empty where it is none. In plain text a letter is one behind a slash only: `km/h`."""
+    if kind in ("word", "name") or (kind == "upright" and len(value) > 1):
+        return UNITS.get(value) or UNITS.get(value.lower(), "")
+    if kind == "upright" or (kind == "letter" and after_unit and cursor.kinds[cursor.at] == "/"):
+        return LETTER_UNITS.get(value, "")
+    if kind == "letter" and after_unit and cursor.kinds[cursor.at - 1] == "/":
+        return LETTER_UNITS.get(value, "")
+    return ""
 
-    def _counted(self, node: Node) -> Node | None:
-        """A number of things that are in no table: `17 red apples`."""
-        if isinstance(node, Quantity) and node.unit == "ordinal":
-            return None  # "5th prime"
-        words: list[str] = []
-        at = self.at
-        while self.kinds[at] in ("word", "letter", "upright"):
-            word = self.values[at].lower()
-            if len(words) == MAX_UNIT_WORDS or word in _NO_NOUNS or (self.kinds[at] != "word" and word != "a"):
-                return None
-            words.append(word)
-            at += 1
-        if self.kinds[at] not in _ITEM_ENDS or (self.kinds[at] == "number" and not isinstance(node, Quantity)):
+
+def _unit_power(cursor: Cursor) -> int:
+    """The power of a unit; 1 where none is written."""
+    kinds, values = cursor.kinds, cursor.values
+    if kinds[cursor.at] != "^":
+        return 1
+    at = cursor.at + 1
+    group = kinds[at] == "{"
+    at += group
+    minus = kinds[at] == "-"
+    at += minus
+    if kinds[at] != "number" or not values[at].isdigit() or len(values[at]) > 2 or (group and kinds[at + 1] != "}"):
+        cursor.fail("the power of a unit is no integer")
+    cursor.at = at + 1 + group
+    return -int(values[at]) if minus else int(values[at])
+
+
+def _counted(cursor: Cursor, node: Node) -> Node | None:
+    """A number of things that are in no table: `17 red apples`."""
+    if isinstance(node, Quantity) and node.unit == "ordinal":
+        return None  # "5th prime"
+    words: list[str] = []
+    at = cursor.at
+    while cursor.kinds[at] in ("word", "letter", "upright"):
+        word = cursor.values[at].lower()
+        if len(words) == MAX_UNIT_WORDS or word in _NO_NOUNS or (cursor.kinds[at] != "word" and word != "a"):
             return None
-        if words[-1] in NO_NOUNS:
-            return None
-        self.at = at
-        return _quantity(node, " ".join((*words[:-1], singular(words[-1]))))
+        words.append(word)
+        at += 1
+    if cursor.kinds[at] not in _ITEM_ENDS or (cursor.kinds[at] == "number" and not isinstance(node, Quantity)):
+        return None
+    if words[-1] in NO_NOUNS:
+        return None
+    cursor.at = at
+    return _quantity(node, " ".join((*words[:-1], singular(words[-1]))))
 
-    def scaled(self, node: Node) -> Node | None:
-        """A value before the name of a power of ten, `2.5 million`; None where there is no such name."""
-        multiple = MULTIPLES.get(self.values[self.at].lower())
-        if multiple is None:
-            return None
-        self.at += 1
-        factor = Number(Fraction(multiple))
-        if isinstance(node, Number):
-            value = node.value * factor.value
-            if abs(value) >= 10**MAX_DIGITS:
-                raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-            return Number(value, node.decimal and value.denominator > 1)
-        if isinstance(node, Quantity):
-            inner = node.value
-            return Quantity(
-                Number(inner.value * factor.value) if isinstance(inner, Number) else Product((inner, factor)), node.unit
-            )
-        return Product((node, factor))
 
-    def _based(self, node: Node) -> Node | None:
-        """A numeral before "base" and a number."""
-        self.at += 1
-        base = self.values[self.at]
-        named = number_of_words((base.lower(),))
-        size = int(named.value) if named else int(base) if base.isdecimal() and len(base) < 3 else 0
-        if not isinstance(node, Number) or node.value.denominator != 1:
-            self.fail("a base behind what is no numeral")
-        self.at += 1
-        return based(str(node.value), size)
+def scaled(cursor: Cursor, node: Node) -> Node | None:
+    """A value before the name of a power of ten, `2.5 million`; None where there is no such name."""
+    multiple = MULTIPLES.get(cursor.values[cursor.at].lower())
+    if multiple is None:
+        return None
+    cursor.at += 1
+    factor = Number(Fraction(multiple))
+    if isinstance(node, Number):
+        value = node.value * factor.value
+        if abs(value) >= 10**MAX_DIGITS:
+            raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+        return Number(value, node.decimal and value.denominator > 1)
+    if isinstance(node, Quantity):
+        inner = node.value
+        return Quantity(
+            Number(inner.value * factor.value) if isinstance(inner, Number) else Product((inner, factor)), node.unit
+        )
+    return Product((node, factor))
 
-    def spread_unit(self, terms: list[Node]) -> Node:
-        r"""A sum; a unit behind the last term alone is the unit of all: `3 + \sqrt2 \text{ cm}`."""
-        last = terms[-1]
-        if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
-            return added(terms)
-        if any(isinstance(term, Quantity) for term in terms[:-1]):
-            return added(terms)
-        return Quantity(added([*terms[:-1], last.value]), last.unit)
 
-    def degrees(self, node: Node) -> Node:
-        """A value before a degree sign, and the scale of temperature if it is one."""
-        scale = _SCALES.get(self.values[self.at].lower())
-        if scale and self.kinds[self.at] in ("letter", "upright", "word"):
-            self.at += 1
-            return Quantity(node, "degree " + scale)
-        return Quantity(node, "degree")
+def _based(cursor: Cursor, node: Node) -> Node | None:
+    """A numeral before "base" and a number."""
+    cursor.at += 1
+    base = cursor.values[cursor.at]
+    named = number_of_words((base.lower(),))
+    size = int(named.value) if named else int(base) if base.isdecimal() and len(base) < 3 else 0
+    if not isinstance(node, Number) or node.value.denominator != 1:
+        cursor.fail("a base behind what is no numeral")
+    cursor.at += 1
+    return based(str(node.value), size)
 
-    def ordinal(self, node: Node) -> Node | None:
-        r"""A number before `{th}`, or n, the `^` was passed; None where no ordinal stands there."""
-        group = self.kinds[self.at] == "{"
-        at = self.at + group
-        value, size = self.values[at], 1
-        if self.kinds[at] == self.kinds[at + 1] == "letter":
-            value, size = value + self.values[at + 1], 2
-        if not isinstance(node, Number) and (not group or value != "th"):
-            return None  # x^n dx
-        if value not in _ORDINALS or (group and self.kinds[at + size] != "}"):
-            return None
-        self.at = at + size + group
-        return Quantity(node, "ordinal")
+
+def spread_unit(terms: list[Node]) -> Node:
+    r"""A sum; a unit behind the last term alone is the unit of all: `3 + \sqrt2 \text{ cm}`."""
+    last = terms[-1]
+    if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
+        return added(terms)
+    if any(isinstance(term, Quantity) for term in terms[:-1]):
+        return added(terms)
+    return Quantity(added([*terms[:-1], last.value]), last.unit)
+
+
+def degrees(cursor: Cursor, node: Node) -> Node:
+    """A value before a degree sign, and the scale of temperature if it is one."""
+    scale = _SCALES.get(cursor.values[cursor.at].lower())
+    if scale and cursor.kinds[cursor.at] in ("letter", "upright", "word"):
+        cursor.at += 1
+        return Quantity(node, "degree " + scale)
+    return Quantity(node, "degree")
+
+
+def ordinal(cursor: Cursor, node: Node) -> Node | None:
+    r"""A number before `{th}`, or n, the `^` was passed; None where no ordinal stands there."""
+    group = cursor.kinds[cursor.at] == "{"
+    at = cursor.at + group
+    value, size = cursor.values[at], 1
+    if cursor.kinds[at] == cursor.kinds[at + 1] == "letter":
+        value, size = value + cursor.values[at + 1], 2
+    if not isinstance(node, Number) and (not group or value != "th"):
+        return None  # x^n dx
+    if value not in _ORDINALS or (group and cursor.kinds[at + size] != "}"):
+        return None
+    cursor.at = at + size + group
+    return Quantity(node, "ordinal")
 
 
 def _quantity(node: Node, unit: str) -> Quantity:

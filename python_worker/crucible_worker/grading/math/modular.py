@@ -1,8 +1,9 @@
 """Evaluation in a prime field: what proves rational functions equal or different, exactly, in microseconds.
 
-A tree is evaluated at one random point modulo a prime of 88 bits. Two rational functions that differ agree there with
-a probability below their degree / 2^88; what is 0/0 at some points does not matter, as the point is random. The field
-holds i and the square roots of the primes below 100, so that sqrt(12) = 2 sqrt(3) is seen here too.
+A tree is evaluated at one random point modulo a prime of 63 bits. Two rational functions that differ agree there with
+a probability below their degree / 2^62, and modulo two primes below its square; what is 0/0 at some points does not
+matter, as the point is random. The field holds i and the square roots of the primes below 100, so that
+sqrt(12) = 2 sqrt(3) is seen here too.
 
 Everything else is opaque: sin(u) is drawn by lot for each value of u, only that it obeys what holds without exception
 (sin^2 + cos^2 = 1, e^(u + v) = e^u e^v, n! = n (n - 1)!). So agreement proves equality of opaque expressions too, while
@@ -18,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from flint import nmod
+
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.modular_roots import imaginary_unit, rational_root
@@ -29,11 +32,11 @@ __all__ = ["MAX_SHIFT", "ModularEvaluation"]
 MAX_SHIFT = 32
 """Terms of a sum or product that is written out, factors of a binomial, and of (n + 5)! over n!."""
 
-_Residue = tuple[int, int]
+_MAX_DEGREE_BITS = 256  # of a root
 
 
 class ModularEvaluation:
-    """Values modulo a prime, each a numerator and a denominator: one division at the end is enough."""
+    """Values modulo a prime."""
 
     __slots__ = ("_anchors", "_bound", "_prime", "_work", "names", "opaque")
 
@@ -47,11 +50,7 @@ class ModularEvaluation:
         self.opaque = False
         """Whether anything was opaque, so that disagreement means nothing."""
 
-    def same(self, left: _Residue, right: _Residue) -> bool:
-        """Whether two values are equal."""
-        return (left[0] * right[1] - right[0] * left[1]) % self._prime == 0
-
-    def value(self, node: Node) -> _Residue:
+    def value(self, node: Node) -> nmod:
         """The value of a tree at the point.
 
         Raises:
@@ -67,48 +66,49 @@ class ModularEvaluation:
             raise NoValue("not arithmetic")
         return walk(self, node)
 
-    def _number(self, node: Number) -> _Residue:
-        value = node.value
-        return value.numerator % self._prime, value.denominator % self._prime
+    def _rational(self, value: Fraction) -> nmod:
+        over = nmod(value.numerator, self._prime)
+        if value.denominator == 1:
+            return over
+        under = nmod(value.denominator, self._prime)
+        if not under:  # `is_zero` of nmod is always False
+            raise NoValue("a denominator that is a multiple of the prime")
+        return over / under
 
-    def _constant(self, node: Constant) -> _Residue:
+    def _number(self, node: Number) -> nmod:
+        return self._rational(node.value)
+
+    def _constant(self, node: Constant) -> nmod:
         if node.name == "infinity":
             raise NoValue("infinity")
         if node.name == "i":
-            return imaginary_unit(self._prime), 1
+            return imaginary_unit(self._prime)
         # pi is transcendental: as good as a variable. Whether pi and e together are, nobody knows.
         self.opaque = self.opaque or node.name == "e"
-        return _lot(self._prime, "constant", node.name), 1
+        return _lot(self._prime, "constant", node.name)
 
-    def _symbol(self, node: Symbol) -> _Residue:
+    def _symbol(self, node: Symbol) -> nmod:
         bound = self._bound.get(node.name)
         if bound is not None:
-            return bound % self._prime, 1
+            return nmod(bound, self._prime)
         self.names[node.name] = None
-        return _lot(self._prime, "symbol", node.name), 1
+        return _lot(self._prime, "symbol", node.name)
 
-    def _sum(self, node: Sum) -> _Residue:
-        prime = self._prime
-        over, under = 0, 1
-        for term in node.terms:
-            first, second = self.value(term)
-            if second == under:
-                over += first
-            else:
-                over, under = (over * second + first * under) % prime, under * second % prime
-        return over % prime, under
+    def _sum(self, node: Sum) -> nmod:
+        terms = iter(node.terms)
+        total = self.value(next(terms))
+        for term in terms:
+            total = total + self.value(term)
+        return total
 
-    def _product(self, node: Product) -> _Residue:
-        prime = self._prime
-        over, under = 1, 1
-        for factor in node.factors:
-            first, second = self.value(factor)
-            over = over * first % prime
-            if second != 1:
-                under = under * second % prime
-        return over, under
+    def _product(self, node: Product) -> nmod:
+        factors = iter(node.factors)
+        result = self.value(next(factors))
+        for factor in factors:
+            result = result * self.value(factor)
+        return result
 
-    def _power(self, node: Power) -> _Residue:
+    def _power(self, node: Power) -> nmod:
         exponent = node.exponent.value if type(node.exponent) is Number else self._work.exact(node.exponent)
         if exponent is None and self._bound:
             known = {name: Number(Fraction(number)) for name, number in self._bound.items()}
@@ -118,134 +118,118 @@ class ModularEvaluation:
         base = self.value(node.base)
         if exponent.denominator == 1:
             return self._raised(base, exponent.numerator)
-        if base[0] == 0:
+        if not base:
             return base if exponent > 0 else self._raised(base, -1)
         whole, rest = divmod(exponent.numerator, exponent.denominator)
-        root = self._root(node.base, base, exponent.denominator)
-        return self._times(self._raised(base, whole), self._raised((root, 1), rest))
+        return self._raised(base, whole) * self._root(node.base, base, exponent.denominator) ** rest
 
-    def _lowered(self, node: Quantity | Based) -> _Residue:
+    def _lowered(self, node: Quantity | Based) -> nmod:
         return self.value(self._work.lowered(node))
 
-    def _call(self, node: Call) -> _Residue:
+    def _call(self, node: Call) -> nmod:
         exact = self._work.exact(node)
         if exact is not None:
-            return exact.numerator % self._prime, exact.denominator % self._prime
+            return self._rational(exact)
         function = _CALLS.get(node.function)
         if function is not None:
             return function(self, *node.arguments) if len(node.arguments) == _ARITY.get(node.function, 1) else _fail()
         if node.function in ("integral", "limit", "derivative"):
             self.opaque = True
-            return _lot(self._prime, "calculus", repr(node)), 1
-        return self._draw(node.function, *(self._plain(argument) for argument in node.arguments))
+            return _lot(self._prime, "calculus", repr(node))
+        return self._draw(node.function, *map(self.value, node.arguments))
 
-    def _draw(self, *key: object) -> _Residue:
+    def _draw(self, name: str, *arguments: nmod | int) -> nmod:
         self.opaque = True
-        return _lot(self._prime, *key), 1
+        return _lot(self._prime, name, *map(int, arguments))
 
-    def _plain(self, node: Node) -> int:
-        over, under = self.value(node)
-        return over if under == 1 else over * pow(under, -1, self._prime) % self._prime
-
-    def _times(self, left: _Residue, right: _Residue) -> _Residue:
-        return left[0] * right[0] % self._prime, left[1] * right[1] % self._prime
-
-    def _over(self, left: _Residue, right: _Residue) -> _Residue:
-        if right[0] == 0:
+    def _over(self, left: nmod, right: nmod) -> nmod:
+        if not right:
             raise Undefined("division by 0")
-        return left[0] * right[1] % self._prime, left[1] * right[0] % self._prime
+        return left / right
 
-    def _raised(self, base: _Residue, exponent: int) -> _Residue:
-        over, under = base
-        if exponent == 1:
+    def _raised(self, base: nmod, exponent: int) -> nmod:
+        if not base:
+            if exponent <= 0:
+                raise Undefined("0 to the power of 0" if exponent == 0 else "division by 0")
             return base
-        if exponent < 0:
-            if over == 0:
-                raise Undefined("division by 0")
-            over, under, exponent = under, over, -exponent
-        elif over == 0:
-            if exponent == 0:
-                raise Undefined("0 to the power of 0")
-            return base
-        prime = self._prime
-        if exponent >= prime:
-            exponent %= prime - 1  # Fermat's theorem
-        return pow(over, exponent, prime), 1 if under == 1 else pow(under, exponent, prime)
+        if abs(exponent) >= self._prime:
+            exponent %= self._prime - 1  # Fermat's theorem
+        return base**exponent
 
-    def _root(self, node: Node, base: _Residue, degree: int) -> int:
+    def _root(self, node: Node, base: nmod, degree: int) -> nmod:
+        if degree.bit_length() > _MAX_DEGREE_BITS:
+            raise NoValue("a root of a huge degree")
         square = self._work.exact(node) if degree == 2 else None
         if square is not None:
             root = rational_root(self._prime, abs(square))
             if root is not None:
-                return root if square > 0 else root * imaginary_unit(self._prime) % self._prime
-        over, under = base
-        plain = over if under == 1 else over * pow(under, -1, self._prime) % self._prime
-        return self._draw("root", degree, plain)[0]
+                return root if square > 0 else root * imaginary_unit(self._prime)
+        return self._draw("root", degree, base)
 
-    def _symbolic_power(self, base: Node, exponent: Node) -> _Residue:
+    def _symbolic_power(self, base: Node, exponent: Node) -> nmod:
         """b^(k u + v) = (b^u)^k b^v, for every b but 0 and integers k."""
         if base == Constant("e"):
             plain = -1
         else:
-            plain = self._plain(base)
+            plain = int(self.value(base))
             if plain == 0:
                 raise NoValue("a power of 0")
-        result = 1, 1
+        result = nmod(1, self._prime)
         for term in exponent.terms if type(exponent) is Sum else (exponent,):
             times, rest = _split(term)
             if rest is None:
                 root = self.value(base)
             else:
-                value = self._plain(rest)
+                value = int(self.value(rest))
                 if value > self._prime // 2:
                     value, times = self._prime - value, -times
-                root = self._draw("power", plain, value) if value else (1, 1)
-            result = self._times(result, self._raised(root, times))
+                root = self._draw("power", plain, value) if value else nmod(1, self._prime)
+            result = result * self._raised(root, times)
         return result
 
-    def _half_angle(self, of: Node) -> _Residue:
+    def _half_angle(self, of: Node) -> nmod:
         """The tangent of half the angle, an odd function."""
-        value = self._plain(of)
-        if value == 0:
-            return 0, 1
-        if value > self._prime // 2:
-            return self._prime - self._draw("half", self._prime - value)[0], 1
+        value = self.value(of)
+        if not value:
+            return value
+        if int(value) > self._prime // 2:
+            return -self._draw("half", -value)
         return self._draw("half", value)
 
-    def _sine(self, of: Node) -> _Residue:
-        half, _ = self._half_angle(of)
-        return 2 * half % self._prime, (1 + half * half) % self._prime
+    def _sine(self, of: Node) -> nmod:
+        half = self._half_angle(of)
+        return 2 * half / (1 + half * half)
 
-    def _cosine(self, of: Node) -> _Residue:
-        half, _ = self._half_angle(of)
-        return (1 - half * half) % self._prime, (1 + half * half) % self._prime
+    def _cosine(self, of: Node) -> nmod:
+        square = self._half_angle(of) ** 2
+        return (1 - square) / (1 + square)
 
-    def _tangent(self, of: Node) -> _Residue:
+    def _tangent(self, of: Node) -> nmod:
         return self._over(self._sine(of), self._cosine(of))
 
-    def _cotangent(self, of: Node) -> _Residue:
+    def _cotangent(self, of: Node) -> nmod:
         return self._over(self._cosine(of), self._sine(of))
 
-    def _secant(self, of: Node) -> _Residue:
-        return self._over((1, 1), self._cosine(of))
+    def _secant(self, of: Node) -> nmod:
+        return self._over(nmod(1, self._prime), self._cosine(of))
 
-    def _cosecant(self, of: Node) -> _Residue:
-        return self._over((1, 1), self._sine(of))
+    def _cosecant(self, of: Node) -> nmod:
+        return self._over(nmod(1, self._prime), self._sine(of))
 
-    def _ratio(self, over: Node, under: Node) -> _Residue:
+    def _ratio(self, over: Node, under: Node) -> nmod:
         return self._over(self.value(over), self.value(under))
 
-    def _exponential(self, of: Node) -> _Residue:
+    def _exponential(self, of: Node) -> nmod:
         return self._power(Power(Constant("e"), of))
 
-    def _logarithm(self, of: Node, base: Node) -> _Residue:
-        return self._over(self._draw("ln", self._plain(of)), self._draw("ln", self._plain(base)))
+    def _logarithm(self, of: Node, base: Node) -> nmod:
+        return self._over(self._draw("ln", self.value(of)), self._draw("ln", self.value(base)))
 
-    def _absolute(self, of: Node) -> _Residue:
-        value = self._plain(of)
-        return self._draw("abs", min(value, self._prime - value)) if value else (0, 1)
+    def _absolute(self, of: Node) -> nmod:
+        value = self.value(of)
+        return value if not value else self._draw("abs", min(int(value), int(-value)))
 
-    def _factorial(self, of: Node) -> _Residue:
+    def _factorial(self, of: Node) -> nmod:
         """(n + k)! = n! (n + 1) ... (n + k), for integers k."""
         shift, rest = 0, []
         for term in of.terms if type(of) is Sum else (of,):
@@ -255,16 +239,16 @@ class ModularEvaluation:
                 rest.append(term)
         if not rest and shift > 0:
             anchor = self._anchor(shift)
-            base, shift = anchor % self._prime, shift - anchor
+            base, shift = nmod(anchor, self._prime), shift - anchor
         elif not rest or abs(shift) > MAX_SHIFT:
-            return self._draw("factorial", self._plain(of))
+            return self._draw("factorial", self.value(of))
         else:
-            base = self._plain(rest[0] if len(rest) == 1 else Sum(tuple(rest)))
+            base = self.value(rest[0] if len(rest) == 1 else Sum(tuple(rest)))
         result = self._draw("factorial", base)
         for step in range(1, shift + 1):
-            result = self._times(result, ((base + step) % self._prime, 1))
+            result = result * (base + step)
         for step in range(shift + 1, 1):
-            result = self._over(result, ((base + step) % self._prime, 1))
+            result = self._over(result, base + step)
         return result
 
     def _anchor(self, number: int) -> int:
@@ -276,30 +260,25 @@ class ModularEvaluation:
                 return anchor
         return self._anchors.setdefault(block, number)
 
-    def _binomial(self, of: Node, chosen: Node) -> _Residue:
+    def _binomial(self, of: Node, chosen: Node) -> nmod:
         count = self._work.exact(chosen)
         if count is not None and count.denominator == 1 and 0 <= count <= MAX_SHIFT:
-            value, result = self._plain(of), 1
+            value = self.value(of)
+            result = self._rational(Fraction(1, math.factorial(count.numerator)))
             for index in range(count.numerator):
-                result = result * (value - index) % self._prime
-            return result, math.factorial(count.numerator) % self._prime
-        total, over = self._plain(of), self._plain(chosen)
+                result = result * (value - index)
+            return result
+        total, over = self.value(of), self.value(chosen)
         # Choosing and leaving are the same.
-        return self._draw("binomial", total, *sorted((over, (total - over) % self._prime)))
+        return self._draw("binomial", total, *sorted((int(over), int(total - over))))
 
-    def _finite_sum(self, *arguments: Node) -> _Residue:
-        result = 0, 1
-        for over, under in self._written_out(arguments):
-            result = (result[0] * under + over * result[1]) % self._prime, result[1] * under % self._prime
-        return result
+    def _finite_sum(self, *arguments: Node) -> nmod:
+        return sum(self._written_out(arguments), nmod(0, self._prime))
 
-    def _finite_product(self, *arguments: Node) -> _Residue:
-        result = 1, 1
-        for factor in self._written_out(arguments):
-            result = self._times(result, factor)
-        return result
+    def _finite_product(self, *arguments: Node) -> nmod:
+        return math.prod(self._written_out(arguments), start=nmod(1, self._prime))
 
-    def _written_out(self, arguments: Sequence[Node]) -> list[_Residue]:
+    def _written_out(self, arguments: Sequence[Node]) -> list[nmod]:
         variable, start, stop, of = arguments
         first, last = self._work.exact(start), self._work.exact(stop)
         if not isinstance(variable, Symbol) or first is None or last is None:
@@ -321,7 +300,7 @@ class ModularEvaluation:
         return terms
 
 
-def _fail() -> _Residue:
+def _fail() -> nmod:
     raise NoValue("the wrong number of arguments")
 
 
@@ -345,13 +324,13 @@ def _split(term: Node) -> tuple[int, Node | None]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _lot(prime: int, *key: object) -> int:
+def _lot(prime: int, *key: object) -> nmod:
     """A residue other than 0, drawn by lot: always the same one for a key."""
     digest = hashlib.blake2b(repr((prime, *key)).encode(errors="backslashreplace"), digest_size=16).digest()
-    return int.from_bytes(digest) % (prime - 1) + 1
+    return nmod(int.from_bytes(digest) % (prime - 1) + 1, prime)
 
 
-_WALKS: Mapping[type, Callable[[ModularEvaluation, Any], _Residue]] = {
+_WALKS: Mapping[type, Callable[[ModularEvaluation, Any], nmod]] = {
     Number: ModularEvaluation._number,
     Constant: ModularEvaluation._constant,
     Symbol: ModularEvaluation._symbol,
@@ -363,7 +342,7 @@ _WALKS: Mapping[type, Callable[[ModularEvaluation, Any], _Residue]] = {
     Based: ModularEvaluation._lowered,
 }
 
-_CALLS: Mapping[str, Callable[..., _Residue]] = {
+_CALLS: Mapping[str, Callable[..., nmod]] = {
     "sin": ModularEvaluation._sine,
     "cos": ModularEvaluation._cosine,
     "tan": ModularEvaluation._tangent,

@@ -6,62 +6,47 @@ import functools
 import math
 from fractions import Fraction
 
+from flint import fmpz, nmod
+
 __all__ = ["PRIMES", "imaginary_unit", "rational_root"]
 
-PRIMES = (197783610176743772528266921, 238890617911369587258054961)
-"""1 modulo 8, and squares modulo either are all primes below 100. Numbers of 88 bits are as fast as of 61."""
-_SMALL_PRIMES = tuple(n for n in range(2, 100) if all(n % d for d in range(2, n)))
+PRIMES = (6502098078659584129, 5638539803553242041)
+"""1 modulo 8, and squares modulo either are all primes below 100. Of 63 bits: a residue is a machine word."""
+_SMALL = 100
+_SMALL_PRIMES = 25
 _MAX_BITS = 128  # of what is taken apart into primes
 
 
 @functools.cache
-def imaginary_unit(prime: int) -> int:
+def imaginary_unit(prime: int) -> nmod:
     """A square root of -1."""
-    return _field_root(prime, prime - 1)
-
-
-@functools.cache
-def _field_root(prime: int, square: int) -> int:
-    """A square root modulo a prime, by Cipolla's algorithm."""
-    shift = 0
-    while pow(shift * shift - square, (prime - 1) // 2, prime) != prime - 1:
-        shift += 1
-    beyond = (shift * shift - square) % prime
-    # (shift + sqrt(beyond)) to the power of (prime + 1) / 2.
-    result, base, exponent = (1, 0), (shift, 1), (prime + 1) // 2
-    while exponent:
-        if exponent & 1:
-            result = _pair_product(result, base, beyond, prime)
-        base = _pair_product(base, base, beyond, prime)
-        exponent >>= 1
-    return result[0]
-
-
-def _pair_product(left: tuple[int, int], right: tuple[int, int], beyond: int, prime: int) -> tuple[int, int]:
-    return (
-        (left[0] * right[0] + left[1] * right[1] * beyond) % prime,
-        (left[0] * right[1] + left[1] * right[0]) % prime,
-    )
+    return nmod(-1, prime).sqrt()
 
 
 @functools.lru_cache(maxsize=4096)
-def rational_root(prime: int, square: Fraction) -> int | None:
-    """The square root of a number above zero, where its prime factors are small or their exponents even."""
+def rational_root(prime: int, square: Fraction) -> nmod | None:
+    """The square root of a number above zero, if its large prime factors occur an even number of times."""
     over, under = _natural_root(prime, square.numerator), _natural_root(prime, square.denominator)
-    return None if over is None or under is None else over * pow(under, -1, prime) % prime
+    return None if over is None or under is None else over / under
 
 
-def _natural_root(prime: int, square: int) -> int | None:
+def _natural_root(prime: int, square: int) -> nmod | None:
     if square.bit_length() > _MAX_BITS:
         return None
-    result = 1
-    for small in _SMALL_PRIMES:
-        count = 0
-        while square % small == 0:
-            square //= small
-            count += 1
-        result = result * small ** (count // 2) % prime
-        if count % 2:
-            result = result * _field_root(prime, small) % prime
-    rest = math.isqrt(square)
-    return result * rest % prime if rest * rest == square else None
+    one = nmod(1, prime)
+    result = one
+    for factor, times in fmpz(square).factor(trial_limit=_SMALL_PRIMES):
+        root = _root_of_factor(prime, int(factor)) if times % 2 else one
+        if root is None:
+            return None
+        result = result * root * factor ** (times // 2)
+    return result
+
+
+@functools.lru_cache(maxsize=4096)
+def _root_of_factor(prime: int, factor: int) -> nmod | None:
+    """Of a small prime, or of a square that is no longer taken apart."""
+    if factor < _SMALL:
+        return nmod(factor, prime).sqrt()
+    root = math.isqrt(factor)
+    return nmod(root, prime) if root * root == factor else None

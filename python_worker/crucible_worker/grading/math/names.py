@@ -2,9 +2,7 @@ r"""Names of symbols: indices and primes, and what else is written as they are: 
 
 from __future__ import annotations
 
-import abc
-
-from crucible_worker.grading.math.measures import Measures
+from crucible_worker.grading.math.cursor import Cursor, Rules
 from crucible_worker.grading.math.numerals import based, number_of_words
 from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Quantity, Symbol
 
@@ -17,114 +15,113 @@ _STAR = "^*"
 _LETTER_BASES = frozenset(map(str, range(11, 37)))
 
 
-class Names(Measures):
+class Names:
     """Reads indices and primes."""
 
-    __slots__ = ()
+    __slots__ = ("_rules",)
 
-    def primed(self, node: Node, marks: str) -> Node:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def primed(self, cursor: Cursor, node: Node, marks: str) -> Node:
         """A symbol with a prime, a function with one, or minutes and seconds of an angle; the sign was passed."""
         if isinstance(node, Symbol):
-            if self.kinds[self.at] == "(" and (node.name in UNKNOWN_FUNCTIONS or self.is_applied()):
-                self.at += 1
-                return self.called(node.name + marks)
+            if cursor.kinds[cursor.at] == "(" and (node.name in UNKNOWN_FUNCTIONS or self.is_applied(cursor)):
+                cursor.at += 1
+                return self._rules.called(cursor, node.name + marks)
             return Symbol(node.name + marks)
         return Quantity(node, "arcsecond" if marks == "''" else "arcminute")
 
-    def subscript(self, node: Node) -> Node:
+    def subscript(self, cursor: Cursor, node: Node) -> Node:
         """The base of a numeral, or a part of a symbol's name."""
-        kinds = self.kinds
+        kinds = cursor.kinds
         if isinstance(node, Number | Based):
-            base = self.argument_words().strip("()")
+            base = self.argument_words(cursor).strip("()")
             found = number_of_words(base.split()) if base.isalpha() else None
             size = int(found.value) if found is not None else int(base) if base.isdecimal() and len(base) < 3 else 0
             digits = node.digits if isinstance(node, Based) else str(node.value)
             return based(digits, size)
         if not isinstance(node, Symbol):
             if not isinstance(node, Constant):
-                self.fail("a subscript of what is no symbol")
+                cursor.fail("a subscript of what is no symbol")
             node = Symbol(node.name)
-        start = self.at
-        words = self.argument_words()
-        if node.name == "C" and kinds[self.at] == "^" and (chosen := self._combinations(start)) is not None:
+        start = cursor.at
+        words = self.argument_words(cursor)
+        if node.name == "C" and kinds[cursor.at] == "^" and (chosen := self._combinations(cursor, start)) is not None:
             return chosen
         if len(node.name) > 1 and node.name.isupper() and words in _LETTER_BASES:
             return based(node.name, int(words))
         star = _STAR if node.name.endswith(_STAR) else ""
         name = f"{node.name.removesuffix(_STAR)}_{words}{star}"
-        if kinds[self.at] == "(" and (node.name[0] in UNKNOWN_FUNCTIONS or self.is_applied()):
-            self.at += 1
-            return self.called(name)
+        if kinds[cursor.at] == "(" and (node.name[0] in UNKNOWN_FUNCTIONS or self.is_applied(cursor)):
+            cursor.at += 1
+            return self._rules.called(cursor, name)
         return Symbol(name)
 
-    def is_applied(self) -> bool:
+    def is_applied(self, cursor: Cursor) -> bool:
         """Whether a lone letter or numeral in brackets follows: no factor is written so, V(t) and y(0) are values."""
-        kinds = self.kinds
-        return kinds[self.at] == "(" and kinds[self.at + 1] in ("letter", "number") and kinds[self.at + 2] == ")"
+        kinds = cursor.kinds
+        return kinds[cursor.at] == "(" and kinds[cursor.at + 1] in ("letter", "number") and kinds[cursor.at + 2] == ")"
 
-    def starred(self, node: Symbol) -> Symbol | None:
+    def starred(self, cursor: Cursor, node: Symbol) -> Symbol | None:
         """A symbol with a star, which is a part of its name; the `^` was passed. None where no star follows."""
-        group = self.kinds[self.at] == "{"
-        if self.kinds[self.at + group] != "*" or (group and self.kinds[self.at + 2] != "}"):
+        group = cursor.kinds[cursor.at] == "{"
+        if cursor.kinds[cursor.at + group] != "*" or (group and cursor.kinds[cursor.at + 2] != "}"):
             return None
-        self.at += 1 + 2 * group
+        cursor.at += 1 + 2 * group
         return Symbol(node.name + _STAR)
 
-    def indexed(self, node: Power) -> Node:
+    def indexed(self, cursor: Cursor, node: Power) -> Node:
         """A power whose index follows its exponent, `v^2_0`: the index is that of the base."""
         if not isinstance(node.base, Symbol):
-            self.fail("an index of what is no symbol")
+            cursor.fail("an index of what is no symbol")
         if node.base.name == "C":
-            start = self.at
-            self.enter()
-            of = self.argument()
-            self.leave()
+            start = cursor.at
+            cursor.enter()
+            of = self._rules.argument(cursor)
+            cursor.leave()
             if not _is_larger(node.exponent, of):
                 return Call("binomial", (of, node.exponent))
-            self.at = start
-        return Power(self.subscript(node.base), node.exponent)
+            cursor.at = start
+        return Power(self.subscript(cursor, node.base), node.exponent)
 
-    def _combinations(self, start: int) -> Node | None:
+    def _combinations(self, cursor: Cursor, start: int) -> Node | None:
         """`C_n^k`, the binomial coefficient; its subscript, read for a name already, is read for its value.
 
         None where k is above n: C_1^2 is the square of a constant.
         """
-        end, self.at = self.at, start
-        self.enter()
-        of = self.argument()
-        self.expect("^")
-        chosen = self.argument()
-        self.leave()
+        end, cursor.at = cursor.at, start
+        cursor.enter()
+        of = self._rules.argument(cursor)
+        cursor.expect("^")
+        chosen = self._rules.argument(cursor)
+        cursor.leave()
         if _is_larger(chosen, of):
-            self.at = end
+            cursor.at = end
             return None
         return Call("binomial", (of, chosen))
 
-    def argument_words(self) -> str:
+    def argument_words(self, cursor: Cursor) -> str:
         """A group or a token as it is spelled, for the name of a symbol."""
-        kinds, values = self.kinds, self.values
-        if kinds[self.at] != "{":
-            if kinds[self.at] == "end":
-                self.fail()
-            self.at += 1
-            return values[self.at - 1]
-        start = self.at + 1
+        kinds, values = cursor.kinds, cursor.values
+        if kinds[cursor.at] != "{":
+            if kinds[cursor.at] == "end":
+                cursor.fail()
+            cursor.at += 1
+            return values[cursor.at - 1]
+        start = cursor.at + 1
         open_groups = 0
         while True:
-            kind = kinds[self.at]
+            kind = kinds[cursor.at]
             if kind == "{":
                 open_groups += 1
             elif kind == "}":
                 open_groups -= 1
             elif kind == "end":
-                self.fail("} expected")
-            self.at += 1
+                cursor.fail("} expected")
+            cursor.at += 1
             if not open_groups:
-                return "".join(values[at] for at in range(start, self.at - 1) if kinds[at] not in "{}")
-
-    @abc.abstractmethod
-    def called(self, name: str) -> Node:
-        """A function that is not known, of what is in the bracket that was passed."""
+                return "".join(values[at] for at in range(start, cursor.at - 1) if kinds[at] not in "{}")
 
 
 def _is_larger(node: Node, other: Node) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from crucible_worker.grading.math.cursor import Cursor
+from crucible_worker.grading.math.grammar import answer
 from crucible_worker.grading.math.lexer import MAX_CHARS, Tokens, TooLarge, Unreadable, restored, tokenize
 from crucible_worker.grading.math.numerals import number_of_words
 from crucible_worker.grading.math.phrases import node_of_words, words_of
-from crucible_worker.grading.math.statements import Parser
 from crucible_worker.grading.math.tree import Collection, Node, Number, Text, children
 
 __all__ = ["MAX_NODES", "MAX_TREE_DEPTH", "TooLarge", "Unreadable", "parse", "steps_of", "words_of"]
@@ -66,26 +67,26 @@ def _read(text: str) -> tuple[Node, int]:
         return moment, 1
     tokens = tokenize(text)
     _trim(tokens)
-    parser = Parser(tokens)
+    cursor = Cursor(tokens)
     count = len(tokens.kinds)
     try:
-        node = _in_mathematics(parser, count)
+        node = _in_mathematics(cursor, count)
     except Unreadable as error:
         if not tokens.words or isinstance(error, TooLarge):
-            error.steps = count + parser.steps
+            error.steps = count + cursor.steps
             raise
         node = _in_words(text)
-    return node, count + parser.steps
+    return node, count + cursor.steps
 
 
-def _in_mathematics(parser: Parser, count: int) -> Node:
+def _in_mathematics(cursor: Cursor, count: int) -> Node:
     if count == 1:
         raise Unreadable("empty")
-    if parser.kinds[0] == "word" and (
-        number := number_of_words([value.casefold() for value in parser.values[: count - 1]])
+    if cursor.kinds[0] == "word" and (
+        number := number_of_words([value.casefold() for value in cursor.values[: count - 1]])
     ):
         return number
-    node = parser.answer()
+    node = answer(cursor)
     if count > MAX_TREE_DEPTH // 2:  # a token makes two nodes at most: fewer tokens cannot go deeper
         _measure(node)
     return node

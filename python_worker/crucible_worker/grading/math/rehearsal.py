@@ -1,6 +1,6 @@
 """Loads the mathematics and runs through it once: what it builds at its first use is built before children are forked.
 
-For the forkserver of a grading pool; the worker never imports it.
+For the fork server of a grading pool; the worker never imports it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from crucible_worker.grading.math.symbolic import prove
 
 __all__: list[str] = []
 
-# Functions that mpmath prepares for each precision: 50 digits, and the more that a small difference asks for.
+# Functions whose constants are computed for each precision: 50 digits, and more for a small difference.
 _DIGITS = r"\sin 1 + \arctan 2 + \ln 7 + e^{\sqrt{2}} + (1/3)!"
 _JUDGED = (
     (r"\frac{x^2-1}{x-1}", "x+1"),

@@ -2,16 +2,17 @@ r"""Relations, set operations, ratios, and lists: everything looser than arithme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, cast
 
 from crucible_worker.grading.math.assembly import REALS, as_set, is_membership, listed
 from crucible_worker.grading.math.brackets import Brackets
-from crucible_worker.grading.math.functions import Functions
+from crucible_worker.grading.math.cursor import Cursor
+from crucible_worker.grading.math.expression import Expressions
 from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.operands import Operands
 from crucible_worker.grading.math.tree import Call, Node, Number, Relation, SetOperation, Symbol, Text
 
-__all__ = ["Parser"]
+__all__ = ["Statements"]
 
 _SetOperator: TypeAlias = Literal["union", "intersection", "difference"]
 _SEPARATORS = frozenset({",", "and"})
@@ -35,174 +36,188 @@ _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle("})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)"})
 
 
-class Parser(Brackets):
+class Statements:
     """Reads whole answers."""
 
-    __slots__ = ()
+    __slots__ = ("_brackets", "_expressions", "_operands")
 
-    def answer(self) -> Node:
+    def __init__(self, expressions: Expressions, operands: Operands, brackets: Brackets) -> None:
+        self._expressions = expressions
+        self._operands = operands
+        self._brackets = brackets
+
+    def answer(self, cursor: Cursor) -> Node:
         """Everything.
 
         Raises:
             Unreadable: it is not mathematics, or beyond a budget.
         """
-        choice = self._choice()
-        items, separators = self.items()
-        if self.kinds[self.at] != "end":
-            self.fail()
+        choice = self._choice(cursor)
+        items, separators = self.items(cursor)
+        if cursor.kinds[cursor.at] != "end":
+            cursor.fail()
         node = listed(items, separators)
         return node if choice is None else Relation((choice, node), ("=",))
 
-    def _choice(self) -> Symbol | None:
+    def _choice(self, cursor: Cursor) -> Symbol | None:
         """The letter of a choice before its text, `(B) 12` or `B. 12`: a label; None where there is none."""
-        kinds = self.kinds
+        kinds = cursor.kinds
         bracket = kinds[0] == "("
-        if kinds[bracket] not in ("letter", "upright") or self.values[bracket] not in _CHOICES:
+        if kinds[bracket] not in ("letter", "upright") or cursor.values[bracket] not in _CHOICES:
             return None
         ends = (")",) if bracket else (")", ".")
         if kinds[bracket + 1] not in ends or kinds[bracket + 2] not in _CHOICE_STARTS:
             return None
-        self.at = bracket + 2
-        return Symbol(self.values[bracket])
+        cursor.at = bracket + 2
+        return Symbol(cursor.values[bracket])
 
-    def items(self) -> tuple[list[Node], list[str]]:
+    def items(self, cursor: Cursor) -> tuple[list[Node], list[str]]:
         """Statements with commas, semicolons or words between them, and which."""
-        kinds = self.kinds
+        kinds = cursor.kinds
         items: list[Node] = []
         separators: list[str] = []
-        if kinds[self.at] == "forall":
-            self.at += 1
-            clause = self.statement()
-            if kinds[self.at] != ",":
-                self.fail()
-            self.at += 1
+        if kinds[cursor.at] == "forall":
+            cursor.at += 1
+            clause = self.statement(cursor)
+            if kinds[cursor.at] != ",":
+                cursor.fail()
+            cursor.at += 1
             if isinstance(clause, Relation) and clause.operators != ("in",):  # it restricts
                 items.append(clause)
                 separators.append(",")
-        items.append(self.statement())
+        items.append(self.statement(cursor))
         while True:
-            if self._is_qualifier(self.at):
-                self.at += 1
-                self._qualifier()
-            if kinds[self.at] not in _SEPARATORS:
+            if self._is_qualifier(cursor, cursor.at):
+                cursor.at += 1
+                self._qualifier(cursor)
+            if kinds[cursor.at] not in _SEPARATORS:
                 return items, separators
             separator = ""
-            while kinds[self.at] in _SEPARATORS:
+            while kinds[cursor.at] in _SEPARATORS:
                 # ", and" is a comma.
-                separator = separator or self.values[self.at]
-                self.at += 1
-            if kinds[self.at] == "end":
+                separator = separator or cursor.values[cursor.at]
+                cursor.at += 1
+            if kinds[cursor.at] == "end":
                 return items, separators
-            if self._is_qualifier(self.at):
+            if self._is_qualifier(cursor, cursor.at):
                 continue
-            item = self.statement()
-            if self.depth or not is_membership(item):
+            item = self.statement(cursor)
+            if cursor.depth or not is_membership(item):
                 separators.append(separator)
                 items.append(item)
 
-    def _is_qualifier(self, at: int) -> bool:
-        return self.kinds[at] == "forall" or (self.kinds[at] == "word" and self.values[at].lower() in _QUALIFIERS)
+    def _is_qualifier(self, cursor: Cursor, at: int) -> bool:
+        return cursor.kinds[at] == "forall" or (cursor.kinds[at] == "word" and cursor.values[at].lower() in _QUALIFIERS)
 
-    def _qualifier(self) -> None:
+    def _qualifier(self, cursor: Cursor) -> None:
         r"""Go past a clause that says which variables are meant: `for all real x > 0`, `where k \in \mathbb{Z}`.
 
         It has no words but those of `_CLAUSE_WORDS`, and ends where something else than a variable follows a comma.
         """
-        kinds, values = self.kinds, self.values
+        kinds, values = cursor.kinds, cursor.values
         open_brackets = 0
         while True:
-            kind = kinds[self.at]
-            if values[self.at] == "notin" or (kind == "word" and values[self.at].lower() not in _CLAUSE_WORDS):
-                self.fail()
+            kind = kinds[cursor.at]
+            if values[cursor.at] == "notin" or (kind == "word" and values[cursor.at].lower() not in _CLAUSE_WORDS):
+                cursor.fail()
             open_brackets += (kind in _OPENING) - (kind in _CLOSING)
             if open_brackets < 0 or kind == "end":
                 return
             if open_brackets == 0 and kind in _SEPARATORS:
-                after = self.at + 1
+                after = cursor.at + 1
                 while kinds[after] in _SEPARATORS:
                     after += 1
                 if kinds[after] != "letter" or not (
                     kinds[after + 1] in _SEPARATORS or values[after + 1] in _OF_VARIABLES
                 ):
                     return
-            self.at += 1
+            cursor.at += 1
 
-    def statement(self) -> Node:
+    def statement(self, cursor: Cursor) -> Node:
         """A sum, or several with relations, set operations or ratios between them."""
-        kind = self.kinds[self.at]
-        if kind == "word" and self.values[self.at].lower() in _HEDGES:
-            self.at += 1
-            kind = self.kinds[self.at]
-        if kind == "word" and self.kinds[self.at + 1] == "number" and self.values[self.at].lower() == "negative":
-            self.kinds[self.at] = kind = "-"
+        kind = cursor.kinds[cursor.at]
+        if kind == "word" and cursor.values[cursor.at].lower() in _HEDGES:
+            cursor.at += 1
+            kind = cursor.kinds[cursor.at]
+        if (
+            kind == "word"
+            and cursor.kinds[cursor.at + 1] == "number"
+            and cursor.values[cursor.at].lower() == "negative"
+        ):
+            cursor.kinds[cursor.at] = kind = "-"
         if kind == "word":
-            self.steps += 1
-            start = self.at
-            left = self.words()
-            if self.kinds[self.at] in _LABELS and any(word.lower() in _DENIED for word in self.values[start : self.at]):
-                self.fail("a label that denies its value")
-            if self.kinds[self.at] == ":":
-                self.at += 1
-                return Relation((left, self.sum()), ("=",))
-        elif kind == "letter" and self.kinds[self.at + 1] == "(" and (defined := self._defined()) is not None:
+            cursor.steps += 1
+            start = cursor.at
+            left = self._brackets.words(cursor)
+            if cursor.kinds[cursor.at] in _LABELS and any(
+                word.lower() in _DENIED for word in cursor.values[start : cursor.at]
+            ):
+                cursor.fail("a label that denies its value")
+            if cursor.kinds[cursor.at] == ":":
+                cursor.at += 1
+                return Relation((left, self._expressions.sum(cursor)), ("=",))
+        elif kind == "letter" and cursor.kinds[cursor.at + 1] == "(" and (defined := self._defined(cursor)) is not None:
             left = defined
-        elif kind == "function" and self.values[self.at] in _EXTREMES and self.kinds[self.at + 1] in _LABELLED:
-            return self._extreme()
+        elif kind == "function" and cursor.values[cursor.at] in _EXTREMES and cursor.kinds[cursor.at + 1] in _LABELLED:
+            return self._extreme(cursor)
         else:
-            left = self.sum()
-        kind = self.kinds[self.at]
-        if kind == "." and self.kinds[self.at + 1] in _CLOSING:
-            self.at += 1  # \right. may have lost its command
+            left = self._expressions.sum(cursor)
+        kind = cursor.kinds[cursor.at]
+        if kind == "." and cursor.kinds[cursor.at + 1] in _CLOSING:
+            cursor.at += 1  # \right. may have lost its command
         if kind not in _AFTER:
             return left
-        left = self._sets(left)
-        if self.kinds[self.at] != "relation":
+        left = self._sets(cursor, left)
+        if cursor.kinds[cursor.at] != "relation":
             return left
         operands, operators = [left], []
-        while self.kinds[self.at] == "relation":
-            operator = self.values[self.at]
-            self.at += 1
+        while cursor.kinds[cursor.at] == "relation":
+            operator = cursor.values[cursor.at]
+            cursor.at += 1
             operators.append(operator)
-            right = self._sets(self.words() if self.kinds[self.at] == "word" else self.sum())
+            right = self._sets(
+                cursor,
+                self._brackets.words(cursor) if cursor.kinds[cursor.at] == "word" else self._expressions.sum(cursor),
+            )
             if operator == "notin":
                 operators[-1] = "in"
                 right = SetOperation("difference", (REALS, as_set(right)))
             operands.append(as_set(right) if operators[-1] == "in" else right)
         return Relation(tuple(operands), tuple(operators))
 
-    def _extreme(self) -> Node:
+    def _extreme(self, cursor: Cursor) -> Node:
         """What is labelled as the largest or the smallest value: `max: 3`, `min 1`."""
-        label = Text(self.values[self.at])
-        self.at += 1
-        if self.kinds[self.at] == ":":
-            self.at += 1
-        return Relation((label, self.sum()), ("=",))
+        label = Text(cursor.values[cursor.at])
+        cursor.at += 1
+        if cursor.kinds[cursor.at] == ":":
+            cursor.at += 1
+        return Relation((label, self._expressions.sum(cursor)), ("=",))
 
-    def _defined(self) -> Node | None:
+    def _defined(self, cursor: Cursor) -> Node | None:
         """A function that is defined here: `P(x) = ...`; None where the bracket is a factor."""
-        kinds, values = self.kinds, self.values
-        end = self.at + 2
-        while kinds[end] in ("letter", "number", ",", "constant") and end - self.at <= _MAX_PARAMETERS:
+        kinds, values = cursor.kinds, cursor.values
+        end = cursor.at + 2
+        while kinds[end] in ("letter", "number", ",", "constant") and end - cursor.at <= _MAX_PARAMETERS:
             end += 1
         if kinds[end] != ")" or kinds[end + 1] != "relation" or values[end + 1] != "=":
             return None
-        self.at += 2
-        name = values[self.at - 2]
-        items, _ = self.items()
-        self.expect(")")
+        cursor.at += 2
+        name = values[cursor.at - 2]
+        items, _ = self.items(cursor)
+        cursor.expect(")")
         return Call(name, tuple(items))
 
-    def _sets(self, left: Node) -> Node:
+    def _sets(self, cursor: Cursor, left: Node) -> Node:
         """Ratios, remainders and set operations behind a sum; intersections bind more tightly than unions."""
-        left = self._ratio(left)
-        if self.kinds[self.at] != "setop":
+        left = self._ratio(cursor, left)
+        if cursor.kinds[cursor.at] != "setop":
             return left
         operands: list[Node] = [as_set(left)]
         operator: _SetOperator = "union"
-        while self.kinds[self.at] == "setop":
-            following = cast("_SetOperator", self.values[self.at])
-            self.at += 1
-            right = as_set(self._ratio(self.sum()))
+        while cursor.kinds[cursor.at] == "setop":
+            following = cast("_SetOperator", cursor.values[cursor.at])
+            cursor.at += 1
+            right = as_set(self._ratio(cursor, self._expressions.sum(cursor)))
             if following == operator or len(operands) == 1:
                 operands.append(right)
             elif following == "intersection":
@@ -213,72 +228,29 @@ class Parser(Brackets):
             operator = following
         return SetOperation(operator, tuple(operands))
 
-    def _ratio(self, left: Node) -> Node:
-        kinds = self.kinds
-        if kinds[self.at] == "pmod":
-            self.at += 1
-            return Call("residue", (left, self.argument()))
-        if kinds[self.at] == "(" and kinds[self.at + 1] == "mod":
-            self.at += 2
-            modulus = self.sum()
-            self.expect(")")
+    def _ratio(self, cursor: Cursor, left: Node) -> Node:
+        kinds = cursor.kinds
+        if kinds[cursor.at] == "pmod":
+            cursor.at += 1
+            return Call("residue", (left, self._operands.argument(cursor)))
+        if kinds[cursor.at] == "(" and kinds[cursor.at + 1] == "mod":
+            cursor.at += 2
+            modulus = self._expressions.sum(cursor)
+            cursor.expect(")")
             return Call("residue", (left, modulus))
-        if kinds[self.at] == "word" and self.values[self.at] == "to":
-            return self._ratio_in_words(left)
-        if kinds[self.at] != ":" or self.bar == "such":
+        if kinds[cursor.at] == "word" and cursor.values[cursor.at] == "to":
+            return self._ratio_in_words(cursor, left)
+        if kinds[cursor.at] != ":" or cursor.bar == "such":
             return left
         terms = [left]
-        while kinds[self.at] == ":":
-            self.at += 1
-            terms.append(self.sum())
+        while kinds[cursor.at] == ":":
+            cursor.at += 1
+            terms.append(self._expressions.sum(cursor))
         return Call("ratio", tuple(terms))
 
-    def _ratio_in_words(self, left: Node) -> Node:
+    def _ratio_in_words(self, cursor: Cursor, left: Node) -> Node:
         """3 to 4 is 3:4."""
-        if not isinstance(left, Number) or self.kinds[self.at + 1] != "number":
-            self.fail()
-        self.at += 1
-        return Call("ratio", (left, self.sum()))
-
-    def primary(self) -> Node:
-        """An operand without what may stand behind it."""
-        read = _PRIMARIES.get(self.kinds[self.at])
-        if read is None:
-            self.fail()
-        return read(self)
-
-
-_PRIMARIES: Mapping[str, Callable[[Parser], Node]] = {
-    "number": Functions.number,
-    "based": Functions.based,
-    "letter": Functions.letter,
-    "upright": Functions.letter,
-    "name": Functions.name,
-    "constant": Functions.constant,
-    "dots": Functions.dots,
-    "currency": Functions.money,
-    "frac": Functions.fraction,
-    "binom": Functions.binomial,
-    "sqrt": Functions.root,
-    "cbrt": Functions.root,
-    "function": Functions.function,
-    "series": Functions.series,
-    "integral": Functions.integral,
-    "limit": Functions.limit,
-    "overline": Functions.overline,
-    "mark": Functions.marked,
-    "angle": Functions.marked,
-    "mathbb": Functions.number_set,
-    "{": Brackets.group,
-    "box{": Brackets.group,
-    "(": Brackets.bracket,
-    "[": Brackets.bracket,
-    "]": Brackets.bracket,
-    "set{": Brackets.set,
-    "|": Brackets.absolute,
-    "floor(": Brackets.rounded,
-    "ceil(": Brackets.rounded,
-    "angle(": Brackets.angle_brackets,
-    "emptyset": Brackets.empty_set,
-    "begin": Brackets.environment,
-}
+        if not isinstance(left, Number) or cursor.kinds[cursor.at + 1] != "number":
+            cursor.fail()
+        cursor.at += 1
+        return Call("ratio", (left, self._expressions.sum(cursor)))

@@ -7,10 +7,10 @@ import importlib.util
 import os
 from collections.abc import Callable, Generator
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubDataset, RowReader
-from crucible_worker.runs.jsonl import Line, MalformedLine
+from crucible_worker.runs.jsonl import Line
 from crucible_worker.runs.row_process import rows_of, without_tokens
 
 __all__ = ["FIELD", "read_rows"]
@@ -46,7 +46,7 @@ def read_rows(
         NotFound: there is no such data set, configuration or split (UNKNOWN_DATASET), or the cache does not have it
             (NOT_CACHED).
         InvalidField: a column is not there (NO_SUCH_COLUMN), which one is the input or which configuration is meant is
-            not told, or a row does not end (MALFORMED_LINE).
+            not told.
         Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the child has died (HUB_READER_DIED).
     """
     if importlib.util.find_spec(_NEEDED) is None:
@@ -61,10 +61,7 @@ def read_rows(
     died = Unavailable(
         "the process that reads data sets of the hub has died", reason=Reason.HUB_READER_DIED, field=FIELD
     )
-    try:
-        yield from rows_of(_READER, request, rows, environment=_environment(network), died=died, go_on=go_on)
-    except MalformedLine as error:
-        raise InvalidField(FIELD, f"has a row that {error}", reason=Reason.MALFORMED_LINE) from error
+    yield from rows_of(_READER, request, rows, environment=_environment(network), died=died, go_on=go_on)
 
 
 def _environment(network: bool) -> dict[str, str]:

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 def main() -> None:
     """Answer one request."""
-    answer(rows, _plain)
+    answer(__spec__.name, rows, _plain)
 
 
 def _plain(value: object) -> str:

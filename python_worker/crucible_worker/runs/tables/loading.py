@@ -6,10 +6,10 @@ import importlib.util
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FileDataset, FileFormat, RowReader
-from crucible_worker.runs.jsonl import Line, MalformedLine
+from crucible_worker.runs.jsonl import Line
 from crucible_worker.runs.row_process import rows_of, without_tokens
 
 __all__ = ["FIELD", "read_table"]
@@ -47,9 +47,5 @@ def read_table(
         )
     request = {"path": str(path), "format": source.format.value, "columns": dict(source.columns)}
     died = Unavailable("the process that reads files has died", reason=Reason.FILE_READER_DIED, field=FIELD)
-    try:
-        yield from rows_of(
-            _READER, request, rows, environment={**without_tokens(), **_ENVIRONMENT}, died=died, go_on=go_on
-        )
-    except MalformedLine as error:
-        raise InvalidField(FIELD, f"has a row that {error}", reason=Reason.MALFORMED_LINE) from error
+    environment = {**without_tokens(), **_ENVIRONMENT}
+    yield from rows_of(_READER, request, rows, environment=environment, died=died, go_on=go_on)

@@ -11,6 +11,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
+from crucible_worker.children.bounds import limit
 from crucible_worker.runs.row_process import Fault, answer
 from crucible_worker.runs.tables.csv_rows import csv_rows
 from crucible_worker.runs.tables.loading import FIELD
@@ -23,10 +24,8 @@ MAX_MEMORY_BYTES = 4 * 1024**3
 
 def main() -> None:
     """Answer one request."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
-    answer(rows, plain)
+    limit(resource.RLIMIT_DATA, MAX_MEMORY_BYTES)
+    answer(__spec__.name, rows, plain)
 
 
 def plain(value: object) -> object:

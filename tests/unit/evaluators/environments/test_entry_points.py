@@ -51,12 +51,12 @@ def test_the_example_package_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     spec = EvaluatorSpec(kind="rl_test_set", options={"environment": "chain"})
 
     assert entry_points.names() == ["chain"]
-    assert registry.is_installed(spec)
     parts = EvaluatorParts()
+    assert registry.is_installed(spec, parts)
     registry.load_installed([spec], parts)
     assert (parts.environments.find("chain") or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
     assert "chain" not in sys.modules
-    assert not registry.is_installed(EvaluatorSpec(kind="rl_test_set"))
+    assert not registry.is_installed(EvaluatorSpec(kind="rl_test_set"), parts)
 
 
 def test_the_page_shows_the_example_package() -> None:

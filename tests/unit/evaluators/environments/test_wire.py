@@ -23,6 +23,8 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
+from crucible_worker.children.frames import HEADER, TooLong
+from crucible_worker.children.messages import unpack
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
 from crucible_worker.evaluators.environments.group import Course
@@ -85,9 +87,9 @@ FALLEN = st.builds(
 
 def _sent(message: dict[str, Any]) -> dict[str, Any]:
     frame = wire.pack(message)
-    (length,) = wire.HEADER.unpack(frame[: wire.HEADER.size])
-    assert length == len(frame) - wire.HEADER.size
-    return wire.unpack(frame[wire.HEADER.size :])
+    (length,) = HEADER.unpack(frame[: HEADER.size])
+    assert length == len(frame) - HEADER.size
+    return unpack(frame[HEADER.size :])
 
 
 @given(STANDING | FALLEN)
@@ -210,7 +212,7 @@ def test_messages_are_maps() -> None:
     for body in (msgpack.packb([1]), b"\xc1", b""):
         assert isinstance(body, bytes)
         with pytest.raises((ValueError, msgpack.FormatError)):
-            wire.unpack(body)
+            unpack(body)
 
 
 def test_a_message_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,5 +221,5 @@ def test_a_message_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_FRAME_BYTES", length)
     wire.pack({"text": "a" * 100})
 
-    with pytest.raises(wire.TooLong):
+    with pytest.raises(TooLong):
         wire.pack({"text": "a" * 101})

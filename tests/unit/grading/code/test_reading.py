@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.Monkey
 
 async def test_it_ends_with_its_parent() -> None:
     """A worker that is killed leaves no process; here another one is its parent."""
-    arguments = (*reading._COMMAND, str(os.getpid() + 1))
-    process = await asyncio.create_subprocess_exec(*arguments, stdin=asyncio.subprocess.PIPE)
+    arguments = ("-P", "-m", reading._MODULE, f"--parent={os.getpid() + 1}", "--socket=0")
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdin=asyncio.subprocess.PIPE)
 
     assert await process.wait() == 1

@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.backends.base import Model
 from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS, Judge, Rubric
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
@@ -32,21 +33,12 @@ CRITERIA = (
 
 
 @dataclasses.dataclass
-class Server:
+class Server(Model):
     """A model whose tokenizer lies with its server, which says one thing."""
 
     says: str
     counted: int | None = None
     fingerprint: str = "server"
-    training: None = None
-    tokenizer: None = None
-
-    @property
-    def sampling(self) -> Server:
-        return self
-
-    async def load(self) -> None:
-        return
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1

@@ -1,22 +1,24 @@
 """Evaluation with bounds of the error: bounds hold, and what is not known is not said."""
 
 import math
+import time
 from fractions import Fraction
 
 import pytest
+from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpmath import libmp
 
 from crucible_worker.grading.math.approximate import MAX_DIGITS, approximate, decimal_value
-from crucible_worker.grading.math.evaluate_agreement import exactly
-from crucible_worker.grading.math.evaluate_float import FloatEvaluation
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, agreement, exactly, magnitude
+from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_functions import FUNCTIONS, MAX_TERMS
-from crucible_worker.grading.math.evaluate_precise import EXACT, PreciseBall, PreciseEvaluation
 from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.identity import examine
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows
 
 STEPS = 100_000
@@ -41,53 +43,60 @@ trees = st.recursive(
 )
 
 
-def in_floats(node: Node, *, real: bool = False, **values: float) -> tuple[float | complex, float]:
-    """The float and the bound of its error."""
-    return FloatEvaluation(Work(STEPS), {n: (v, 0.0) for n, v in values.items()}, {}, real=real).value(node)
+def value(node: Node, bits: int = FEW_BITS, *, real: bool = False, **values: float) -> Ball:
+    """The value in so many bits."""
+    points = {name: exactly(number) for name, number in values.items()}
+    return Evaluation(Work(STEPS), points, {}, real=real, bits=bits).value(node)
 
 
-def precisely(node: Node, bits: int, **values: float) -> PreciseBall:
-    """The precise value and the bound of its error."""
-    points = {name: exactly(value) for name, value in values.items()}
-    return PreciseEvaluation(Work(STEPS), points, {}, real=False, bits=bits).value(node)
-
-
-def parts(ball: PreciseBall) -> list[Fraction]:
-    """Real and imaginary part as fractions."""
-    return [Fraction(*libmp.to_rational(raw or libmp.fzero)) for raw in ball[:2]]
-
-
-def distance_within(first: list[Fraction], second: list[Fraction], bound: Fraction) -> bool:
-    """Whether two complex numbers are no further apart than that."""
-    return sum((a - b) ** 2 for a, b in zip(first, second)) <= bound**2
-
-
-def radius(error: int) -> Fraction:
-    """The bound that an exponent of an error stands for."""
-    return Fraction(0) if error == EXACT else Fraction(2) ** max(error, -10_000)
-
-
+@rows("bits", [FEW_BITS, 100])
 @settings(max_examples=600, deadline=None)
 @given(tree=trees, x=st.floats(-5, 5).filter(lambda value: abs(value) > 0.01))
-def test_floats_lie_within_their_bounds(tree: Node, x: float) -> None:
-    """The true value, as 300 bits give it, is no further from the float than the bound says."""
+def test_values_lie_within_their_bounds(bits: int, tree: Node, x: float) -> None:
+    """The balls of few bits and of more overlap: nothing that is dropped as 0 is lost from the bound."""
     try:
-        value, error = in_floats(tree, x=x)
-        ball = precisely(tree, 300, x=x)
+        coarse, fine = value(tree, bits, x=x), value(tree, 300, x=x)
     except (NoValue, Undefined):
         return
-    assert distance_within([Fraction(value.real), Fraction(value.imag)], parts(ball), Fraction(error) + radius(ball[2]))
+    assert (coarse - fine).contains(0)
 
 
-@settings(max_examples=600, deadline=None)
+_huge = st.recursive(
+    st.builds(lambda over, under: Number(Fraction(over, under)), st.integers(-(10**900), 10**900), st.integers(1, 9))
+    | st.builds(lambda bits: Number(Fraction(1, 2**bits)), st.integers(0, 3_000))
+    | st.sampled_from([Constant("pi"), Constant("e"), Constant("i"), Symbol("x")]),
+    lambda inner: (
+        st.builds(lambda left, right: Sum((left, right)), inner, inner)
+        | st.builds(lambda left, right: Product((left, right)), inner, inner)
+        | st.builds(lambda base, exponent: Power(base, exponent), inner, inner)
+        | st.builds(lambda name, of: Call(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
+    ),
+    max_leaves=9,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(left=_huge, right=_huge)
+def test_huge_numbers_break_nothing(left: Node, right: Node) -> None:
+    """Whatever numbers stand anywhere, two expressions are compared, and not for long."""
+    start = time.process_time()
+
+    finding = examine(left, right)
+
+    assert finding.reason
+    assert time.process_time() - start < SLOW_SECONDS
+
+
+@settings(max_examples=300, deadline=None)
 @given(tree=trees, x=st.floats(-5, 5).filter(lambda value: abs(value) > 0.01))
-def test_digits_lie_within_their_bounds(tree: Node, x: float) -> None:
-    """The value of 100 bits is no further from that of 300 than both bounds say."""
+def test_digests_of_equal_values_are_equal(tree: Node, x: float) -> None:
+    """What stands for a value is the same for the value in more bits, if there is anything that stands for it."""
+    evaluations = [Evaluation(Work(STEPS), {"x": exactly(x)}, {}, real=False, bits=bits) for bits in (300, 600)]
     try:
-        coarse, fine = precisely(tree, 100, x=x), precisely(tree, 300, x=x)
+        digests = {each.balls.digest(each.value(tree)) for each in evaluations}
     except (NoValue, Undefined):
         return
-    assert distance_within(parts(coarse), parts(fine), radius(coarse[2]) + radius(fine[2]))
+    assert len(digests) == 1
 
 
 @rows(
@@ -97,51 +106,84 @@ def test_digits_lie_within_their_bounds(tree: Node, x: float) -> None:
 def test_complex_values_are_refused_where_real_ones_are_asked_for(text: str) -> None:
     """Where a part of an expression is not real, neither is the expression, even if the whole would be."""
     with pytest.raises(NotReal):
-        in_floats(Power(parse(text), Number(Fraction(2))), real=True, x=0.7)
+        value(Power(parse(text), Number(Fraction(2))), real=True, x=0.7)
 
 
-@rows("text", [r"\frac{1}{\sin\pi}", r"\ln(\sin\pi)", r"\lfloor\sqrt2^2\rfloor", "10^{400}"])
-def test_floats_do_not_guess(text: str) -> None:
-    """A denominator that may be 0, a floor that may be either, overflow: these are left to more digits."""
+@rows("text", [r"\frac{1}{\sin\pi}", r"\ln(\sin\pi)", r"\lfloor\sqrt2^2\rfloor"])
+def test_few_bits_do_not_guess(text: str) -> None:
+    """A denominator that may be 0, a floor that may be either: these are left to more bits."""
     with pytest.raises(NoValue):
-        in_floats(parse(text))
+        value(parse(text))
 
 
-def test_digits_settle_what_floats_leave_open() -> None:
-    """What is an integer to two thirds of the digits is one, and what is 0 divides nothing."""
-    assert parts(precisely(parse(r"\lfloor\sqrt2^2\rfloor"), 266)) == [2, 0]
+def test_many_bits_settle_what_few_leave_open() -> None:
+    """What is an integer to two thirds of many bits is one, and what is 0 divides nothing."""
+    assert value(parse(r"\lfloor\sqrt2^2\rfloor"), 266) == 2
     with pytest.raises(Undefined):
-        precisely(parse(r"\frac{1}{\sin\pi}"), 266)
+        value(parse(r"\frac{1}{\sin\pi}"), 266)
+
+
+@rows(
+    "text",
+    [
+        "(10^{1000})^{100000}",
+        r"e^{e^{100}}",
+        r"\sin(10^{50})",
+        r"\cos(2000i)",
+        r"(5000+\pi)!",
+        r"2^{\sqrt{10^{40}+1}}",
+        "2^{3^{50}}",
+        r"(\sqrt2)^{10^{30}}",
+    ],
+)
+@rows("bits", [FEW_BITS, 266, 2_048])
+def test_what_would_grow_has_no_value(bits: int, text: str) -> None:
+    """Powers, exponentials, angles and factorials are measured before they are computed."""
+    with pytest.raises(NoValue, match=r"huge|much"):
+        value(parse(text), bits)
+
+
+@rows(
+    ("number", "bits"), [("0", -(1 << 40)), ("1", 1), ("-8", 4), ("10^{400}", 1329), ("10^{-400}", -1328), ("3+9i", 4)]
+)
+def test_magnitudes_are_those_of_the_larger_part(number: str, bits: int) -> None:
+    """The magnitude of 8 is 4, as it needs four bits; doubles bound nothing."""
+    assert magnitude(value(parse(number))) == bits
+
+
+def test_agreement_is_counted_in_bits_that_are_known() -> None:
+    """Two roots of 266 bits agree in about as many; of different numbers there is no agreement."""
+    left, right = value(parse(r"\sqrt2+\sqrt3"), 266), value(parse(r"\sqrt{5+2\sqrt6}"), 266)
+    found = agreement(left, right)
+    assert found is not None
+    assert 255 < found < 270
+    assert agreement(left, right + arb(2) ** -200) is None
 
 
 def test_sums_are_written_out_to_a_bound() -> None:
     """A sum of `MAX_TERMS` terms has a value, of one more it has none here, and to 2.5 it has none at all."""
-    assert in_floats(parse(rf"\sum_{{k=1}}^{{{MAX_TERMS}}}k")) == (
-        MAX_TERMS * (MAX_TERMS + 1) / 2,
-        pytest.approx(0, abs=1e-9),
-    )
+    assert value(parse(rf"\sum_{{k=1}}^{{{MAX_TERMS}}}k")) == MAX_TERMS * (MAX_TERMS + 1) // 2
     with pytest.raises(NoValue):
-        in_floats(parse(rf"\sum_{{k=0}}^{{{MAX_TERMS}}}k"))
+        value(parse(rf"\sum_{{k=0}}^{{{MAX_TERMS}}}k"))
     with pytest.raises(NotReal):
-        in_floats(parse(r"\sum_{k=1}^{n}k"), n=2.5)
+        value(parse(r"\sum_{k=1}^{n}k"), n=2.5)
 
 
 def test_bound_variables_do_not_leak() -> None:
     """A variable of a sum has its own value inside, and outside that of the symbol of its name."""
     k = Symbol("k")
     total = Call("sum", (k, Number(Fraction(1)), Number(Fraction(3)), Power(k, k)))
-    value, _ = in_floats(Sum((k, total, k)), k=0.5)
-    assert value == 0.5 + 1 + 4 + 27 + 0.5
+    assert value(Sum((k, total, k)), k=0.5) == 0.5 + 1 + 4 + 27 + 0.5
 
 
 def test_steps_run_out() -> None:
     """Work is taken from what is left, and nothing is done without."""
     with pytest.raises(NoValue, match="too much"):
-        FloatEvaluation(Work(3), {}, {}, real=False).value(parse(r"\sqrt2+\sqrt3"))
+        Evaluation(Work(3), {}, {}, real=False, bits=FEW_BITS).value(parse(r"\sqrt2+\sqrt3"))
 
 
 @rows(
-    ("node", "value"),
+    ("node", "expected"),
     [
         (parse(r"\sqrt2"), math.sqrt(2)),
         (parse(r"\sqrt2^2-2"), 0.0),
@@ -159,9 +201,9 @@ def test_steps_run_out() -> None:
         (parse("{9^{9^{9^9}}}"), None),
     ],
 )
-def test_constants_have_approximate_values(node: Node, value: float | None) -> None:
+def test_constants_have_approximate_values(node: Node, expected: float | None) -> None:
     """Real constants and infinities have a float; symbols, complex numbers and what has no value have none."""
-    assert approximate(node) == (value if value is None else pytest.approx(value, rel=1e-12))
+    assert approximate(node) == (expected if expected is None else pytest.approx(expected, rel=1e-12))
 
 
 def test_constants_have_decimal_values() -> None:

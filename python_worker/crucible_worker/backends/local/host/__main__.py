@@ -1,4 +1,4 @@
-"""Entry of the host: claim the pipes, die with the worker, then import what is heavy and serve."""
+"""Entry of the host: die with the worker, then import what is heavy and serve."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import argparse
 import functools
 import logging
 import os
-import signal
 import sys
 import threading
 from typing import Any
 
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import read_frame
-from crucible_worker.backends.local.host.pipes import Replies, claim_pipes
-from crucible_worker.lifetime import die_with
+from crucible_worker.backends.local.host.replies import Replies
+from crucible_worker.children.entry import begin
+from crucible_worker.children.frames import receive
+from crucible_worker.children.messages import unpack
 from crucible_worker.limits import WorkerLimits
 
 
 def main() -> None:
-    """Serve the worker at the other end of stdin and stdout until it closes them or dies."""
-    parser = argparse.ArgumentParser(prog="crucible_worker.backends.local.host", description=__doc__)
-    parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
+    """Serve the worker at the other end of a socket until it closes that or dies."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
     parser.add_argument("--bounds", type=HostBounds.from_json, default=HostBounds.of(WorkerLimits()), help="as JSON")
-    arguments = parser.parse_args()
+    arguments, end = begin("crucible_worker.backends.local.host", __doc__, parser)
     bounds: HostBounds = arguments.bounds
-    die_with(arguments.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is the worker's
-    requests, replies = claim_pipes()
     logging.basicConfig(stream=sys.stderr, format="model host: %(levelname)s %(name)s: %(message)s")
-    # Only now: these take seconds, and what they print must not get between the frames.
+    # Only now: these take seconds.
     from transformers.utils import logging as transformers_logging
 
     from crucible_worker.backends.local.host import checking, text_child
@@ -42,10 +38,10 @@ def main() -> None:
     fork_server = ForkServer(
         functools.partial(text_child.serve, bounds=bounds, load=checking.load), import_architecture
     )
-    engine = Engine(arguments.device, bounds, fork_server, Replies(replies).send)
+    engine = Engine(arguments.device, bounds, fork_server, Replies(end).send)
     threading.Thread(target=_end_if_it_ends, args=(engine.run,), name="compute", daemon=True).start()
-    while (message := read_frame(requests)) is not None:
-        engine.submit(message)
+    while (body := receive(end)) is not None:
+        engine.submit(unpack(body))
     # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
     os._exit(0)
 

@@ -11,7 +11,9 @@ import os
 import socket
 from collections.abc import Callable
 
-from crucible_worker.lifetime import die_with
+from crucible_worker.children import fork_server
+from crucible_worker.children.fork_server import MAX_PACKET_BYTES, packet, packet_from
+from crucible_worker.children.lifetime import die_with
 
 __all__ = ["Child", "ForkServer", "ForkServerEnded", "import_architecture"]
 
@@ -49,9 +51,18 @@ class ForkServer:
         self, run: Callable[[socket.socket], None], prepare: Callable[[str], None] = lambda name: None
     ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._last_number = 0
         parent = os.getpid()
         if os.fork() == 0:
-            _end_after(lambda: _serve(theirs, parent, run, prepare))
+            try:
+                die_with(parent)
+                # The channel to the worker above all: its end must be the host's alone.
+                number = theirs.fileno()
+                os.closerange(3, number)
+                os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
+                fork_server.ForkServer(theirs, lambda end, _: run(end), prepare=prepare).serve()
+            finally:
+                os._exit(1)
         theirs.close()
 
     def fork(self, name: str) -> Child:
@@ -61,67 +72,19 @@ class ForkServer:
             ForkServerEnded: it was killed, or could not fork.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
-            told = name.encode(errors="replace")[:_MAX_NAME_BYTES]
-            try:
-                socket.send_fds(self._control, [told or b" "], [theirs.fileno()])
-                fds = socket.recv_fds(self._control, 1, 1)[1]
-            except ConnectionError:
-                fds = []
-        if not fds:
-            ours.close()
-            raise ForkServerEnded
-        return Child(ours, fds[0])
-
-
-def _serve(
-    control: socket.socket, parent: int, run: Callable[[socket.socket], None], prepare: Callable[[str], None]
-) -> None:
-    die_with(parent)
-    # The pipes to the worker above all: their ends must be the host's alone.
-    number = control.fileno()
-    os.closerange(3, number)
-    os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
-    while True:
-        name, fds, _, _ = socket.recv_fds(control, _MAX_NAME_BYTES, 1)
-        if not name:
-            return
-        _reap()
-        prepare(name.decode(errors="replace"))
-        child = _fork(control, socket.socket(fileno=fds[0]), run)
-        pidfd = os.pidfd_open(child)
-        socket.send_fds(control, [b"."], [pidfd])
-        os.close(pidfd)
-
-
-def _fork(control: socket.socket, endpoint: socket.socket, run: Callable[[socket.socket], None]) -> int:
-    parent = os.getpid()
-
-    def be_child() -> None:
-        die_with(parent)
-        control.close()
-        run(endpoint)
-
-    if (child := os.fork()) == 0:
-        _end_after(be_child)
-    endpoint.close()
-    return child
-
-
-def _end_after(function: Callable[[], None]) -> None:
-    """Call it, and end the process: a forked one has nothing of its parent to clean up."""
-    status = 1
-    try:
-        function()
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        self._last_number += 1
+        told = name.encode(errors="replace")[:_MAX_NAME_BYTES].decode(errors="replace")
+        with theirs, contextlib.suppress(ConnectionError):
+            order = packet(op="start", number=self._last_number, name=told)
+            socket.send_fds(self._control, [order], [theirs.fileno()])
+            while (received := socket.recv_fds(self._control, MAX_PACKET_BYTES, 1))[0]:
+                news = packet_from(received[0])
+                if news["number"] == self._last_number:
+                    if news["op"] == "started":
+                        return Child(ours, received[1][0])
+                    break
+        ours.close()
+        raise ForkServerEnded
 
 
 def import_architecture(model_type: str) -> None:

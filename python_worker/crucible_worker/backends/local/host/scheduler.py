@@ -13,7 +13,7 @@ import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import tokens_from_bytes
+from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows

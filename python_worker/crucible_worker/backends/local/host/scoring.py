@@ -18,7 +18,7 @@ from transformers import DynamicCache
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import floats_to_bytes, tokens_to_bytes
+from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 
 __all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "measure", "sequences"]

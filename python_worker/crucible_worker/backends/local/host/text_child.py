@@ -9,14 +9,15 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import error_to_map, pack, read_frame
 from crucible_worker.backends.local.host.texts import Texts
+from crucible_worker.children.bounds import limit_growth
+from crucible_worker.children.frames import receive
+from crucible_worker.children.messages import error_to_map, pack, unpack
 from crucible_worker.rendering import tinker_cookbook
 
 __all__ = ["IMPORT_COOKBOOK", "LOAD", "Load", "serve"]
@@ -34,10 +35,10 @@ _log = logging.getLogger(__name__)
 
 def serve(endpoint: socket.socket, *, bounds: HostBounds, load: Load) -> None:
     """Answer requests until the host closes its end."""
-    _bound_memory(bounds.max_rendering_bytes)
-    requests, replies = endpoint.makefile("rb"), endpoint.makefile("wb")
+    limit_growth(bounds.max_rendering_bytes, resource.RLIMIT_DATA, resource.RLIMIT_AS)
     texts: Texts | None = None
-    while (message := read_frame(requests)) is not None:
+    while (body := receive(endpoint)) is not None:
+        message = unpack(body)
         try:
             if message["op"] == LOAD:
                 texts, result = load(message, bounds.max_rendered_chars)
@@ -49,8 +50,7 @@ def serve(endpoint: socket.socket, *, bounds: HostBounds, load: Load) -> None:
             frame = pack({"result": result})
         except Exception as error:  # whatever it is, it is answered; the child has more to do
             frame = pack({"error": error_to_map(_told(error, bounds.max_rendering_bytes))})
-        replies.write(frame)
-        replies.flush()
+        endpoint.sendall(frame)
 
 
 def _told(error: Exception, max_bytes: int) -> BridgeError:
@@ -64,14 +64,3 @@ def _told(error: Exception, max_bytes: int) -> BridgeError:
         )
     _log.error("a request failed", exc_info=error)
     return BackendError(f"the tokenizer failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)
-
-
-def _bound_memory(more: int) -> None:
-    """Let this process have so much memory beside what it shares with the fork server."""
-    status: dict[str, Any] = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    for limit, name in ((resource.RLIMIT_DATA, "VmData"), (resource.RLIMIT_AS, "VmSize")):
-        bound = int(status[name].split()[0]) * 1024 + more
-        _, hard = resource.getrlimit(limit)
-        if hard != resource.RLIM_INFINITY:
-            bound = min(bound, hard)
-        resource.setrlimit(limit, (bound, bound))

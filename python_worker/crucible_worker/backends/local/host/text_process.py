@@ -14,9 +14,10 @@ from typing import Any
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.frames import HEADER, MAX_FRAME_BYTES, error_from_map, pack, unpack
 from crucible_worker.backends.local.host.fork_server import Child
 from crucible_worker.backends.local.host.text_child import IMPORT_COOKBOOK, LOAD
+from crucible_worker.children.frames import TooLong, receive
+from crucible_worker.children.messages import error_from_map, pack, unpack
 
 __all__ = ["CHARS_PER_SECOND", "TextProcess"]
 
@@ -163,29 +164,15 @@ class TextProcess:
         try:
             self._child.endpoint.settimeout(seconds)
             self._child.endpoint.sendall(pack(message))
-            (length,) = HEADER.unpack(self._receive(HEADER.size, until))
-            if length > MAX_FRAME_BYTES:
-                raise EOFError
-            answer = unpack(self._receive(length, until))
-        except ConnectionError as error:
+            body = receive(self._child.endpoint, until=until)
+        except (ConnectionError, TooLong) as error:
             raise EOFError from error
+        if body is None:
+            raise EOFError
+        answer = unpack(body)
         if (error := answer.get("error")) is not None:
             raise error_from_map(error)
         return answer["result"]
-
-    def _receive(self, size: int, until: float) -> bytes:
-        found = bytearray(size)
-        view = memoryview(found)
-        while view:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._child.endpoint.settimeout(left)
-            count = self._child.endpoint.recv_into(view)
-            if not count:
-                raise EOFError
-            view = view[count:]
-        return bytes(found)
 
 
 def _chars(message: dict[str, Any]) -> int:

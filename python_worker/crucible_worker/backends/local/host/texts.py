@@ -15,7 +15,7 @@ from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import MAX_TEXT_BYTES
-from crucible_worker.backends.local.frames import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.rendering import tinker_cookbook
 
 __all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer"]

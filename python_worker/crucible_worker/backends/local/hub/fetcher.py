@@ -1,7 +1,6 @@
-"""The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub.fetcher PARENT`.
+"""The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub.fetcher`.
 
-It reads a request, JSON, from its input, and writes the commit that the cache has then, or what went wrong. It ends
-with the worker whose process id it is given.
+It is sent a request, JSON, and answers with the commit that the cache has then, or what went wrong.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import glob
 import json
 import logging
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,11 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import error_to_map
 from crucible_worker.backends.local.hub.cache import FIELD
 from crucible_worker.backends.local.paths import PICKLED_SUFFIXES, RELEVANT_SUFFIXES
+from crucible_worker.children.messages import error_to_map
+from crucible_worker.children.once import answer_once
 from crucible_worker.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
-from crucible_worker.lifetime import die_with
 
 __all__ = ["main"]
 
@@ -32,17 +29,17 @@ _log = logging.getLogger(__name__)
 
 def main() -> None:
     """Answer one request."""
-    die_with(int(sys.argv[1]))
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries print
-    request = json.loads(sys.stdin.buffer.read())
+    answer_once(__spec__.name, _answer)
+
+
+def _answer(question: bytes) -> bytes:
+    request = json.loads(question)
     bound_silence()
     try:
         answer: dict[str, Any] = {"commit": _fetched(request["repo_id"], request["revision"])}
     except BridgeError as error:
         answer = {"error": error_to_map(error)}
-    json.dump(answer, replies)
-    replies.close()
+    return json.dumps(answer).encode()
 
 
 def _fetched(repo_id: str, revision: str | None) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
-import sys
 from typing import Any
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel
-from crucible_worker.backends.local.frames import error_from_map
 from crucible_worker.backends.local.hub.cache import FIELD
+from crucible_worker.children.messages import error_from_map
+from crucible_worker.children.once import Unanswered, ask_once
 
 __all__ = ["AT_ONCE", "fetch"]
 
@@ -38,31 +36,16 @@ async def fetch(model: HubModel) -> str:
             (MODEL_REFUSED).
         Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the child has died (HUB_READER_DIED).
     """
-    process = await asyncio.create_subprocess_exec(
-        # -P: the directory that the worker happens to stand in is no place to import from.
-        *(sys.executable, "-P", "-m", _FETCHER, str(os.getpid())),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **_ENVIRONMENT},
-        process_group=0,
-    )
-    request = json.dumps({"repo_id": model.repo_id, "revision": model.revision}).encode()
+    request = {"repo_id": model.repo_id, "revision": model.revision}
     try:
-        answer, _ = await process.communicate(request)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            process.kill()
-        await process.wait()
-    return _commit_of(answer)
-
-
-def _commit_of(answer: bytes) -> str:
-    try:
-        told: dict[str, Any] = json.loads(answer)
-    except ValueError:
+        answer = await ask_once(
+            _FETCHER, json.dumps(request).encode(), environment={**os.environ, **_ENVIRONMENT}, logs=True
+        )
+    except Unanswered:
         raise Unavailable(
             "the process that fetches models of the hub has died", reason=Reason.HUB_READER_DIED, field=FIELD
         ) from None
+    told: dict[str, Any] = json.loads(answer)
     if "error" in told:
         raise error_from_map(told["error"])
     return told["commit"]

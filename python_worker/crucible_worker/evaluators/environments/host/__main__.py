@@ -7,25 +7,16 @@ for each group at work. "play" is such a process where forking is not safe.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
-import socket
 
-from crucible_worker.lifetime import die_with
+from crucible_worker.children.entry import begin
 
 
 def main() -> None:
     """Do one of these."""
-    parser = argparse.ArgumentParser(prog="crucible_worker.evaluators.environments.host", description=__doc__)
-    parser.add_argument("--parent", type=int, required=True, help="process id of who has started this one")
-    parser.add_argument("--socket", type=int, required=True, help="file descriptor of a socket")
+    parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("describe", "keep", "play"))
     parser.add_argument("environment", help="name of the environment")
-    arguments = parser.parse_args()
-    die_with(arguments.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.set_inheritable(arguments.socket, False)
-    end = socket.socket(fileno=arguments.socket)
+    arguments, end = begin("crucible_worker.evaluators.environments.host", __doc__, parser)
     # Only now: a worker that dies meanwhile leaves nothing behind.
     from crucible_worker.evaluators.environments.host import keeper, player
 

@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.frames import error_from_map, error_to_map
+from crucible_worker.children.channel import Channel, Questions
+from crucible_worker.children.frames import TooLong
+from crucible_worker.children.messages import error_from_map, error_to_map
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
@@ -20,19 +22,17 @@ from crucible_worker.evaluators.environments.base import EnvironmentType, GroupB
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
 from crucible_worker.evaluators.environments.records import outcome_of
-from crucible_worker.lifetime import die_with
 
 __all__ = ["play", "play_by_name"]
 
 
 def play_by_name(end: socket.socket, name: str) -> NoReturn:
     """Load an environment, and play as `play` does."""
-    play(end, entry_points.load(name), os.getppid())
+    play(end, entry_points.load(name))
 
 
-def play(end: socket.socket, environment: EnvironmentType, parent: int) -> NoReturn:
-    """Make the groups that are asked for over a socket, until it is closed or the parent dies."""
-    die_with(parent)
+def play(end: socket.socket, environment: EnvironmentType) -> NoReturn:
+    """Make the groups that are asked for over a socket, until it is closed."""
     # Python's own generator of random numbers is seeded anew by a fork.
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
@@ -91,8 +91,8 @@ async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Askin
         )
         outcome = outcome_of(found, intermediates=order["intermediates"], transcript=order["transcript"])
         return wire.pack({"op": "found", "outcome": wire.outcome_to_map(outcome), "fallen": found.failure is not None})
-    except wire.TooLong as error:
-        message = f"is too large to be told: {error}"
+    except TooLong as error:
+        message = f"is too large to be told: {str(error).removeprefix('a message of ')}"
         return wire.pack(
             {"op": "failed", "error": error_to_map(InvalidField("group", message, reason=Reason.GROUP_TOO_LARGE))}
         )
@@ -134,57 +134,38 @@ class _Asking:
 class _Line:
     """The way to the worker and back."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._last_id = 0
+    def __init__(self, channel: Channel) -> None:
+        self._channel, self._questions = channel, Questions(channel)
         self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         """What the worker has said that is no answer."""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
     async def over(cls, end: socket.socket) -> _Line:
-        end.setblocking(False)
-        return cls(*await asyncio.open_unix_connection(sock=end))
+        return cls(await Channel.over(end))
 
     def tell(self, message: dict[str, Any]) -> None:
         self.send(wire.pack(message))
 
     def send(self, frame: bytes) -> None:
-        self._writer.write(frame)
+        self._channel.send(frame)
 
     async def drained(self) -> None:
-        await self._writer.drain()
+        await self._channel.drained()
 
     async def ask(self, question: dict[str, Any]) -> Answer:
-        self._last_id += 1
-        identity = self._last_id
-        frame = wire.pack({"op": "ask", "id": identity, **question})
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[identity] = future
-        try:
-            self._writer.write(frame)
-            return await future
-        finally:
-            del self._waiting[identity]
+        return await self._questions.ask(lambda identity: wire.pack({"op": "ask", "id": identity, **question}))
 
     async def _listen(self) -> None:
-        try:
-            while True:
-                (length,) = wire.HEADER.unpack(await self._reader.readexactly(wire.HEADER.size))
-                self._heard(wire.received(await self._reader.readexactly(length)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            # The worker wants nothing more of this process.
-            os._exit(0)
+        while (body := await self._channel.receive()) is not None:
+            self._heard(wire.received(body))
+        # The worker wants nothing more of this process.
+        os._exit(0)
 
     def _heard(self, message: dict[str, Any]) -> None:
         if message["op"] != "answer":
             self.orders.put_nowait(message)
-            return
-        future = self._waiting.get(message["id"])
-        if future is None or future.done():
-            return
-        if message["error"] is not None:
-            future.set_exception(error_from_map(message["error"]))
+        elif message["error"] is not None:
+            self._questions.fail(message["id"], error_from_map(message["error"]))
         else:
-            future.set_result(message["answer"])
+            self._questions.answer(message["id"], message["answer"])

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
 import socket
 from typing import Any
 
+from crucible_worker.children.entry import begin
 from crucible_worker.evaluators.inspect.host.line import Line
-from crucible_worker.lifetime import die_with
 
 
 def main() -> None:
     """Run one task for the worker at the other end of a socket."""
-    parser = argparse.ArgumentParser(prog="crucible_worker.evaluators.inspect.host", description=__doc__)
-    parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
-    parser.add_argument("--socket", type=int, required=True, help="file descriptor of the socket")
-    arguments = parser.parse_args()
-    die_with(arguments.parent)
-    os.set_inheritable(arguments.socket, False)
-    asyncio.run(_serve(socket.socket(fileno=arguments.socket)))
+    _, end = begin("crucible_worker.evaluators.inspect.host", __doc__)
+    asyncio.run(_serve(end))
 
 
 async def _serve(end: socket.socket) -> None:

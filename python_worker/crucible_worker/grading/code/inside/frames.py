@@ -1,4 +1,4 @@
-"""Messages between the worker and the process in a sandbox: four bytes of length, and JSON in UTF-8.
+"""Messages between the worker and the process in a sandbox: JSON in UTF-8, in frames.
 
 Half of a surrogate pair, which a program's text may hold, is written as the three bytes that it would be.
 """
@@ -10,9 +10,11 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from crucible_worker.children.frames import frame
+from crucible_worker.children.frames import receive as receive_body
+
 __all__ = [
     "ENVELOPE_BYTES",
-    "LENGTH_BYTES",
     "MAX_ORDER_BYTES",
     "READY",
     "SCRATCH",
@@ -24,7 +26,6 @@ __all__ = [
     "written",
 ]
 
-LENGTH_BYTES = 4
 MAX_ORDER_BYTES = 4096
 """Of what a zygote is told on its control socket, and of what it says there."""
 ENVELOPE_BYTES = 8192
@@ -39,8 +40,7 @@ SCRATCH = "/tmp"
 
 def pack(message: Any) -> bytes:
     """A message as it travels."""
-    data = written(message)
-    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+    return frame(written(message))
 
 
 def written(value: Any) -> bytes:
@@ -61,19 +61,5 @@ def send(channel: socket.socket, message: Any) -> None:
 
 def receive(channel: socket.socket) -> Any:
     """Wait for a message; None where there will be none."""
-    length = _exactly(channel, LENGTH_BYTES)
-    if length is None:
-        return None
-    data = _exactly(channel, int.from_bytes(length, "big"))
-    return None if data is None else json.loads(data)
-
-
-def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    parts: list[bytes] = []
-    while count:
-        part = channel.recv(min(count, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+    body = receive_body(channel)
+    return None if body is None else json.loads(body)

@@ -6,23 +6,18 @@ import ctypes
 import os
 import signal
 
-__all__ = ["ask_for_death", "die_with", "outlive"]
+__all__ = ["die_with", "outlive"]
 
 _PR_SET_PDEATHSIG = 1
 
 
-def ask_for_death() -> None:
-    """Ask the kernel for a SIGKILL when the parent ends, however it ends.
+def die_with(parent: int) -> None:
+    """Ask the kernel for a SIGKILL when the parent ends, however it ends; end at once where it has ended already.
 
     Raises:
         OSError: the kernel refuses.
     """
     _at_its_death(signal.SIGKILL)
-
-
-def die_with(parent: int) -> None:
-    """As `ask_for_death`, for a process whose parent may have died before it could ask: it ends at once then."""
-    ask_for_death()
     if os.getppid() != parent:
         os._exit(1)
 

@@ -1,0 +1,163 @@
+"""Backends of users, found by the entry points of installed distributions in the group `crucible_worker.backends`.
+
+An entry point names a subclass of `base.Backend`, and its name is the scheme of model references: after
+`echo = "my_echo:EchoBackend"` the worker opens "echo:loud" by that class. It is imported with the first model of its
+scheme, made without arguments, and never takes the place of a backend of the worker.
+
+It runs in the worker's process, with all its rights. Its failures end the call of the model, and nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import MODEL_SCHEMES, BackendInfo, InstalledModel, SampledSequence, ServerEngine
+from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
+from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.wrapping import WrappedModel
+from crucible_worker.entry_points import EntryPoints, told
+from crucible_worker.faults import logged, with_id
+
+__all__ = ["GROUP", "InstalledBackends"]
+
+GROUP = "crucible_worker.backends"
+"""Where backends are announced."""
+
+_POINTS = EntryPoints(group=GROUP, what="backend", reason=Reason.BAD_BACKEND)
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class InstalledBackends(Backend[InstalledModel]):
+    """All of them; each is made when its first model is opened, and closed with the worker."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Backend[InstalledModel]] = {}
+
+    def infos(self) -> list[BackendInfo]:
+        """The scheme of each; imports nothing."""
+        return [BackendInfo(name=scheme) for scheme in _schemes()]
+
+    async def check(self, model: InstalledModel) -> None:
+        """Have the backend refuse a model; raises as `open` does."""
+        await _guarded(model.scheme, self._backend(model.scheme).check, model)
+
+    async def open(self, model: InstalledModel) -> Model:
+        """Have the backend open a model.
+
+        Raises:
+            FailedPrecondition: no backend of this scheme is installed (NO_BACKEND); it cannot be loaded, or opens what
+                is no model (BAD_BACKEND); it needs a library that is not installed (EXTRA_NOT_INSTALLED).
+            BackendError: it failed (BACKEND_FAILED).
+            BridgeError: what it raises.
+        """
+        opened = await _guarded(model.scheme, self._backend(model.scheme).open, model)
+        if not isinstance(opened, Model):
+            raise _POINTS.bad(model.scheme, f"opened a {type(opened).__name__}, not a Model")
+        fingerprint = getattr(opened, "fingerprint", None)
+        if not isinstance(fingerprint, str) or not fingerprint:
+            raise _POINTS.bad(model.scheme, "opened a model whose fingerprint is no text")
+        return _InstalledModel(opened, model.scheme)
+
+    async def aclose(self) -> None:
+        """Close those that were made; a failure is logged."""
+        for scheme, backend in self._made.items():
+            try:
+                await backend.aclose()
+            except Exception as error:
+                logged(_log, "backend_not_closed", error, backend=scheme)
+
+    def _backend(self, scheme: str) -> Backend[InstalledModel]:
+        made = self._made.get(scheme)
+        if made is None:
+            loaded = _POINTS.load(scheme)
+            if loaded is None:
+                raise _unknown(scheme)
+            place, found = loaded
+            if not isinstance(found, type) or not issubclass(found, Backend):
+                raise _POINTS.bad(scheme, f"is {_shown(found)} at {place!r}, not a subclass of Backend")
+            try:
+                made = self._made[scheme] = found()
+            except Exception as error:
+                raise _POINTS.bad(scheme, f"cannot be made from {place!r}: {told(error)}") from error
+        return made
+
+
+class _InstalledModel(WrappedModel):
+    """A model of such a backend: what it raises and returns besides what it should becomes an error of its call."""
+
+    def __init__(self, model: Model, scheme: str) -> None:
+        super().__init__(model)
+        self._scheme = scheme
+
+    async def _through(
+        self,
+        question: Capability,
+        method: Callable[..., Awaitable[Any]],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        answer = await _guarded(self._scheme, method, *arguments, **(options or {}))
+        if question in ANSWERING:
+            count = arguments[2]
+            sequences = answer if isinstance(answer, Sequence) else ()
+            if len(sequences) != count or not all(isinstance(each, SampledSequence) for each in sequences):
+                message = f"the backend {self._scheme!r} answered {question} with no {count:,} SampledSequence"
+                raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
+        return answer
+
+    @property
+    def engine(self) -> ServerEngine | None:
+        """The model's."""
+        return self._model.engine
+
+    async def load(self) -> None:
+        """Load the model."""
+        await _guarded(self._scheme, self._model.load)
+
+    async def find_engine(self) -> None:
+        """Have the model find out."""
+        await _guarded(self._scheme, self._model.find_engine)
+
+    def metered(self, meter: Meter) -> Model | None:
+        """The model, if it reports what its calls take."""
+        metered = self._model.metered(meter)
+        return None if metered is None else _InstalledModel(metered, self._scheme)
+
+
+def _schemes() -> list[str]:
+    return [name for name in _POINTS.names() if name not in MODEL_SCHEMES]
+
+
+async def _guarded(scheme: str, method: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
+    """What a backend's method answers; what it raises besides a BridgeError is a failure of the backend."""
+    try:
+        return await method(*arguments, **options)
+    except BridgeError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__} in the backend {scheme!r}"
+        message = with_id(what, logged(_log, "backend_failed", error, backend=scheme))
+        raise BackendError(message, reason=Reason.BACKEND_FAILED, retryable=False) from error
+
+
+def _unknown(scheme: str) -> FailedPrecondition:
+    known = [*MODEL_SCHEMES, *_schemes()]
+    close = difflib.get_close_matches(scheme, known, n=1)
+    cure = f"write {close[0]}:, or " if close else ""
+    message = (
+        f"has the scheme {scheme!r}, for which this worker has no backend; there are {', '.join(known)}: {cure}install "
+        f"a package that announces {scheme!r} in the entry-point group {GROUP!r} in the worker's environment"
+    )
+    return FailedPrecondition(message, reason=Reason.NO_BACKEND, field="model")
+
+
+def _shown(found: Any) -> str:
+    return f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"

@@ -1,0 +1,39 @@
+"""Bounds that the kernel keeps for a child: memory, processor time, and who goes first where memory runs out."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from pathlib import Path
+
+__all__ = ["GROWTH", "be_first_to_go", "limit", "limit_growth"]
+
+GROWTH = {resource.RLIMIT_AS: "VmSize", resource.RLIMIT_DATA: "VmData"}
+"""Limits of memory, and what the kernel calls a process's part of each."""
+_OOM_SCORE_ADJ = "1000"
+
+
+def limit(kind: int, value: int) -> None:
+    """Set a limit of this process, or leave a lower one that it has."""
+    _, hard = resource.getrlimit(kind)
+    bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bound, bound))
+
+
+def limit_growth(more_bytes: int, *kinds: int) -> None:
+    """Let this process have so much memory in addition to what it has now.
+
+    Args:
+        more_bytes: how much.
+        kinds: keys of `GROWTH`.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    for kind in kinds:
+        limit(kind, int(status[GROWTH[kind]].split()[0]) * 1024 + more_bytes)
+
+
+def be_first_to_go() -> None:
+    """Have the kernel end this process, and no other, where memory runs out."""
+    with contextlib.suppress(OSError):  # no /proc, or a sandbox without this file: nothing is worse than before
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)

@@ -1,0 +1,187 @@
+"""`--evaluator FILE.py:CLASS` and `--grader FILE.py:FUNCTION`: a user's own file, on the command line alone.
+
+No call names a file: what is read here goes by its own name into the parts of the worker that this process is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import EvaluatorInfo
+from crucible_worker.cli.requests import Typed
+from crucible_worker.declared_options import Undeclarable
+from crucible_worker.entry_points import told
+from crucible_worker.evaluators.declared import BaseEvaluator
+from crucible_worker.evaluators.entry_points import kind_of
+from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.grading.base import GraderType
+from crucible_worker.grading.declared import declared_grader
+from crucible_worker.grading.entry_points import guarded
+from crucible_worker.grading.registry import GRADERS
+from crucible_worker.server.parts import Own
+
+__all__ = ["OwnFiles", "in_file", "own_of"]
+
+_IN_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
+
+
+def in_file(text: str) -> bool:
+    """Whether a text names a file, FILE.py:NAME, and no kind or grader by name."""
+    return _IN_FILE.fullmatch(text) is not None
+
+
+def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, Own]:
+    """Flags with names in place of files, and what the files have under them.
+
+    Args:
+        typed: the flags.
+        address: of a worker that gets the request; it has no file of this one's.
+
+    Raises:
+        InvalidField: a file is not there, or holds what is none; see `OwnFiles`.
+    """
+    files = OwnFiles()
+    evaluators = tuple(map(files.evaluator, typed.evaluators))
+    grader = None if typed.grader is None else files.grader(typed.grader)
+    if address is not None and (files.evaluators or files.graders):
+        raise InvalidField(
+            "--address", "is for what the worker there has: a file of your own runs in this process alone"
+        )
+    found = dataclasses.replace(typed, evaluators=evaluators, grader=grader)
+    return found, Own(evaluators=files.evaluators, graders=files.graders)
+
+
+class OwnFiles:
+    """The files that one command names, each imported once."""
+
+    def __init__(self) -> None:
+        self._modules: dict[Path, ModuleType] = {}
+        self.evaluators: dict[str, GuardedType] = {}
+        """Those that were read, by kind."""
+        self.graders: dict[str, GraderType] = {}
+        """Those that were read, by name."""
+
+    def evaluator(self, text: str) -> str:
+        """Read "[NAME=]FILE.py:CLASS"; what is no file is left as it is.
+
+        Returns:
+            "[NAME=]KIND", with the kind that the class has.
+
+        Raises:
+            InvalidField: there is no such file or class, it cannot be imported, or the class is no evaluator.
+        """
+        name, separator, given = text.rpartition("=")
+        if not in_file(given):
+            return text
+        declared = self._declared("--evaluator", given, "CLASS")
+        kind = _kind_in(declared)
+        if not kind:
+            shape = f"the class {declared.__name__}" if isinstance(declared, type) else f"a {type(declared).__name__}"
+            message = (
+                f"{given!r} is {shape}, not a class that extends crucible_worker.evaluators.declared.BaseEvaluator"
+            )
+            raise InvalidField("--evaluator", message)
+        _refuse_ours("--evaluator", given, kind, EVALUATORS, 'name it otherwise, or give kind="..."')
+        try:
+            self.evaluators[kind] = kind_of(kind, given, declared)
+        except FailedPrecondition as error:
+            raise InvalidField("--evaluator", f"{given!r}: {error.message}") from error
+        return f"{name}{separator}{kind}"
+
+    def grader(self, text: str) -> str:
+        """Read "FILE.py:FUNCTION", or a class; what is no file is left as it is.
+
+        Returns:
+            The name of the grader: that of the function or class.
+
+        Raises:
+            InvalidField: as of `evaluator`.
+        """
+        if not in_file(text):
+            return text
+        declared, name = self._declared("--grader", text, "FUNCTION"), text.rpartition(":")[2]
+        _refuse_ours("--grader", text, name, GRADERS, "name it otherwise")
+        try:
+            kind = declared if isinstance(declared, GraderType) else declared_grader(name, declared, text)
+            self.graders[name] = guarded(name, kind)
+        except (Undeclarable, FailedPrecondition) as error:
+            raise InvalidField(
+                "--grader", f"{name} {error}" if isinstance(error, Undeclarable) else error.message
+            ) from None
+        return name
+
+    def _declared(self, flag: str, text: str, what: str) -> Any:
+        """What a file has under a name."""
+        found = _IN_FILE.fullmatch(text)
+        assert found is not None  # the caller has looked
+        path, name = Path(found["path"]), found["name"]
+        if not path.is_file():
+            raise InvalidField(flag, f"{text!r}: there is no file {str(path)!r}")
+        if not name:
+            raise InvalidField(flag, f"{text!r} names no {what.lower()} of the file: {path}:{what}")
+        module = self._module(flag, path)
+        if not hasattr(module, name):
+            near = difflib.get_close_matches(name, _names_of(module), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(_names_of(module)) or 'nothing'}"
+            raise InvalidField(flag, f"{text!r}: the file has no {name!r}; {hint}")
+        return getattr(module, name)
+
+    def _module(self, flag: str, path: Path) -> ModuleType:
+        place = path.resolve()
+        if place not in self._modules:
+            # Two files of one name are two modules.
+            name = f"{path.stem}_{hashlib.sha256(bytes(place)).hexdigest()[:8]}"
+            spec = importlib.util.spec_from_file_location(name, place)
+            assert spec is not None
+            assert spec.loader is not None  # as the name ends with .py
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module  # where annotations are read
+            try:
+                with _beside(place):
+                    spec.loader.exec_module(module)
+            except (Exception, SystemExit) as error:  # whatever a user's file does
+                del sys.modules[name]
+                raise InvalidField(flag, f"{str(path)!r} cannot be imported: {told(error)}") from error
+            self._modules[place] = module
+        return self._modules[place]
+
+
+def _kind_in(declared: Any) -> str:
+    """The kind of a class, or of an object that describes itself; empty if it is no evaluator."""
+    if isinstance(declared, type):
+        return declared.kind if issubclass(declared, BaseEvaluator) else ""
+    info = getattr(declared, "info", None)
+    return info.kind if isinstance(info, EvaluatorInfo) and isinstance(info.kind, str) else ""
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """A file may import those beside it, as when Python runs it."""
+    sys.path.insert(0, str(path.parent))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(path.parent))
+
+
+def _names_of(module: ModuleType) -> Sequence[str]:
+    """What a module defines itself."""
+    own = vars(module).items()
+    return [name for name, value in own if getattr(value, "__module__", None) == module.__name__]
+
+
+def _refuse_ours(flag: str, text: str, name: str, ours: Any, cure: str) -> None:
+    if name in ours:
+        raise InvalidField(flag, f"{text!r} is called {name!r}, as one that comes with the worker: {cure}")

@@ -1,0 +1,280 @@
+'''Evaluators that are declared once: a class whose annotated fields are its options.
+
+    class Brevity(AnswerEvaluator, keys={"brevity": "fraction of 1", "words": "words"}):
+        """Samples answers and reports the share that is short."""
+
+        max_words: Annotated[int, Meta(ge=1)] = 3
+        """Words that a short answer has at most."""
+
+        def judge(self, answer: str, sample: Sample) -> Outcome:
+            """Count the words of an answer."""
+            words = len(answer.split())
+            return Outcome.of(words <= self.max_words, words=words)
+
+Each class is a frozen dataclass without being decorated. `crucible_worker.declared_options` says what a field may be.
+'''
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, dataclass_transform
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    EvaluatorInfo,
+    EvaluatorKind,
+    Goal,
+    Metrics,
+    Sample,
+    SampleResult,
+    SamplingParams,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.declared_options import Handed, first_line, handed_names, schema_of, values_of
+from crucible_worker.evaluators.answering import Answering, check_sampling_client
+from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
+from crucible_worker.rendering import RendererName, check_input, check_renderer
+
+__all__ = ["AnswerEvaluator", "BaseEvaluator", "DeclaredKind", "SamplingEvaluator"]
+
+_SAMPLING = "sampling"
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
+class _Declared:
+    """Makes a frozen dataclass of each subclass, and keeps what its header says."""
+
+    kind: ClassVar[str]
+    """What requests ask for."""
+    kinds: ClassVar[tuple[EvaluatorKind, ...]] = (EvaluatorKind.SAMPLING,)
+    """Which clients of a model it can work with."""
+    keys: ClassVar[Mapping[str, str]]
+    """Every key that `aggregate` can yield, with its unit; `pass@<k>` stands for all with something in place of <k>."""
+    score_goal: ClassVar[Goal | None] = Goal.HIGHER
+    """Which scores are better; None if neither."""
+
+    def __init_subclass__(
+        cls,
+        *,
+        kind: str = "",
+        keys: Mapping[str, str] | None = None,
+        kinds: tuple[EvaluatorKind, ...] | None = None,
+        score_goal: Goal | str | None = "",
+        **further: Any,
+    ) -> None:
+        """Declare a kind of evaluator.
+
+        Args:
+            kind: what requests ask for; the name of the class in small letters, BrevityOfAll as brevity_of_all, if
+                empty.
+            keys: see `keys`; if None, those of the mean score and its standard error, or of the class whose `aggregate`
+                it inherits.
+            kinds: see `kinds`; those of the class that it extends if None.
+            score_goal: see `score_goal`; that of the class that it extends if empty.
+            further: for other base classes.
+        """
+        super().__init_subclass__(**further)
+        cls.kind = kind or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if keys is not None:
+            cls.keys = keys
+        elif getattr(cls, "aggregate", None) is BaseEvaluator.aggregate:
+            cls.keys = {cls.kind: "mean score", f"{cls.kind}_stderr": "its standard error"}
+        if kinds is not None:
+            cls.kinds = kinds
+        if score_goal is None or isinstance(score_goal, Goal):
+            cls.score_goal = score_goal
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+class BaseEvaluator(_Declared, abc.ABC, keys={}):
+    """An evaluator with its options, which are its fields; see `evaluators.base.Evaluator` for the methods.
+
+    Without more it takes every model and every sample, once, and reports the mean of the scores.
+    """
+
+    sampling: Handed[SamplingParams | None] = None
+    """How the request wants to be sampled."""
+
+    needs_sampling: ClassVar[bool] = False
+    """Whether a request has to say how to sample."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no schema can say of options. A subclass that has this, too, calls it.
+
+        Raises:
+            InvalidField: an option is wrong; its path begins with `options["name"]`.
+            FailedPrecondition: an option needs a library that is not installed, or what this worker lacks.
+        """
+        for name in ("renderer", "judge_renderer"):
+            if isinstance(renderer := getattr(self, name, None), str):
+                check_renderer(renderer)
+
+    @property
+    def repeats(self) -> int:
+        """How often each sample is run: once."""
+        return 1
+
+    def check(self, model: Model) -> None:
+        """Accept every model."""
+
+    def check_sample(self, sample: Sample) -> None:
+        """Accept every sample: one that cannot be run is an ERROR of its own."""
+
+    @abc.abstractmethod
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Query the model about one sample, and judge what it answers."""
+
+    def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
+        """Means over the scored results: of the score for the kind, of the measurement for each other key.
+
+        A key that ends in "_stderr" is the standard error of the mean score, clustered by sample.
+        """
+        listed = list(results)
+        values: dict[str, float] = {}
+        undefined: dict[str, str] = {}
+        mean = reduced(scores_by_sample(listed), Reduce.MEAN)
+        names = {"score_mean": self.kind, "score_mean_stderr": f"{self.kind}_stderr"}
+        scored = [result for result in listed if result.verdict.scored]
+        for key in self.keys:
+            found = [result.measurements[key] for result in scored if key in result.measurements]
+            if key not in names.values() and found:
+                values[key] = math.fsum(found) / len(found)
+            elif key not in names.values():
+                undefined[key] = f"no sample has the measurement {key}" if scored else "no sample was scored"
+        values |= {names[name]: value for name, value in mean.values.items() if names[name] in self.keys}
+        undefined |= {names[name]: why for name, why in mean.undefined.items() if names[name] in self.keys}
+        return Metrics.of(values, undefined)
+
+    @classmethod
+    def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield; they are valid."""
+        return tuple(cls.keys)
+
+    @classmethod
+    def definitions(cls) -> Mapping[str, Any]:
+        """What the schema of the options has in `$defs`."""
+        return {}
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Why it cannot be used here; empty if it can."""
+        return ""
+
+
+class SamplingEvaluator(BaseEvaluator):
+    """One that has the model generate."""
+
+    # What makes one refuses a request without.
+    sampling: Handed[SamplingParams]  # pyright: ignore[reportGeneralTypeIssues]
+    """How the model is sampled."""
+
+    needs_sampling: ClassVar[bool] = True
+    wants_answers: ClassVar[bool] = True
+    """See `evaluators.base.wants_answers`."""
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that cannot generate.
+
+        Raises:
+            FailedPrecondition: the model lacks a sampling client (reason MISSING_CLIENT).
+        """
+        check_sampling_client(model, self.kind)
+
+
+class AnswerEvaluator(SamplingEvaluator):
+    """One that has the model answer each sample once, and judges the answer by itself: `judge` is all it needs."""
+
+    renderer: RendererName = "auto"
+
+    def check_sample(self, sample: Sample) -> None:
+        """Refuse a conversation that the renderer takes none of.
+
+        Raises:
+            InvalidField: names it.
+        """
+        check_input(sample.input, self.renderer)
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Sample one answer, with the sample's own seed, and judge what it says after the reasoning.
+
+        Raises:
+            BridgeError: the model could not be queried, or there is nothing to query it with.
+        """
+        answering = Answering(sampling=self.sampling, renderer=self.renderer)
+        answer = await answering.answer(context.model, sample.input, context.seed)
+        return dataclasses.replace(
+            self.judge(answer.text, sample),
+            output=answer.output,
+            stop_reason=answer.sequence.stop_reason,
+            output_tokens=answer.sequence.output_tokens,
+        )
+
+    @abc.abstractmethod
+    def judge(self, answer: str, sample: Sample) -> Outcome:
+        """Judge what the model says, without its reasoning; what it said is added to the outcome."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeclaredKind:
+    """A class of evaluators, as the registry holds a kind."""
+
+    evaluator: type[BaseEvaluator]
+    """It."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """What it is, with the JSON schema of its options.
+
+        Raises:
+            Undeclarable: a field cannot be an option.
+        """
+        info, why = _info_of(self.evaluator), self.evaluator.unavailable()
+        return dataclasses.replace(info, unavailable=why) if why else info
+
+    def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """The keys that one with these options can yield."""
+        return self.evaluator.keys_for(options)
+
+    def create(
+        self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
+    ) -> BaseEvaluator:
+        """Make one of options that passed the schema and bear its defaults.
+
+        Args:
+            options: they.
+            sampling: how the request wants to be sampled.
+            parts: what its fields that are `Handed` name.
+
+        Raises:
+            InvalidField: `sampling` is missing, or as of `BaseEvaluator.__post_init__`.
+            FailedPrecondition: likewise.
+        """
+        kind = self.evaluator.kind
+        if self.evaluator.needs_sampling and sampling is None:
+            raise InvalidField(_SAMPLING, f"is missing, and {kind} samples answers: give at least max_tokens")
+        handed = [name for name in handed_names(self.evaluator) if name != _SAMPLING and parts is not None]
+        return self.evaluator(
+            **values_of(self.evaluator, options),
+            **{name: getattr(parts, name) for name in handed},
+            sampling=sampling,
+        )
+
+
+@functools.cache
+def _info_of(evaluator: type[BaseEvaluator]) -> EvaluatorInfo:
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema_of(evaluator)}
+    definitions = evaluator.definitions()
+    return EvaluatorInfo(
+        kind=evaluator.kind,
+        kinds=evaluator.kinds,
+        description=first_line(evaluator),
+        options_schema={**schema, "$defs": dict(definitions)} if definitions else schema,
+        keys=evaluator.keys,
+        score_goal=evaluator.score_goal,
+    )

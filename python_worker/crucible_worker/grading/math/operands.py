@@ -1,0 +1,440 @@
+r"""Operands that are not in brackets: numerals, symbols, fractions, roots, functions, sums, integrals, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from crucible_worker.grading.math import measures
+from crucible_worker.grading.math.assembly import MINUS_ONE, ONE, added, multiplied, negative, quotient
+from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.expression import Expressions
+from crucible_worker.grading.math.indices import expanded, with_index
+from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS, Names
+from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
+from crucible_worker.grading.math.numerals import based, number_of
+from crucible_worker.grading.math.tree import Call, Collection, Constant, Node, Number, Power, Quantity, Symbol
+from crucible_worker.grading.math.walk import free_symbols, replaced
+
+__all__ = ["Operands"]
+
+_CONSTANTS = {"e": Constant("e"), "i": Constant("i")}
+_NAMED = {"pi": Constant("pi"), "infinity": Constant("infinity")}
+_TEN = Number(Fraction(10))
+_ARGUMENT_GOES_ON = spelled("letter constant frac sqrt number upright")
+_EXTREMES = {"max": "maximum", "min": "minimum"}
+_DERIVED = frozenset({"vec", "hat", "tilde", "dot", "ddot"})  # marks of functions of time
+_INVERSES = {name: "arc" + name for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
+
+
+class Operands:
+    """Reads operands that are not in brackets."""
+
+    __slots__ = ("_expressions", "_names", "_rules")
+
+    def __init__(self, rules: Rules, names: Names, expressions: Expressions) -> None:
+        self._rules = rules
+        self._names = names
+        self._expressions = expressions
+
+    def readers(self) -> Mapping[str, Callable[[Cursor], Node]]:
+        """What reads an operand, by the kind of its first token."""
+        return {
+            "number": self.number,
+            "based": self.based,
+            "letter": self.letter,
+            "upright": self.letter,
+            "name": self.name,
+            "constant": self.constant,
+            "dots": self.dots,
+            "currency": self.money,
+            "frac": self.fraction,
+            "binom": self.binomial,
+            "sqrt": self.root,
+            "cbrt": self.root,
+            "function": self.function,
+            "series": self.series,
+            "integral": self.integral,
+            "limit": self.limit,
+            "overline": self.overline,
+            "mark": self.marked,
+            "angle": self.marked,
+            "mathbb": self.number_set,
+        }
+
+    def number(self, cursor: Cursor) -> Node:
+        """A numeral."""
+        cursor.at += 1
+        return number_of(cursor.values[cursor.at - 1])
+
+    def based(self, cursor: Cursor) -> Node:
+        """A numeral and its base."""
+        cursor.at += 1
+        digits, _, base = cursor.values[cursor.at - 1].partition("_")
+        return based(digits, int(base.strip("{} ")))
+
+    def letter(self, cursor: Cursor) -> Node:
+        """A symbol, e or i; before a bracket f, g and h are functions, before a lone letter in brackets all are."""
+        kinds = cursor.kinds
+        value = cursor.values[cursor.at]
+        cursor.at += 1
+        if value == "m" and kinds[cursor.at] == "angle":  # the measure of an angle
+            return self.marked(cursor)
+        if value in _CONSTANTS and value not in cursor.bound:
+            return _CONSTANTS[value]
+        if value in UNKNOWN_FUNCTIONS and kinds[cursor.at] == "(":
+            cursor.at += 1
+            return self.called(cursor, value)
+        if value == "Gamma" and kinds[cursor.at] == "(":
+            cursor.at += 1
+            return self._gamma(cursor)
+        if kinds[cursor.at] == "(" and value not in cursor.bound and self._names.is_applied(cursor):
+            cursor.at += 1
+            return self.called(cursor, value)
+        return Symbol(value)
+
+    def name(self, cursor: Cursor) -> Node:
+        """Two or more capitals."""
+        cursor.at += 1
+        return Symbol(cursor.values[cursor.at - 1])
+
+    def constant(self, cursor: Cursor) -> Node:
+        """A constant with a command or a name of its own."""
+        cursor.at += 1
+        return _NAMED[cursor.values[cursor.at - 1]]
+
+    def dots(self, cursor: Cursor) -> Node:
+        """What is left out of a list."""
+        cursor.at += 1
+        return Symbol("...")
+
+    def money(self, cursor: Cursor) -> Node:
+        """A currency before its value."""
+        unit = cursor.values[cursor.at]
+        cursor.at += 1
+        cursor.enter()
+        node = self._expressions.signed_factor(cursor)
+        cursor.leave()
+        if cursor.kinds[cursor.at] == "word" and (scaled := measures.scaled(cursor, node)) is not None:
+            node = scaled
+        if isinstance(node, Quantity):
+            return node if node.unit == unit else Quantity(node.value, f"{unit} {node.unit}")
+        return Quantity(node, unit)
+
+    def argument(self, cursor: Cursor) -> Node:
+        """A group in braces, or one operand."""
+        if cursor.kinds[cursor.at] != "{":
+            cursor.steps += 1
+            return self._rules.primary(cursor)
+        node = self._rules.group(cursor)
+        if isinstance(node, Collection) and node.kind == "set":
+            cursor.fail("a set as an argument")
+        return node
+
+    def _digit_or_argument(self, cursor: Cursor) -> Node:
+        r"""An argument of \frac and its kin: of a bare numeral, one digit."""
+        value = cursor.values[cursor.at]
+        if cursor.kinds[cursor.at] == "number" and len(value) > 1 and value.isdigit():
+            cursor.values[cursor.at] = value[1:]
+            return Number(Fraction(int(value[0])))
+        return self.argument(cursor)
+
+    def fraction(self, cursor: Cursor) -> Node:
+        """A fraction, or the derivative that is written as one."""
+        cursor.at += 1
+        cursor.enter()
+        node = self._derivative(cursor)
+        if node is None:
+            numerator = self._digit_or_argument(cursor)
+            node = quotient(numerator, self._digit_or_argument(cursor))
+        cursor.leave()
+        return node
+
+    def _derivative(self, cursor: Cursor) -> Node | None:
+        r"""\frac{d}{dx} of what follows, or \frac{dy}{dx}; the command was passed."""
+        kinds, values, at = cursor.kinds, cursor.values, cursor.at
+        if values[at : at + 2] not in (["{", "d"], ["{", "partial"]):
+            return None
+        named = kinds[at + 2] in ("letter", "upright")
+        end = at + 2 + named
+        if values[end : end + 2] != ["}", "{"] or values[end + 2] != values[at + 1] or kinds[end + 3] != "letter":
+            return None
+        if kinds[end + 4] != "}":
+            return None
+        variable = Symbol(values[end + 3])
+        cursor.at = end + 5
+        of = Symbol(values[at + 2]) if named else self._expressions.product(cursor)
+        names = free_symbols(of)
+        # Of y in x it depends on what y is: a function of x, or the derivative would not be asked for.
+        return Call("derivative" if not names or variable.name in names else "slope", (variable, of))
+
+    def binomial(self, cursor: Cursor) -> Node:
+        """A binomial coefficient."""
+        cursor.at += 1
+        cursor.enter()
+        top = self._digit_or_argument(cursor)
+        node = Call("binomial", (top, self._digit_or_argument(cursor)))
+        cursor.leave()
+        return node
+
+    def root(self, cursor: Cursor) -> Node:
+        """A square root, or another with its index."""
+        index: Node = Number(Fraction(3 if cursor.kinds[cursor.at] == "cbrt" else 2))
+        cursor.at += 1
+        cursor.enter()
+        if cursor.kinds[cursor.at] == "[":
+            cursor.at += 1
+            index = self._expressions.sum(cursor)
+            cursor.expect("]")
+        radicand = self.argument(cursor)
+        cursor.leave()
+        if isinstance(index, Number):
+            if not index.value:
+                cursor.fail("a root of index 0")
+            return Power(radicand, Number(1 / index.value))
+        return Power(radicand, quotient(ONE, index))
+
+    def function(self, cursor: Cursor) -> Node:
+        r"""A known function, with or without brackets: `\sin x`, `\sin^2(x)`, `\log_2 8`."""
+        name = cursor.values[cursor.at]
+        cursor.at += 1
+        if cursor.kinds[cursor.at] == "relation":
+            return Symbol(name)  # "max = 3" labels a value
+        cursor.enter()
+        exponent = base = None
+        while cursor.kinds[cursor.at] in "^_":
+            kind = cursor.kinds[cursor.at]
+            cursor.at += 1
+            if kind == "^" and exponent is None:
+                exponent = negative(self.argument(cursor)) if self._minus(cursor) else self.argument(cursor)
+            elif kind == "_" and base is None:
+                base = self.argument(cursor)
+            else:
+                cursor.fail()
+        arguments = self._arguments(cursor)
+        cursor.leave()
+        if exponent == MINUS_ONE and name in _INVERSES:
+            return Call(_INVERSES[name], arguments)
+        node = self._applied(cursor, name, arguments, base)
+        return node if exponent is None else Power(node, exponent)
+
+    def _minus(self, cursor: Cursor) -> bool:
+        if cursor.kinds[cursor.at] != "-":
+            return False
+        cursor.at += 1
+        return True
+
+    def _applied(self, cursor: Cursor, name: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
+        if name == "log" and len(arguments) == 1:
+            return Call("log", (arguments[0], _TEN if base is None else base))
+        if base is not None:
+            cursor.fail("a subscript of a function that has none")
+        if name == "lg":
+            return Call("log", (*arguments, _TEN))
+        if name in _EXTREMES and len(arguments) == 1 and free_symbols(arguments[0]):
+            return Call(_EXTREMES[name], arguments)  # of a function or a set: its argument is not its value
+        return Call(name, arguments)
+
+    def _arguments(self, cursor: Cursor) -> tuple[Node, ...]:
+        """What a function is of: brackets, a group, or factors up to a sign, a bracket or the next function."""
+        kinds = cursor.kinds
+        kind = kinds[cursor.at]
+        if kind in ("(", "[", "set{"):
+            cursor.steps += 1
+            node = self._rules.primary(cursor)
+            return node.items if isinstance(node, Collection) else (node,)
+        node = self._expressions.signed_factor(cursor)
+        if kinds[cursor.at] not in _ARGUMENT_GOES_ON:
+            return (node,)
+        factors = [node]
+        while kinds[cursor.at] in _ARGUMENT_GOES_ON and not self._expressions.is_differential(cursor):
+            factors.append(self._expressions.factor(cursor))
+        return (multiplied(factors),)
+
+    def _gamma(self, cursor: Cursor) -> Node:
+        r"""The gamma function of one number, a factorial: \Gamma(x) = (x - 1)!. Of two it is another function."""
+        call = self.called(cursor, "Gamma")
+        if len(call.arguments) != 1:
+            return call
+        return Call("factorial", (added([*call.arguments, MINUS_ONE]),))
+
+    def called(self, cursor: Cursor, name: str) -> Call:
+        """A function that is not known, of what is in the bracket that was passed."""
+        cursor.at -= 1
+        node = self._rules.primary(cursor)
+        return Call(name, node.items if isinstance(node, Collection) else (node,))
+
+    def series(self, cursor: Cursor) -> Node:
+        r"""A sum or a product over a range: `\sum_{n=1}^{10} n^2`."""
+        name = cursor.values[cursor.at]
+        cursor.at += 1
+        cursor.enter()
+        variable = low = high = None
+        for _ in range(2):
+            if cursor.kinds[cursor.at] == "_" and variable is None:
+                cursor.at += 1
+                cursor.expect("{")
+                variable = self._variable(cursor)
+                if cursor.values[cursor.at] != "=":
+                    cursor.fail("= expected")
+                cursor.at += 1
+                low = self._expressions.sum(cursor)
+                cursor.expect("}")
+            elif cursor.kinds[cursor.at] == "^" and high is None:
+                cursor.at += 1
+                high = self.argument(cursor)
+        if variable is None or low is None or high is None:
+            cursor.fail("a series without bounds")
+        body = with_index(self._binding(cursor, variable, self._expressions.product), variable)
+        cursor.leave()
+        terms = expanded(variable, low, high, body)
+        if terms is not None:
+            return added(terms) if name == "sum" else multiplied(terms)
+        return Call(name, (Symbol(variable), low, high, body))
+
+    def _variable(self, cursor: Cursor) -> str:
+        if cursor.kinds[cursor.at] not in ("letter", "upright"):
+            cursor.fail("a variable expected")
+        cursor.at += 1
+        return cursor.values[cursor.at - 1]
+
+    def _binding(self, cursor: Cursor, variable: str, read: Callable[[Cursor], Node]) -> Node:
+        """What is read while a variable is bound."""
+        outer = cursor.bound
+        cursor.bound = (*outer, variable)
+        node = read(cursor)
+        cursor.bound = outer
+        return node
+
+    def integral(self, cursor: Cursor) -> Node:
+        """An integral, definite or not, up to its differential."""
+        cursor.at += 1
+        cursor.enter()
+        bounds: dict[str, Node] = {}
+        for _ in range(2):
+            kind = cursor.kinds[cursor.at]
+            if kind in "_^" and kind not in bounds:
+                cursor.at += 1
+                minus = self._minus(cursor)
+                node = self._digit_or_argument(cursor)
+                bounds[kind] = negative(node) if minus else node
+        self._free_differential(cursor)
+        variable = self._differential_ahead(cursor)
+        body = (
+            ONE
+            if cursor.values[cursor.at] == "d" and cursor.values[cursor.at + 1] == variable
+            else self._binding(cursor, variable, self._expressions.sum)
+        )
+        if cursor.values[cursor.at] != "d" or cursor.values[cursor.at + 1] != variable:
+            cursor.fail("an integral without a differential")
+        cursor.at += 2
+        cursor.leave()
+        if len(bounds) == 1:
+            cursor.fail("an integral with one bound")
+        limits = (bounds["_"], bounds["^"]) if bounds else ()
+        return Call("integral", (Symbol(variable), *limits, body))
+
+    def _free_differential(self, cursor: Cursor) -> None:
+        r"""Put the differential of \frac{dx}{x} behind the fraction, where it is looked for: \frac{1}{x} dx."""
+        kinds, values = cursor.kinds, cursor.values
+        start = next((at for at in range(cursor.at, len(kinds)) if values[at] == "d" and kinds[at + 1] == "letter"), 0)
+        if not start or kinds[start + 2 : start + 4] != ["}", "{"]:
+            return
+        opening = next((at for at in range(start - 1, cursor.at, -1) if kinds[at] in "{}"), 0)
+        end, depth = start + 4, 1
+        while depth and kinds[end] != "end":
+            depth += (kinds[end] == "{") - (kinds[end] == "}")
+            end += 1
+        if depth or kinds[opening] != "{" or kinds[opening - 1] != "frac":
+            return
+        kinds[end:end], values[end:end] = kinds[start : start + 2], values[start : start + 2]
+        one = start == opening + 1
+        kinds[start : start + 2], values[start : start + 2] = ["number"] * one, ["1"] * one
+
+    def _differential_ahead(self, cursor: Cursor) -> str:
+        """The variable of the next differential outside of groups."""
+        kinds, values = cursor.kinds, cursor.values
+        depth = 0
+        for at in range(cursor.at, len(kinds) - 1):
+            depth += (kinds[at] == "{") - (kinds[at] == "}")
+            if depth < 0:
+                break
+            if depth == 0 and values[at] == "d" and kinds[at + 1] in ("letter", "upright"):
+                return values[at + 1]
+        return cursor.fail("an integral without a differential")
+
+    def limit(self, cursor: Cursor) -> Node:
+        r"""A limit: `\lim_{x \to 0} f`."""
+        cursor.at += 1
+        cursor.enter()
+        cursor.expect("_")
+        cursor.expect("{")
+        variable = self._variable(cursor)
+        cursor.expect("arrow")
+        side = self._side(cursor)
+        to = self._sided(cursor) if side else self._expressions.sum(cursor)
+        cursor.expect("}")
+        body = self._binding(cursor, variable, self._expressions.product)
+        cursor.leave()
+        if side:
+            near = Power(Symbol(variable), MINUS_ONE)
+            body = replaced(body, {variable: added([to, near if side == "+" else negative(near)])})
+            to = _NAMED["infinity"]
+        return Call("limit", (Symbol(variable), to, body))
+
+    def _side(self, cursor: Cursor) -> str:
+        r"""From above, from below or neither: the sign behind what a variable goes to, in `x \to 0^+`."""
+        kinds = cursor.kinds
+        try:
+            end = kinds.index("}", cursor.at)
+        except ValueError:
+            return ""
+        before = kinds[end - 3 : end - 1]
+        return kinds[end - 1] if kinds[end - 1] in ("+", "-") and ("^" in before[1:] or before == ["^", "{"]) else ""
+
+    def _sided(self, cursor: Cursor) -> Node:
+        """What a variable goes to from one side; the limit is that at infinity with the inverse added or taken away."""
+        minus = cursor.kinds[cursor.at] == "-"
+        cursor.at += minus
+        cursor.steps += 1
+        to = self._rules.primary(cursor)
+        cursor.expect("^")
+        group = cursor.kinds[cursor.at] == "{"
+        cursor.at += 1 + 2 * group
+        return negative(to) if minus else to
+
+    def overline(self, cursor: Cursor) -> Node:
+        """A conjugate; over capitals, a segment."""
+        cursor.at += 1
+        cursor.enter()
+        node = self.argument(cursor)
+        cursor.leave()
+        if isinstance(node, Symbol) and len(node.name) > 1 and node.name.isupper():
+            return node
+        return Call("conjugate", (node,))
+
+    def marked(self, cursor: Cursor) -> Node:
+        r"""A symbol with a mark, as a symbol of its own: `\vec{v}`, `\angle ABC`, `\triangle ABC`."""
+        mark = cursor.values[cursor.at]
+        cursor.at += 1
+        name = f"{mark} {self._names.argument_words(cursor)}"
+        if mark in _DERIVED and self._names.is_applied(cursor):
+            cursor.at += 1
+            return self.called(cursor, name)
+        return Symbol(name)
+
+    def number_set(self, cursor: Cursor) -> Node:
+        r"""A letter in blackboard bold; with a sign, the part of the set: `\mathbb{Z}^+`."""
+        cursor.at += 1
+        letter = self._names.argument_words(cursor)
+        if not letter:
+            cursor.fail("a set without its letter")
+        name = NUMBER_SETS.get(letter, letter)
+        kinds = cursor.kinds
+        if kinds[cursor.at] == "^":
+            group = kinds[cursor.at + 1] == "{"
+            sign = kinds[cursor.at + 1 + group]
+            if sign in "+-*" and (not group or kinds[cursor.at + 3] == "}"):
+                cursor.at += 2 + 2 * group
+                name += sign
+        return Symbol(name)

@@ -1,0 +1,158 @@
+"""Evaluators that are a class with fields: what they do without more, and packages of the release before."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from msgspec import Meta
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.types import EvaluatorKind, EvaluatorSpec, Goal, Sample, SampleResult, SamplingParams, Verdict
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.accuracy import Accuracy
+from crucible_worker.evaluators.base import AsksOthers, HoldsProcesses, Outcome, SampleContext
+from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
+from crucible_worker.grading import registry as graders
+from tests.distributions import lay_out_packages_of_before
+from tests.unit.evaluators.doubles import Double, Sampling, context
+
+SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
+
+
+class ShortOne(AnswerEvaluator):
+    """Says how short answers are.
+
+    Nothing else.
+    """
+
+    most: Annotated[int, Meta(ge=1)] = 3
+    """Words at most."""
+
+    def judge(self, answer: str, sample: Sample) -> Outcome:
+        """Count words."""
+        return Outcome.of(len(answer.split()) <= self.most, words=len(answer.split()))
+
+
+class Plain(BaseEvaluator, kinds=(EvaluatorKind.TRAINING,), keys={"plain": "ones", "seen": "ones"}, score_goal=None):
+    """Gives one number."""
+
+    async def run(self, sample: Sample, context: SampleContext) -> Outcome:
+        """Give it."""
+        return Outcome.of(2.5, seen=1)
+
+
+def _results(scores: Sequence[float | None], **measurements: float) -> list[SampleResult]:
+    return [
+        SampleResult(
+            evaluator="e",
+            sample_id=str(place),
+            verdict=Verdict.ERROR if score is None else Verdict.MEASURED,
+            score=score,
+            measurements={} if score is None else measurements,
+        )
+        for place, score in enumerate(scores)
+    ]
+
+
+def test_a_class_says_what_it_is() -> None:
+    """Its name is the kind, the first line of its docstring the description, its fields are the options."""
+    info = DeclaredKind(ShortOne).info
+
+    assert (info.kind, info.description, info.kinds) == (
+        "short_one",
+        "Says how short answers are.",
+        (EvaluatorKind.SAMPLING,),
+    )
+    assert dict(info.keys) == {"short_one": "mean score", "short_one_stderr": "its standard error"}
+    assert list(info.options_schema["properties"]) == ["renderer", "most"]
+    assert (info.score_goal, DeclaredKind(Plain).info.score_goal) == (Goal.HIGHER, None)
+    assert DeclaredKind(Plain).info.kinds == (EvaluatorKind.TRAINING,)
+
+
+async def test_an_answer_is_sampled_and_judged_by_the_class() -> None:
+    """The answer without its reasoning is judged; the outcome has what the model said."""
+    evaluator = ShortOne(sampling=SAMPLING, most=2)
+    model = Double(sampling=Sampling(answers=("<think>x y z</think>one two",)))
+    evaluator.check(model)
+
+    outcome = await evaluator.run(Sample(input="a"), context(model))
+
+    assert (outcome.verdict, outcome.score, outcome.measurements) == (Verdict.CORRECT, 1.0, {"words": 2})
+    assert outcome.output == "<think>x y z</think>one two"
+
+
+def test_means_are_over_scored_samples() -> None:
+    """The mean score, its standard error, and means of measurements that are announced; undefined with the reason."""
+    found = ShortOne(sampling=SAMPLING).aggregate(_results([1.0, 0.0, None]))
+    plain = Plain().aggregate(_results([2.5, 2.5], seen=3.0))
+    nothing = Plain().aggregate(_results([None]))
+    unseen = Plain().aggregate(_results([2.5]))
+
+    assert found.values == {"short_one": 0.5, "short_one_stderr": pytest.approx(0.5)}
+    assert plain.values == {"plain": 2.5, "seen": 3.0}
+    assert dict(nothing.undefined) == {"plain": "no sample was scored", "seen": "no sample was scored"}
+    assert dict(unseen.undefined) == {"seen": "no sample has the measurement seen"}
+
+
+def test_what_a_class_needs_is_refused_before_anything_runs() -> None:
+    """A request without sampling, a model that cannot generate."""
+    with pytest.raises(InvalidField, match="short_one samples answers") as missing:
+        DeclaredKind(ShortOne).create({"renderer": "auto", "most": 3}, None)
+    with pytest.raises(FailedPrecondition, match="short_one needs a sampling client"):
+        ShortOne(sampling=SAMPLING).check(Double())
+
+    assert missing.value.field == "sampling"
+    assert not isinstance(ShortOne(sampling=SAMPLING), AsksOthers | HoldsProcesses)
+
+
+def test_a_class_may_extend_one_of_ours() -> None:
+    """It has the options and keys of that one; a field that it declares again has its own default."""
+
+    class Strict(Accuracy):
+        """Judges numbers."""
+
+        grader: str = "numeric"
+
+    kind = DeclaredKind(Strict)
+
+    assert kind.info.options_schema["properties"]["grader"]["default"] == "numeric"
+    assert set(kind.info.options_schema["properties"]) == set(registry.info("accuracy").options_schema["properties"])
+    assert (kind.info.kind, kind.info.keys) == ("strict", registry.info("accuracy").keys)
+
+
+@pytest.fixture
+def of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the packages of the release before."""
+    monkeypatch.syspath_prepend(tmp_path)
+    lay_out_packages_of_before(tmp_path)
+    importlib.invalidate_caches()
+    for module in ("brevity", "sorted_words"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+@pytest.mark.usefixtures("of_before")
+async def test_an_evaluator_of_the_release_before_loads_unchanged() -> None:
+    """It is listed, refuses options at their path, judges and counts."""
+    made = registry.create(EvaluatorSpec(kind="brevity", options={"max_words": 2}), 0, SAMPLING)
+    outcome = await made.run(Sample(input="a"), context(Double(sampling=Sampling(answers=("one two",)))))
+    with pytest.raises(InvalidField) as caught:
+        registry.create(EvaluatorSpec(kind="brevity", options={"max_wrods": 2}), 0, SAMPLING)
+
+    assert (outcome.verdict, outcome.measurements) == (Verdict.CORRECT, {"words": 2.0})
+    assert caught.value.field == 'evaluators[0].options["max_wrods"]'
+    results = _results([1.0, 0.0], words=2.0)
+    assert made.aggregate(results).values == {"brevity": 0.5, "words": 2.0}
+    assert registry.keys_of(EvaluatorSpec(kind="brevity")) == ("brevity", "words")
+
+
+@pytest.mark.usefixtures("of_before")
+async def test_a_grader_of_the_release_before_loads_unchanged() -> None:
+    """By the name of its entry point."""
+    fields: dict[str, Any] = {"name_field": "grader", "options_field": "options"}
+    made = graders.create("sorted", {}, **fields)
+
+    assert (await made.grade("a b", [])).verdict is Verdict.CORRECT
+    assert (await made.grade("b a", [])).verdict is Verdict.INCORRECT
