@@ -1,10 +1,13 @@
 """Backends that users have installed, over the wire: the page's example is evaluated, others are kept from harm."""
 
+import asyncio
 import importlib
 import os
 import re
 import sys
+import threading
 import tomllib
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,16 +146,17 @@ async def test_an_unknown_scheme_is_refused_with_those_there_are_and_the_cure(in
     install("odd", ODD, "OddBackend")
     judge = EvaluatorSpec(kind="comparison", options={"judge": "od:x"})
     async with rig(ScriptedModel()) as r:
-        for request, field in (
-            (asked(model="od:x"), "model"),
-            (asked(evaluators=[judge]), 'evaluators[0].options["judge"]'),
+        for request, field, scheme, meant in (
+            (asked(model="od:x"), "model", "od", "odd"),
+            (asked(model="embeded:m"), "model", "embeded", "embedded"),
+            (asked(evaluators=[judge]), 'evaluators[0].options["judge"]', "od", "odd"),
         ):
             error = await refused(r.evaluation.start_evaluation(request), Code.FAILED_PRECONDITION, "NO_BACKEND", field)
-            assert error.message.startswith(f"{field} has the scheme 'od', for which this worker has no backend;") or (
-                error.message.startswith("has the scheme 'od', for which this worker has no backend;")
+            assert error.message == (
+                f"has the scheme {scheme!r}, for which this worker has no backend; there are embedded, local, hub, "
+                f"openai, tinker, orchestrator, odd: write {meant}:, or install a package that announces {scheme!r} in "
+                "the entry-point group 'crucible_worker.backends' in the worker's environment"
             )
-            assert "there are embedded, local, hub, openai, tinker, orchestrator, odd: write odd:, or" in error.message
-            assert "announces 'od' in the entry-point group 'crucible_worker.backends'" in error.message
 
 
 @rows(
@@ -238,3 +242,23 @@ async def test_an_installed_backend_takes_no_scheme_of_the_worker(install: Insta
 
     assert "embedded" not in names
     assert evaluation.state is EvaluationState.COMPLETED
+
+
+async def test_a_backend_that_is_imported_slowly_stops_no_other_call(install: Install, monkeypatch: pytest.MonkeyPatch):
+    """The worker answers while the import waits; two calls of its models import it once."""
+    gate = types.ModuleType("users_gate")
+    began, go = threading.Event(), threading.Event()
+    monkeypatch.setitem(sys.modules, "users_gate", gate)
+    vars(gate).update(began=began, go=go, imports=[])
+    slow = "import users_gate\nusers_gate.imports.append(1)\nusers_gate.began.set()\nassert users_gate.go.wait(30)\n"
+    install("slow", slow + ODD, "OddBackend")
+    async with rig(ScriptedModel()) as r:
+        calls = [asyncio.create_task(r.worker.bridge.models.sample("slow:x", ["a"], FOUR)) for _ in range(2)]
+        assert await asyncio.to_thread(began.wait, 30)
+        other = await r.worker.bridge.models.sample("embedded:m", ["a"], FOUR)
+        go.set()
+        answers = await asyncio.gather(*calls)
+
+    assert other.items[0].sequences[0].text == "A"
+    assert [answer.items[0].sequences[0].text for answer in answers] == ["46", "46"]
+    assert vars(gate)["imports"] == [1]

@@ -87,6 +87,13 @@ CASES = {
         "with --hub-network it does",
         needs="models",
     ),
+    "model of a backend that is not installed": _evaluate(
+        f"--model embeded:arithmetic@320 {DATA} {NLL}",
+        "--model has the scheme 'embeded', for which this worker has no backend; there are embedded, local, hub, "
+        "openai, tinker, orchestrator: write embedded:, or install a package that announces 'embeded' in the "
+        "entry-point group 'crucible_worker.backends' in the worker's environment",
+        needs="models",
+    ),
     "filter without a value": _evaluate(
         f"{MODEL} {DATA} {NLL} --where level", "--where is 'level', not KEY=VALUE, for instance level=easy"
     ),

@@ -570,9 +570,9 @@ async def test_nothing_is_different_from_what_it_would_be_here(act: Act, folder:
     told, wanted = (wire.outcome_to_map(each) for each in (found.outcome, outcome_of(expected, intermediates=True)))
     for each in (told, wanted):
         for trajectory in (each["group"] or {"trajectories": []})["trajectories"]:
-            for turn in trajectory[2]:
-                assert turn[3].pop("pid")
-                turn[3].pop("loaded_here")
+            for turn in trajectory["transitions"]:
+                assert turn["metrics"].pop("pid")
+                turn["metrics"].pop("loaded_here")
     assert told == wanted
 
 

@@ -223,3 +223,25 @@ async def test_a_compared_evaluation_outlives_its_evaluator(install: Install, mo
     (pair,) = comparison.comparisons
     assert (pair.problem, pair.n_matched, pair.n_improved, pair.n_regressed) == (None, 2, 0, 0)
     assert pair.metrics.values["difference"] == 1.0
+
+
+async def test_an_evaluator_that_asks_the_sides_of_a_model_works_unchanged(install: Install):
+    """Written when a model had a sampling and a training client: both are the model, behind the gate."""
+    asking = """
+    async def run(self, sample, context):
+        from crucible_bridge.types import Datum, ModelInput, SamplingParams
+        model = context.model
+        tokens = await model.tokenizer.encode(sample.input)
+        (answer,) = await model.sampling.sample(ModelInput.of(tokens), SamplingParams(max_tokens=2))
+        data = [Datum(model_input=tokens, loss_fn_inputs={"target_tokens": tokens})]
+        (logprobs,) = await model.training.forward(data)
+        return Outcome(verdict=Verdict.MEASURED, score=float(len(logprobs)), output=answer.text)
+"""
+    before, rest = FRAGILE.split("    async def run(self, sample, context):")
+    install("fragile", before + asking + "\n" + rest[rest.index("    def aggregate") :])
+    async with rig() as r:
+        evaluation = await r.evaluation.evaluate(asked(evaluators=[fragile()]))
+        samples = await samples_of(r.worker.bridge)
+
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert [(sample.output, sample.score, sample.attempts) for sample in samples] == [("A", 1.0, 2), ("B", 1.0, 2)]

@@ -18,7 +18,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, load
-from crucible_worker.services import datasets
+from crucible_worker.services import evaluation as evaluation_service
 from crucible_worker.testing import run_worker
 
 ROWS = [{"question": f"{n}+{n}=", "answer": str(2 * n), "level": n % 3} for n in range(2_500)]
@@ -73,7 +73,7 @@ async def test_batches_are_bounded_and_tell_of_the_whole(root: Path, monkeypatch
                 return [batch async for batch in call.frames()]
 
         by_count = await batches()
-        monkeypatch.setattr(datasets, "BATCH_BYTES", 10_000)
+        monkeypatch.setattr(evaluation_service, "BATCH_BYTES", 10_000)
         by_size = await batches()
         request.offset = 3_000
         (empty,) = await batches()

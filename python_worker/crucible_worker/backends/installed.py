@@ -9,6 +9,7 @@ It runs in the worker's process, with all its rights. Its failures end the call 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ class InstalledBackends(Backend[InstalledModel]):
 
     def __init__(self) -> None:
         self._made: dict[str, Backend[InstalledModel]] = {}
+        self._loading: dict[str, asyncio.Task[tuple[str, type[Backend[InstalledModel]]]]] = {}
 
     def infos(self) -> list[BackendInfo]:
         """The scheme of each; imports nothing."""
@@ -47,7 +49,8 @@ class InstalledBackends(Backend[InstalledModel]):
 
     async def check(self, model: InstalledModel) -> None:
         """Have the backend refuse a model; raises as `open` does."""
-        await _guarded(model.scheme, self._backend(model.scheme).check, model)
+        backend = await self._backend(model.scheme)
+        await _guarded(model.scheme, backend.check, model)
 
     async def open(self, model: InstalledModel) -> Model:
         """Have the backend open a model.
@@ -58,7 +61,8 @@ class InstalledBackends(Backend[InstalledModel]):
             BackendError: it failed (BACKEND_FAILED).
             BridgeError: what it raises.
         """
-        opened = await _guarded(model.scheme, self._backend(model.scheme).open, model)
+        backend = await self._backend(model.scheme)
+        opened = await _guarded(model.scheme, backend.open, model)
         if not isinstance(opened, Model):
             raise _POINTS.bad(model.scheme, f"opened a {type(opened).__name__}, not a Model")
         fingerprint = getattr(opened, "fingerprint", None)
@@ -74,20 +78,21 @@ class InstalledBackends(Backend[InstalledModel]):
             except Exception as error:
                 logged(_log, "backend_not_closed", error, backend=scheme)
 
-    def _backend(self, scheme: str) -> Backend[InstalledModel]:
-        made = self._made.get(scheme)
-        if made is None:
-            loaded = _POINTS.load(scheme)
-            if loaded is None:
-                raise _unknown(scheme)
-            place, found = loaded
-            if not isinstance(found, type) or not issubclass(found, Backend):
-                raise _POINTS.bad(scheme, f"is {_shown(found)} at {place!r}, not a subclass of Backend")
+    async def _backend(self, scheme: str) -> Backend[InstalledModel]:
+        if (made := self._made.get(scheme)) is not None:
+            return made
+        loading = self._loading.get(scheme)
+        if loading is None:
+            # An import may take seconds, and the event loop does not wait for it.
+            loading = self._loading[scheme] = asyncio.create_task(asyncio.to_thread(_load, scheme))
+            loading.add_done_callback(lambda done: (self._loading.pop(scheme), done.cancelled() or done.exception()))
+        place, kind = await asyncio.shield(loading)
+        if scheme not in self._made:
             try:
-                made = self._made[scheme] = found()
+                self._made[scheme] = kind()
             except Exception as error:
                 raise _POINTS.bad(scheme, f"cannot be made from {place!r}: {told(error)}") from error
-        return made
+        return self._made[scheme]
 
 
 class _InstalledModel(WrappedModel):
@@ -130,6 +135,17 @@ class _InstalledModel(WrappedModel):
         """The model, if it reports what its calls take."""
         metered = self._model.metered(meter)
         return None if metered is None else _InstalledModel(metered, self._scheme)
+
+
+def _load(scheme: str) -> tuple[str, type[Backend[InstalledModel]]]:
+    """Where a backend is, and its class."""
+    loaded = _POINTS.load(scheme)
+    if loaded is None:
+        raise _unknown(scheme)
+    place, found = loaded
+    if not isinstance(found, type) or not issubclass(found, Backend):
+        raise _POINTS.bad(scheme, f"is {_shown(found)} at {place!r}, not a subclass of Backend")
+    return place, found
 
 
 def _schemes() -> list[str]:

@@ -66,19 +66,19 @@ async def ask(
         InvalidField: there is nothing to ask, or more than fits; the renderer takes no conversation.
         BackendError: the model could not be asked.
     """
-    able = model.capabilities
+    able, tokenizer = model.capabilities, model.tokenizer
     if able.isdisjoint(ANSWERING):
         raise FailedPrecondition("the model has no sampling client", reason=Reason.MISSING_CLIENT)
     if isinstance(input, ModelInput | Datum):
         prompt = input.model_input if isinstance(input, Datum) else input
-    elif Capability.SAMPLE_TEXT in able and model.tokenizer is None:
+    elif Capability.SAMPLE_TEXT in able and (tokenizer is None or Capability.SAMPLE not in able):
         chosen = resolved(model, renderer)
         if renderer == AUTO and chosen == RAW and plain_text(input) is None:
             chosen = CHAT_TEMPLATE  # what settings say of text says nothing of roles
         return Asked(prompt=None, answers=await _in_words(model, input, params, num_samples, chosen))
     else:
         begun = model.resolved_renderer == SERVED
-        rendered = await render_question(model.tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
+        rendered = await render_question(tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
         prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
     return Asked(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
 

@@ -199,7 +199,9 @@ def _count(prompt: ModelInput) -> int | None:
 
 async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str | Conversation | ModelInput:
     """The prompt in tokens, so that they can be counted, but for a model whose server has the tokenizer."""
-    if isinstance(prompt, ModelInput) or (model.tokenizer is None and Capability.SAMPLE_TEXT in model.capabilities):
+    able = model.capabilities
+    in_text = Capability.SAMPLE_TEXT in able and (model.tokenizer is None or Capability.SAMPLE not in able)
+    if isinstance(prompt, ModelInput) or in_text:
         return prompt
     try:
         return await render_prompt(model.tokenizer, prompt)

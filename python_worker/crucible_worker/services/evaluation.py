@@ -7,9 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import grpc
 
+from crucible_bridge.codec.comparisons import compare_request_from_v1, evaluation_comparison_to_v1
+from crucible_bridge.codec.data import dataset_from_v1, sample_to_v1
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.events import with_sample_result
-from crucible_bridge.codec.plans import plan_from_record, plan_to_record
+from crucible_bridge.codec.fields import at_least
+from crucible_bridge.codec.models import model_ref_from_v1
+from crucible_bridge.codec.outcomes import problem_to_v1
+from crucible_bridge.codec.plans import evaluation_plan_from_v1, plan_from_record, plan_to_record
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -22,17 +27,14 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.services import registration
-from crucible_worker.services.comparisons import ComparisonCalls
-from crucible_worker.services.datasets import DatasetCalls
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
-from crucible_worker.services.paging import page_size
-from crucible_worker.services.plans import PlanCalls
 from crucible_worker.services.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 
-__all__ = ["EvaluationService"]
+__all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]
 
 LARGE_REQUEST_BYTES = 1 << 20
 """Requests from here on are decoded by a thread: a hundred thousand inline samples take a second."""
@@ -44,15 +46,23 @@ SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, bounds.GET_SAMPLES_REQUEST_PAGE_SIZE_MOST
 """Page size of GetSamples: where none is given, and at most."""
 
 
-class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
+BATCH_SAMPLES = 1_000
+"""Samples in a message of ReadDataset, at most."""
+BATCH_BYTES = 8 * 1024 * 1024
+"""Such a message ends with the sample that exceeds this size: one sample is far below the limit of messages."""
+_FRAME_BYTES = 6
+"""What a message takes within another beside its own bytes, at most."""
+
+
+class EvaluationService:
     """Evaluations, over the wire."""
 
     def __init__(
         self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]], limits: WorkerLimits
     ) -> None:
         """Serve these evaluations, within the worker's limits; `evaluators` lists the kinds there are."""
-        super().__init__(evaluations.plans(plan_to_record, plan_from_record))
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
+        self._plans = evaluations.plans(plan_to_record, plan_from_record)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server is given."""
@@ -124,7 +134,7 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
             states=states_from_v1(request.states, "states"),
             from_step=request.from_step if request.HasField("from_step") else None,
             to_step=request.to_step if request.HasField("to_step") else None,
-            page_size=page_size(request.page_size, EVALUATIONS_DEFAULT, EVALUATIONS_MAX),
+            page_size=_page_size(request.page_size, EVALUATIONS_DEFAULT, EVALUATIONS_MAX),
             page_token=request.page_token,
         )
         return await asyncio.to_thread(
@@ -139,7 +149,7 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
             _named(request.evaluation_id),
             verdicts=verdicts_from_v1(request.verdicts, "verdicts"),
             evaluator=request.evaluator if request.HasField("evaluator") else None,
-            page_size=page_size(request.page_size, SAMPLES_DEFAULT, SAMPLES_MAX),
+            page_size=_page_size(request.page_size, SAMPLES_DEFAULT, SAMPLES_MAX),
             page_token=request.page_token,
             records=not request.without_records,
         )
@@ -168,6 +178,62 @@ class EvaluationService(ComparisonCalls, DatasetCalls, PlanCalls):
         """Show what the model would get."""
         return await self._evaluations.render(request.request, request.sample_id)
 
+    async def _compare_evaluations(
+        self, request: pb.CompareEvaluationsRequest, context: Context
+    ) -> pb.CompareEvaluationsResponse:
+        """Set them beside each other."""
+        comparison = await self._evaluations.comparisons.compare(compare_request_from_v1(request))
+        # By a thread: a hundred evaluations with a thousand changes each take a while.
+        return await asyncio.to_thread(evaluation_comparison_to_v1, comparison)
+
+    async def _register_plan(self, request: pb.RegisterPlanRequest, context: Context) -> pb.RegisterPlanResponse:
+        """Keep a plan."""
+        if not request.HasField("plan"):
+            raise InvalidField("plan", "is not given")
+        bind_contextvars(plan_id=request.plan.plan_id, run_id=request.plan.run_id)
+        # By a thread: inline samples may be many.
+        fingerprint, existed = await self._plans.register(
+            await asyncio.to_thread(evaluation_plan_from_v1, request.plan)
+        )
+        return pb.RegisterPlanResponse(fingerprint=fingerprint, existed=existed)
+
+    async def _notify_step(self, request: pb.NotifyStepRequest, context: Context) -> pb.NotifyStepResponse:
+        """Start what is due."""
+        if not request.plan_id:
+            raise InvalidField("plan_id", "is empty")
+        bind_contextvars(plan_id=request.plan_id, step=request.step)
+        at_least(request.step, 0, "step")
+        if not request.HasField("model"):
+            raise InvalidField("model", "is not given")
+        found = await self._plans.notify(
+            request.plan_id, request.step, model_ref_from_v1(request.model, "model"), last=request.last
+        )
+        return pb.NotifyStepResponse(
+            evaluations=[
+                pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
+                for evaluation, existed in found
+            ]
+        )
+
+    async def _read_dataset(self, request: pb.ReadDatasetRequest, context: Context) -> AsyncIterator[Encoded]:
+        """Its samples, batch by batch."""
+        if not request.HasField("dataset"):
+            raise InvalidField("dataset", "is not given")
+        at_least(request.offset, 0, "offset")
+        if request.HasField("limit"):
+            at_least(request.limit, 1, "limit")
+        # By threads: both the inline samples of the request and those of a batch may be many.
+        dataset = await asyncio.to_thread(dataset_from_v1, request.dataset, "dataset")
+        loaded = await self._evaluations.read_dataset(dataset)
+        total = len(loaded.samples)
+        end = min(total, request.offset + request.limit) if request.HasField("limit") else total
+        start = min(request.offset, end)
+        while True:
+            batch, start = await asyncio.to_thread(_batch, loaded, start, end)
+            yield batch
+            if start >= end:
+                return
+
 
 async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:
     """Decode what Evaluate and StartEvaluation share; field paths begin at its fields in both."""
@@ -183,3 +249,32 @@ def _named(evaluation_id: str) -> str:
         raise InvalidField("evaluation_id", "is empty")
     bind_contextvars(evaluation_id=evaluation_id)
     return evaluation_id
+
+
+def _batch(loaded: LoadedDataset, start: int, end: int) -> tuple[bytes, int]:
+    """The next samples as a message, and where those after them begin."""
+    message = pb.ReadDatasetResponse(total=len(loaded.samples), dataset_fingerprint=loaded.fingerprint)
+    size, index = 0, start
+    while index < min(end, start + BATCH_SAMPLES) and size < BATCH_BYTES:
+        sample = loaded.samples[index]
+        if isinstance(sample, MalformedSample):
+            skipped = pb.SkippedLine(id=sample.id, index=index, problem=problem_to_v1(sample.problem))
+            message.skipped.append(skipped)
+            size += skipped.ByteSize() + _FRAME_BYTES
+        else:
+            encoded = sample_to_v1(sample)
+            message.samples.append(encoded)
+            size += encoded.ByteSize() + _FRAME_BYTES
+        index += 1
+    return message.SerializeToString(), index
+
+
+def _page_size(asked: int, default: int, largest: int) -> int:
+    """The page size to use: the default for 0, which is what an unset field says.
+
+    Raises:
+        InvalidField: it is negative or too large.
+    """
+    if not 0 <= asked <= largest:
+        raise InvalidField("page_size", f"is {asked}, must be within 1 and {largest:,}, or 0 for {default:,}")
+    return asked or default

@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, Rendered
+from crucible_worker.backends.base import Capability, Model, Rendered
 from crucible_worker.rendering import sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.runs.calls import CallGate, GatedModel
@@ -164,3 +164,17 @@ async def test_cookbook_renderers_pass_the_gate():
 
     assert answer.text == "QWEN3:USER"
     assert model.calls == 1
+
+
+class TextAlone(WordyModel):
+    """Has a tokenizer, and takes no tokens."""
+
+    capabilities = frozenset({Capability.SAMPLE_TEXT})
+    tokenizer = ScriptedModel()
+
+
+async def test_a_model_that_takes_no_tokens_is_asked_in_words():
+    """Although its tokenizer is at hand, for what else needs one."""
+    model = TextAlone()
+    (answer,) = await sample_answers(model, "hi", PARAMS)
+    assert (answer.text, model.asked) == ("words", [CONVERSATION])

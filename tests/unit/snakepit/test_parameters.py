@@ -149,7 +149,7 @@ REFUSED = [
     ({"run_id": "\ud800"}, "run_id", "INVALID_FIELD"),
     ({"labels": {"a": 1}}, 'labels["a"]', "WRONG_TYPE"),
     ({"model": 3}, "model", "WRONG_TYPE"),
-    ({"model": "embeded:m"}, "model", "INVALID_FIELD"),
+    ({"model": "Embedded:m"}, "model", "INVALID_FIELD"),
     ({"model": {"embedded": "m", "local": {}}}, "model.local", "INVALID_FIELD"),
     ({"evaluators": [3]}, "evaluators[0]", "WRONG_TYPE"),
     ({"evaluators": [{"kind": "nll", "options": []}]}, "evaluators[0].options", "WRONG_TYPE"),

@@ -1,7 +1,7 @@
-"""What the worker and a process of environments say to each other: frames.
+"""What the worker and a process of environments say to each other, in frames.
 
 The worker's are pickled: values of its own, to a process that it has started. The process runs foreign code, so what it
-says is msgpack, which holds nothing but data, and is looked at before it is believed.
+says is msgpack, which holds nothing but data, and is converted to the types of the vocabulary, which checks it.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
-    ChatMessage,
     Conversation,
     ImageAssetChunk,
     ImageChunk,
     ModelInput,
-    Problem,
     TokensChunk,
-    Trajectory,
-    TrajectoryGroup,
     Transition,
-    Turn,
-    Verdict,
 )
 from crucible_worker.children.frames import frame
 from crucible_worker.children.messages import error_from_map, pack_text
@@ -53,7 +48,9 @@ __all__ = [
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Of what a process may say at once: an observation, or what came of a group."""
 
-_DTYPES = ("<i4", "<i8")
+_DTYPES = ("<i4", "<i8", "<f4")
+_CHUNKS = {kind.__name__: kind for kind in (TokensChunk, ImageChunk, ImageAssetChunk)}
+_T = TypeVar("_T")
 
 
 def order(message: Mapping[str, Any]) -> bytes:
@@ -84,9 +81,11 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
     if isinstance(shown, str):
         return {"text": str(shown)}
     if isinstance(shown, ModelInput):
-        return {"chunks": [_chunk_to_list(chunk) for chunk in shown.chunks]}
-    messages = [[message.role, message.content] for message in shown.messages]
-    return {"messages": [[_text(role), _text(content)] for role, content in messages]}
+        fields = {"chunks": [_chunk_to_list(chunk) for chunk in shown.chunks]}
+        shown_from_map(fields)
+        return fields
+    messages = [(message.role, message.content) for message in shown.messages]
+    return {"messages": [{"role": _text(role), "content": _text(content)} for role, content in messages]}
 
 
 def shown_from_map(fields: Mapping[str, Any]) -> Shown:
@@ -95,198 +94,39 @@ def shown_from_map(fields: Mapping[str, Any]) -> Shown:
         return _text(fields["text"])
     if "chunks" in fields:
         return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
-    return Conversation(tuple(ChatMessage(_text(role), _text(content)) for role, content in fields["messages"]))
+    return _converted(fields, Conversation)
 
 
 def course_to_map(course: Course) -> dict[str, Any]:
     """How far a group has come."""
-    return {
-        "size": course.size,
-        "alive": list(course.alive),
-        "todo": list(course.todo),
-        "round": course.round_,
-        "retries": course.retries,
-        "failures": dict(course.failures),
-    }
+    return _fields_of(course)
 
 
 def course_from_map(fields: Mapping[str, Any]) -> Course:
-    """What `course_to_map` was given; raises ValueError, TypeError or LookupError where it is none."""
-    return Course(
-        size=_whole(fields["size"]),
-        alive=tuple(map(_whole, fields["alive"])),
-        todo=tuple(map(_whole, fields["todo"])),
-        round_=_whole(fields["round"]),
-        retries=_whole(fields["retries"]),
-        failures={_text(kind): _whole(count) for kind, count in fields["failures"].items()},
-    )
+    """What `course_to_map` was given; raises ValueError or TypeError where it is none."""
+    return _converted(fields, Course)
 
 
 def outcome_to_map(outcome: Outcome) -> dict[str, Any]:
     """What became of a sample."""
-    problem = outcome.problem
-    return {
-        "verdict": outcome.verdict.value,
-        "score": outcome.score,
-        "output": outcome.output,
-        "stop_reason": outcome.stop_reason,
-        "output_tokens": outcome.output_tokens,
-        "problem": None
-        if problem is None
-        else [problem.reason, problem.message, problem.field, bool(problem.retryable)],
-        "measurements": dict(outcome.measurements),
-        "group": None if outcome.group is None else _group_to_map(outcome.group),
-        "turns": [[turn.role, turn.text, turn.reward, turn.tokens, turn.rollout] for turn in outcome.turns],
-        "turns_left_out": outcome.turns_left_out,
-    }
+    return _fields_of(outcome)
 
 
 def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
-    """What `outcome_to_map` was given; raises ValueError, TypeError or LookupError where it is none."""
-    problem = None
-    if fields["problem"] is not None:
-        reason, message, field, retryable = fields["problem"]
-        problem = Problem(reason=_text(reason), message=_text(message), field=_text(field), retryable=bool(retryable))
-    verdict, score = Verdict(fields["verdict"]), fields["score"]
-    if verdict.scored is (score is None) or verdict.scored is (fields["group"] is None):
+    """What `outcome_to_map` was given; raises ValueError or TypeError where it is none."""
+    outcome = _converted(fields, Outcome)
+    if outcome.verdict.scored is (outcome.score is None) or outcome.verdict.scored is (outcome.group is None):
         raise ValueError("a verdict without what it needs")
-    return Outcome(
-        verdict=verdict,
-        score=None if score is None else _number(score),
-        output=_text(fields["output"]),
-        stop_reason=_text(fields["stop_reason"]),
-        output_tokens=_whole(fields["output_tokens"]),
-        problem=problem,
-        measurements=_numbers(fields["measurements"]),
-        group=None if fields["group"] is None else _group_from_map(fields["group"]),
-        turns=tuple(_turn_from_list(*turn) for turn in fields["turns"]),
-        turns_left_out=_whole(fields["turns_left_out"]),
-    )
+    for trajectory in () if outcome.group is None else outcome.group.trajectories:
+        for turn in trajectory.transitions:
+            _check_arrays(turn)
+    return outcome
 
 
 def error_from_foreign_map(fields: Mapping[str, Any]) -> BridgeError:
     """The error that a process has packed as the worker does; raises TypeError or LookupError where it is none."""
     texts = {name: _text(fields[name]) for name in ("kind", "message", "field", "reason")}
     return error_from_map({**texts, "retryable": bool(fields["retryable"])})
-
-
-def _group_to_map(group: TrajectoryGroup) -> dict[str, Any]:
-    trajectories = [
-        [each.final_reward, dict(each.metrics), [_transition_to_list(turn) for turn in each.transitions]]
-        for each in group.trajectories
-    ]
-    return {"tags": list(group.tags), "trajectories": trajectories}
-
-
-def _group_from_map(fields: Mapping[str, Any]) -> TrajectoryGroup:
-    trajectories = tuple(
-        Trajectory(
-            transitions=tuple(_transition_from_list(*turn) for turn in turns),
-            final_reward=_number(reward),
-            metrics=_numbers(metrics),
-        )
-        for reward, metrics, turns in fields["trajectories"]
-    )
-    return TrajectoryGroup(trajectories=trajectories, tags=tuple(map(_text, fields["tags"])))
-
-
-def _turn_from_list(role: Any, text: Any, reward: Any, tokens: Any, rollout: Any) -> Turn:
-    return Turn(
-        role=_text(role),
-        text=_text(text),
-        reward=None if reward is None else _number(reward),
-        tokens=None if tokens is None else _whole(tokens),
-        rollout=_whole(rollout),
-    )
-
-
-def _transition_to_list(turn: Transition) -> list[Any]:
-    arrays = (turn.observation, turn.action, turn.action_logprobs)
-    counts = (int(turn.observation_tokens), int(turn.action_tokens))
-    return [
-        *(*counts, turn.reward, dict(turn.metrics), turn.stop_reason),
-        *(None if array is None else array.tobytes() for array in arrays),
-        turn.cached_observation_tokens,
-    ]
-
-
-def _transition_from_list(
-    seen: Any,
-    said: Any,
-    reward: Any,
-    metrics: Any,
-    stop_reason: Any,
-    observation: Any,
-    action: Any,
-    logprobs: Any,
-    cached: Any,
-) -> Transition:
-    return Transition(
-        observation_tokens=_whole(seen),
-        action_tokens=_whole(said),
-        reward=_number(reward),
-        metrics=_numbers(metrics),
-        stop_reason=_text(stop_reason),
-        observation=_array(observation, np.int32, seen),
-        action=_array(action, np.int32, said),
-        action_logprobs=_array(logprobs, np.float32, said),
-        cached_observation_tokens=None if cached is None else _whole(cached),
-    )
-
-
-def _chunk_to_list(chunk: object) -> list[Any]:
-    match chunk:
-        case TokensChunk(tokens=tokens):
-            wide = np.asarray(tokens).dtype.itemsize > 4
-            return ["tokens", int(wide), np.asarray(tokens).astype(_DTYPES[wide], copy=False).tobytes()]
-        case ImageChunk():
-            return ["image", bytes(chunk.data), _text(chunk.format), chunk.expected_tokens]
-        case ImageAssetChunk():
-            return ["asset", _text(chunk.location), _text(chunk.format), chunk.expected_tokens]
-        case _:
-            raise TypeError(f"an input with a {type(chunk).__name__}")
-
-
-def _chunk_from_list(kind: str, *fields: Any) -> TokensChunk | ImageChunk | ImageAssetChunk:
-    if kind == "tokens":
-        wide, data = fields
-        return TokensChunk(tokens=np.frombuffer(data, _DTYPES[wide]))
-    place, form, expected = fields
-    count = None if expected is None else _whole(expected)
-    if kind == "image":
-        return ImageChunk(data=bytes(place), format=_text(form), expected_tokens=count)
-    return ImageAssetChunk(location=_text(place), format=_text(form), expected_tokens=count)
-
-
-def _array(data: bytes | None, dtype: type[np.generic], length: int) -> np.ndarray | None:
-    if data is None:
-        return None
-    found = np.frombuffer(data, dtype)
-    if found.size != length:
-        raise ValueError("an array of another length than it says")
-    return found
-
-
-def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
-    return {_text(name): _number(value) for name, value in fields.items()}
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise TypeError(f"a {type(value).__name__} where a finite number should be")
-    return value
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"a {type(value).__name__} where a count should be")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a {type(value).__name__} where text should be")
-    return str(value)
 
 
 def stops_of(stop: Sequence[str | int]) -> list[str | int]:
@@ -296,10 +136,86 @@ def stops_of(stop: Sequence[str | int]) -> list[str | int]:
 
 def stops_from(stop: Sequence[Any]) -> list[str | int]:
     """What `stops_of` was given; raises TypeError where it is none."""
-    return [each if isinstance(each, str) else _id(each) for each in stop]
+    if any(type(each) not in (str, int) for each in stop):
+        raise TypeError("a stop that is neither a text nor a token")
+    return list(stop)
 
 
-def _id(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"a {type(value).__name__} where a token id should be")
-    return value
+def _chunk_to_list(chunk: Any) -> list[Any]:
+    kind = type(chunk).__name__
+    if kind not in _CHUNKS:
+        raise TypeError(f"an input with a {kind}")
+    if isinstance(chunk, TokensChunk):
+        tokens = np.asarray(chunk.tokens)
+        chunk = TokensChunk(tokens=tokens.astype(_DTYPES[tokens.dtype.itemsize > 4], copy=False))
+    return [kind, _fields_of(chunk)]
+
+
+def _chunk_from_list(kind: str, fields: Any) -> TokensChunk | ImageChunk | ImageAssetChunk:
+    chunk = _converted(fields, _CHUNKS[kind])
+    if isinstance(chunk, TokensChunk) and chunk.tokens.dtype.kind != "i":
+        raise TypeError("tokens that are no whole numbers")
+    return chunk
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and of those in it: plain values, and bytes for arrays."""
+    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray():
+            dtype = _DTYPES[2 if value.dtype.kind == "f" else value.dtype.itemsize > 4]
+            return [dtype, value.astype(dtype, copy=False).tobytes()]
+        case np.generic():
+            return value.item()
+        case str():
+            return str(value)
+        case Mapping():
+            return dict(value)
+        case float() | int():
+            return (float if isinstance(value, float) else int)(value)
+    raise TypeError(f"an input with a {type(value).__name__}")
+
+
+def _converted(fields: Any, kind: type[_T]) -> _T:
+    """A value of a type; its numbers are finite, and its counts from 0."""
+    _check_numbers(fields)
+    try:
+        return msgspec.convert(fields, kind, dec_hook=_array)
+    except msgspec.ValidationError as error:
+        raise TypeError(str(error)) from error
+
+
+def _check_numbers(fields: Any) -> None:
+    waiting = [fields]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int | float) and not (math.isfinite(value) and (value >= 0 or isinstance(value, float))):
+            raise ValueError(f"the number {value}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where text should be")
+    return str(value)
+
+
+def _array(kind: type, fields: Any) -> Any:
+    dtype, data = fields
+    if kind is not np.ndarray or dtype not in _DTYPES:
+        raise TypeError(f"an array of {dtype!r:.20}")
+    return np.frombuffer(data, dtype)
+
+
+def _check_arrays(turn: Transition) -> None:
+    for array, dtype, length in (
+        (turn.observation, np.int32, turn.observation_tokens),
+        (turn.action, np.int32, turn.action_tokens),
+        (turn.action_logprobs, np.float32, turn.action_tokens),
+    ):
+        if array is not None and (array.dtype != dtype or array.size != length):
+            raise ValueError("an array of another length or type than it says")

@@ -62,6 +62,10 @@ def exactly(value: complex | Fraction) -> Ball:
         return arb(value)
     if isinstance(value, complex):
         return acb(value.real, value.imag)
+    return _rational(value)
+
+
+def _rational(value: Fraction | int) -> arb:
     return arb(value.numerator) if value.denominator == 1 else arb(fmpq(value.numerator, value.denominator))
 
 
@@ -97,7 +101,7 @@ class Balls:
         if self._many and (value.denominator != 1 or value.numerator.bit_length() > self._bits):
             # 1 + 10^-300 differs from 1 only there.
             self._hide(max(value.numerator.bit_length(), value.denominator.bit_length()))
-        return exactly(value)
+        return _rational(value)
 
     def constant(self, name: str) -> Ball:
         """`pi`, `e` or `i`."""
@@ -145,6 +149,8 @@ class Balls:
 
     def rational_power(self, base: Ball, exponent: Fraction) -> Ball:
         """A root, raised: the real one of a negative number where the root is odd; the exponent is no integer."""
+        if isinstance(base, arb) and base > 0:
+            return self._root_raised(base, exponent)
         if base.contains(0):
             return self._power_of_nothing(base, exponent)
         base = self._off_cut(base)
@@ -190,9 +196,10 @@ class Balls:
 
     def logarithm(self, of: Ball) -> Ball:
         """The natural one, principal."""
-        if of.contains(0):
-            raise self._vanished(of, "logarithm of 0")
-        of = self._off_cut(of)
+        if not (isinstance(of, arb) and of > 0):
+            if of.contains(0):
+                raise self._vanished(of, "logarithm of 0")
+            of = self._off_cut(of)
         self._spend(_FUNCTION_STEPS)
         if isinstance(of, arb) and of > 0:
             return of.log()

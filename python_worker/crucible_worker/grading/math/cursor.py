@@ -1,4 +1,4 @@
-"""A place in the tokens of an answer, and what the parts of the grammar ask of each other."""
+"""A place in the tokens of an answer, and what the parts of the grammar need of each other."""
 
 from __future__ import annotations
 

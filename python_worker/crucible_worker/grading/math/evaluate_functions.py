@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 from crucible_worker.grading.math.balls import Ball, Balls
 from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Trait
@@ -19,23 +20,16 @@ MAX_TERMS = 128
 _MAX_FACTORIAL = 170  # above, the gamma function is faster than the product
 _ONE = Fraction(1)
 _HALF = Fraction(1, 2)
+_Function: TypeAlias = Callable[[Balls, Ball], Ball]
 _JUMPING = Trait.BRANCHES | Trait.JUMPS | Trait.COUNTS
 
 
-def _tangent(at: Balls, of: Ball) -> Ball:
-    return at.divide(at.sine(of), at.cosine(of))
+def _quotient(over: _Function, under: _Function) -> _Function:
+    return lambda at, of: at.divide(over(at, of), under(at, of))
 
 
-def _cotangent(at: Balls, of: Ball) -> Ball:
-    return at.divide(at.cosine(of), at.sine(of))
-
-
-def _secant(at: Balls, of: Ball) -> Ball:
-    return at.integer_power(at.cosine(of), -1)
-
-
-def _cosecant(at: Balls, of: Ball) -> Ball:
-    return at.integer_power(at.sine(of), -1)
+def _reciprocal(function: _Function) -> _Function:
+    return lambda at, of: at.integer_power(function(at, of), -1)
 
 
 def _arcsine(at: Balls, of: Ball) -> Ball:
@@ -79,22 +73,6 @@ def _hyperbolic_sine(at: Balls, of: Ball) -> Ball:
 def _hyperbolic_cosine(at: Balls, of: Ball) -> Ball:
     power = at.exponential(of)
     return at.scale(at.add([power, at.integer_power(power, -1)]), _HALF)
-
-
-def _hyperbolic_tangent(at: Balls, of: Ball) -> Ball:
-    return at.divide(_hyperbolic_sine(at, of), _hyperbolic_cosine(at, of))
-
-
-def _hyperbolic_cotangent(at: Balls, of: Ball) -> Ball:
-    return at.divide(_hyperbolic_cosine(at, of), _hyperbolic_sine(at, of))
-
-
-def _hyperbolic_secant(at: Balls, of: Ball) -> Ball:
-    return at.integer_power(_hyperbolic_cosine(at, of), -1)
-
-
-def _hyperbolic_cosecant(at: Balls, of: Ball) -> Ball:
-    return at.integer_power(_hyperbolic_sine(at, of), -1)
 
 
 def _natural_logarithm(at: Balls, of: Ball) -> Ball:
@@ -245,10 +223,10 @@ def unknown(at: Balls, name: str, balls: Sequence[Ball]) -> Ball:
 FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Ball]]] = {
     "sin": (1, Balls.sine),
     "cos": (1, Balls.cosine),
-    "tan": (1, _tangent),
-    "cot": (1, _cotangent),
-    "sec": (1, _secant),
-    "csc": (1, _cosecant),
+    "tan": (1, _quotient(Balls.sine, Balls.cosine)),
+    "cot": (1, _quotient(Balls.cosine, Balls.sine)),
+    "sec": (1, _reciprocal(Balls.cosine)),
+    "csc": (1, _reciprocal(Balls.sine)),
     "arcsin": (1, _arcsine),
     "arccos": (1, _arccosine),
     "arctan": (1, _arctangent),
@@ -257,10 +235,10 @@ FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Ball]]] = {
     "arccsc": (1, _arccosecant),
     "sinh": (1, _hyperbolic_sine),
     "cosh": (1, _hyperbolic_cosine),
-    "tanh": (1, _hyperbolic_tangent),
-    "coth": (1, _hyperbolic_cotangent),
-    "sech": (1, _hyperbolic_secant),
-    "csch": (1, _hyperbolic_cosecant),
+    "tanh": (1, _quotient(_hyperbolic_sine, _hyperbolic_cosine)),
+    "coth": (1, _quotient(_hyperbolic_cosine, _hyperbolic_sine)),
+    "sech": (1, _reciprocal(_hyperbolic_cosine)),
+    "csch": (1, _reciprocal(_hyperbolic_sine)),
     "exp": (1, Balls.exponential),
     "ln": (1, _natural_logarithm),
     "log": (2, _logarithm),

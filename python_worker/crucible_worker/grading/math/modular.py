@@ -1,8 +1,8 @@
 """Evaluation in a prime field: what proves rational functions equal or different, exactly, in microseconds.
 
-A tree is evaluated at one random point modulo a prime of 63 bits. Two rational functions that differ agree there with
-a probability below their degree / 2^62, and modulo two primes below its square; what is 0/0 at some points does not
-matter, as the point is random. The field holds i and the square roots of the primes below 100, so that
+A tree is evaluated at one random point modulo a random prime of 63 bits. Two rational functions that differ agree there
+with a probability below their degree / 2^62, and modulo two primes below its square; what is 0/0 at some points does
+not matter, as the point is random. The field holds i and the square roots of the primes below 100, so that
 sqrt(12) = 2 sqrt(3) is seen here too.
 
 Everything else is opaque: sin(u) is drawn by lot for each value of u, only that it obeys what holds without exception

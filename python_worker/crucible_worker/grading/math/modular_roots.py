@@ -1,20 +1,50 @@
-"""Prime fields that hold i and the square roots of small primes."""
+"""Prime fields that hold i and the square roots of small primes.
+
+The primes are drawn at random once, before children are forked. `x + p` is `x` modulo p, so an answer must not know p.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import random
 from fractions import Fraction
 
 from flint import fmpz, nmod
 
 __all__ = ["PRIMES", "imaginary_unit", "rational_root"]
 
-PRIMES = (6502098078659584129, 5638539803553242041)
-"""1 modulo 8, and squares modulo either are all primes below 100. Of 63 bits: a residue is a machine word."""
 _SMALL = 100
-_SMALL_PRIMES = 25
+_SMALL_PRIMES = tuple(n for n in range(2, _SMALL) if all(n % d for d in range(2, n)))
+_BITS = 63  # a residue is a machine word
+_CONSTRUCTED = 43  # up to here the small primes are squares by construction
 _MAX_BITS = 128  # of what is taken apart into primes
+
+
+def _drawn(lot: random.Random) -> int:
+    """A prime that is 1 modulo 8, and modulo which all primes below 100 are squares.
+
+    By quadratic reciprocity these are so if it is a square modulo each of them.
+    """
+    odd = _SMALL_PRIMES[1:]
+    modulus = 8 * math.prod(prime for prime in odd if prime <= _CONSTRUCTED)
+    squares = [(prime, {n * n % prime for n in range(1, prime)}) for prime in odd if prime > _CONSTRUCTED]
+    least = ((1 << (_BITS - 1)) // modulus + 1) * modulus
+    while True:
+        root = lot.randrange(1, modulus, 2)
+        if math.gcd(root, modulus) > 1:
+            continue
+        for found in range(least + root * root % modulus, 1 << _BITS, modulus):
+            for prime, square in squares:
+                if found % prime not in square:
+                    break
+            else:
+                if fmpz(found).is_prime():
+                    return found
+
+
+PRIMES = (_drawn(random.SystemRandom()), _drawn(random.SystemRandom()))
+"""The primes of this process, and of those that it forks."""
 
 
 @functools.cache
@@ -35,7 +65,7 @@ def _natural_root(prime: int, square: int) -> nmod | None:
         return None
     one = nmod(1, prime)
     result = one
-    for factor, times in fmpz(square).factor(trial_limit=_SMALL_PRIMES):
+    for factor, times in fmpz(square).factor(trial_limit=len(_SMALL_PRIMES)):
         root = _root_of_factor(prime, int(factor)) if times % 2 else one
         if root is None:
             return None

@@ -7,8 +7,12 @@ Imported in children only, as it imports sympy.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+# Where sympy finds FLINT, it counts with it. Python's integers end in a MemoryError, FLINT's in the end of the process.
+os.environ["SYMPY_GROUND_TYPES"] = "python"
 
 import sympy
 

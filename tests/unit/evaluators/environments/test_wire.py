@@ -153,9 +153,32 @@ def test_observations_arrive_as_they_were(shown: Any) -> None:
         assert found.tokens().tolist() == shown.tokens().tolist()
 
 
+@rows(
+    "wrong",
+    [
+        {"text": 3},
+        {"chunks": [["Problem", {"reason": "a", "message": "b"}]]},
+        {"chunks": [["TokensChunk", {"tokens": ["<f4", b"abcd"]}]]},
+        {"chunks": [["ImageChunk", {"data": "x", "format": "png"}]]},
+        {"messages": [{"role": "user"}]},
+        {"messages": "abc"},
+        {},
+    ],
+)
+def test_what_is_no_observation_is_refused(wrong: dict[str, Any]) -> None:
+    """Foreign code may have said it."""
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        wire.shown_from_map(_sent(wrong))
+
+
 @pytest.mark.parametrize(
     "shown",
-    [Conversation((ChatMessage("user", 3),)), ModelInput((object(),))],  # type: ignore[arg-type] - it is wrong
+    [
+        Conversation((ChatMessage("user", 3),)),  # type: ignore[arg-type] - it is wrong
+        ModelInput((object(),)),  # type: ignore[arg-type] - likewise
+        ModelInput((Problem(reason="A", message="b"),)),  # type: ignore[arg-type] - likewise
+        ModelInput((ImageChunk(data=b"x", format=3),)),  # type: ignore[arg-type] - likewise
+    ],
 )
 def test_what_is_no_observation_is_not_sent(shown: Any) -> None:
     """Nothing but data crosses."""
@@ -182,6 +205,20 @@ GOOD = wire.outcome_to_map(
 )
 
 
+def _group(**turn: Any) -> dict[str, Any]:
+    """The group of `GOOD`, with another turn."""
+    (good,) = GOOD["group"]["trajectories"][0]["transitions"]
+    return {"tags": [], "trajectories": [{"transitions": [{**good, **turn}]}]}
+
+
+def _nested() -> list[Any]:
+    """As deeply as a message can be."""
+    value: list[Any] = []
+    for _ in range(600):
+        value = [value]
+    return value
+
+
 @rows(
     "wrong",
     [
@@ -195,13 +232,24 @@ GOOD = wire.outcome_to_map(
         {"measurements": {"a": None}},
         {"problem": ["a"]},
         {"group": {"tags": [3], "trajectories": []}},
-        {"group": {"tags": [], "trajectories": [[1.0, {}, [[2, 1, 1.0, {}, "", b"abcd", None, None]]]]}},
-        {"group": {"tags": [], "trajectories": [[float("inf"), {}, []]]}},
+        {"group": _group(observation_tokens=2)},
+        {"group": _group(observation=["<f4", b"abcd"])},
+        {"group": _group(observation=["<c8", b"abcdefgh"])},
+        {"group": _group(observation=["<i4", b"abc"])},
+        {"group": _group(observation=b"abcd")},
+        {"group": _group(reward=float("inf"))},
+        {"group": _group(metrics={"a": float("nan")})},
+        {"group": _group(action_tokens=-1)},
+        {"group": _group(action_tokens=True)},
+        {"group": _group(stop_reason=b"stop")},
+        {"group": {"tags": [], "trajectories": [[1.0, {}, []]]}},
+        {"measurements": {"a": _nested()}},
     ],
 )
 def test_outcomes_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
     """Foreign code may have said them."""
     wire.outcome_from_map(_sent(GOOD))
+    wire.outcome_from_map(_sent({**GOOD, "group": _group()}))
 
     with pytest.raises((ValueError, TypeError, KeyError)):
         wire.outcome_from_map(_sent({**GOOD, **wrong}))

@@ -1,5 +1,7 @@
 """Prime fields: what they prove, what they leave open, and that no arithmetic identity escapes them."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -125,9 +127,10 @@ def test_what_is_not_written_out_is_left_open(text: str) -> None:
         agreement(parse(text), ONE)
 
 
-@pytest.mark.parametrize("prime", PRIMES)
-def test_roots_are_roots(prime: int) -> None:
+@rows("which", [0, 1])
+def test_roots_are_roots(which: int) -> None:
     """The chosen roots are consistent: their squares are right, and the root of a product is the product of roots."""
+    prime = PRIMES[which]
     assert imaginary_unit(prime) ** 2 == -1
     assert rational_root(prime, Fraction(4, 9)) == nmod(2, prime) / 3
     two, three, six = (rational_root(prime, Fraction(number)) for number in (2, 3, 6))
@@ -140,6 +143,16 @@ def test_roots_are_roots(prime: int) -> None:
     assert rational_root(prime, Fraction(101)) is None
     assert rational_root(prime, Fraction(101**2)) == 101
     assert rational_root(prime, Fraction(10_007**2 * 10_009**2 * 6)) == 10_007 * 10_009 * six
+
+
+def test_primes_are_drawn_anew() -> None:
+    """Each worker has primes of its own, so that no text can hold a multiple of them on purpose."""
+    code = "from crucible_worker.grading.math.modular_roots import PRIMES; print(*PRIMES)"
+    printed = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)]
+    drawn = [int(prime) for text in printed for prime in text.split()]
+
+    assert len({*drawn, *PRIMES}) == 6
+    assert all(prime.bit_length() == 63 and prime % 8 == 1 for prime in drawn)
 
 
 def test_no_denominator_is_a_multiple_of_the_prime() -> None:

@@ -98,6 +98,15 @@ def test_names_never_reach_sympy() -> None:
     assert prove(Text(hostile), Symbol("x")) is None
 
 
+def test_sympy_counts_with_integers_that_are_bounded() -> None:
+    """Memory that runs out is an error of the proof, and not the end of its process."""
+    code = (
+        "import crucible_worker.grading.math.symbolic_form;"
+        "from sympy.external.gmpy import GROUND_TYPES; print(GROUND_TYPES)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"python\n"
+
+
 def test_sympy_is_not_imported_before_it_is_needed() -> None:
     """What decides most pairs starts without sympy, which takes half a second to load."""
     code = (
