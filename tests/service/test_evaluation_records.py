@@ -32,7 +32,7 @@ from crucible_bridge.types import (
     TruncatedPart,
     Verdict,
 )
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from tests.service.openai_kit import ScriptedServer, worker_on
@@ -344,6 +344,22 @@ async def test_a_stream_of_large_records_comes_in_small_batches():
         async with worker.bridge.telemetry.subscribe(until_now=True, records=True) as events:
             results = [event.sample_result async for event in events if event.kind is EventKind.SAMPLE_COMPLETE]
     assert [len(str(result.sample.input)) for result in results if result and result.sample] == [500_000] * 12
+
+
+@pytest.mark.parametrize("records", [True, False])
+async def test_pages_end_below_a_small_limit_of_messages(records):
+    """Results and events come in as many messages as the worker's limit needs, with records and without."""
+    dataset = [Sample(id=str(n), input="y" * 500 + str(n)) for n in range(600)]
+    async with run_worker({"m": ScriptedModel()}, limits=WorkerLimits(max_message_bytes=MIN_MESSAGE_BYTES)) as worker:
+        for n in range(0, 600, 150):
+            await evaluated(worker.bridge, f"e{n}", dataset=dataset[n : n + 150])
+        read = [each async for each in worker.bridge.evaluation.all_samples("e0", without_records=not records)]
+        async with worker.bridge.telemetry.subscribe(until_now=True, records=records) as events:
+            told = [event async for event in events if event.kind is EventKind.SAMPLE_COMPLETE]
+    assert (len(read), len(told)) == (150, 600)
+    assert (
+        {each.sample is not None for each in read} == {event.sample_result is not None for event in told} == {records}
+    )
 
 
 async def test_of_a_sample_that_ran_again_the_last_event_has_the_result(tmp_path):

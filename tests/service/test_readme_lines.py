@@ -113,7 +113,13 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     told: list[Ran] = []
 
     async def run(
-        _settings: Settings, asked: Sequence[Asked], _evaluators: Sequence[str], ended: list[Ran], *, quiet: bool
+        _settings: Settings,
+        asked: Sequence[Asked],
+        _evaluators: Sequence[str],
+        ended: list[Ran],
+        _own: object,
+        *,
+        quiet: bool,
     ) -> Sequence[Compared]:
         async with crucible_bridge.connect(shared.address) as bridge:
             for each in asked:

@@ -99,7 +99,7 @@ def request_of_line(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> E
     """What a line of the README asks for, of another model."""
     asked: list[EvaluateRequest] = []
 
-    def run(_settings, given, _evaluators, _ended, *, quiet):
+    def run(_settings, given, _evaluators, _ended, _own, *, quiet):
         asked.extend(each.request for each in given)
         raise InternalError("it is asked elsewhere")
 

@@ -146,10 +146,11 @@ def batches_of(
     """
     from crucible_bridge.errors import InvalidField
     from crucible_bridge.types import CodeLimits, MathPolicy
+    from crucible_worker.declared_options import schema_of
     from crucible_worker.grading.code.images import CodeImage
-    from crucible_worker.grading.code.options import LIMITS_SCHEMA
+    from crucible_worker.grading.code.options import limits_schema
     from crucible_worker.grading.code.places import Places
-    from crucible_worker.grading.math.grader import MATH_SCHEMA
+    from crucible_worker.grading.math.grader import MathOptions
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
 
@@ -159,8 +160,9 @@ def batches_of(
         raise InvalidField("--grader", "is for answers, and --code grades programs; leave out one of them")
     try:
         read = _read(options)
-        _check_kind(read, math=MATH_SCHEMA["properties"], programs=LIMITS_SCHEMA["properties"], code=code)
-        checked = checked_options(read, LIMITS_SCHEMA if code else MATH_SCHEMA, "policy")
+        math, programs = schema_of(MathOptions), limits_schema()
+        _check_kind(read, math=math["properties"], programs=programs["properties"], code=code)
+        checked = checked_options(read, programs if code else math, "policy")
     except InvalidField as error:
         raise InvalidField(_RULE_FIELD.sub(r"--policy \1", error.field), error.message) from None
     images = () if packages is None else (CodeImage(name="packages", directory=packages),)

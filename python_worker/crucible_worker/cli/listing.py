@@ -30,7 +30,7 @@ _Name = Annotated[
 def evaluators(kind: _Kind = None, as_json: Json = False) -> None:
     """List the evaluators of this machine, with those that are installed; or the options of one.
 
-    An evaluator says what a model is asked, how an answer is judged, and which metrics come of it.
+    An evaluator defines how a model is queried, how an answer is judged, and which metrics are reported.
 
     Example: crucible-worker evaluators accuracy
     """
@@ -81,8 +81,8 @@ def graders(name: _Name = None, as_json: Json = False) -> None:
     except BridgeError as error:
         raise _refused("NAME", error) from None
     if as_json:
-        told = {"name": grader.name, "description": grader.description}
-        typer.echo(json.dumps({**told, "options_schema": dict(grader.options_schema)}))
+        described = {"name": grader.name, "description": grader.description}
+        typer.echo(json.dumps({**described, "options_schema": dict(grader.options_schema)}))
         return
     _show(grader.name, grader.description, grader.options_schema)
 

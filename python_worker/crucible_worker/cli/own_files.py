@@ -149,7 +149,7 @@ class OwnFiles:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # where annotations are read
             try:
-                with _beside(place):
+                with _importable(place):
                     spec.loader.exec_module(module)
             except (Exception, SystemExit) as error:  # whatever a user's file does
                 del sys.modules[name]
@@ -167,8 +167,8 @@ def _kind_in(declared: Any) -> str:
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[None]:
-    """A file may import those beside it, as when Python runs it."""
+def _importable(path: Path) -> Iterator[None]:
+    """A file may import those of its folder, as when Python runs it."""
     sys.path.insert(0, str(path.parent))
     try:
         yield

@@ -34,7 +34,7 @@ Thinking: TypeAlias = Annotated[
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Answer:
     """What a model answered."""
 

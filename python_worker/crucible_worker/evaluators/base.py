@@ -87,7 +87,7 @@ class SampleContext:
     """Where files may be kept that belong to this evaluation and evaluator; made by whoever keeps one, gone with it."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Outcome:
     """What an evaluator found of one sample; the engine adds identity, time and attempts."""
 

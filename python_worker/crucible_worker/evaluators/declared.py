@@ -217,7 +217,7 @@ class AnswerEvaluator(SamplingEvaluator):
 
     @abc.abstractmethod
     def judge(self, answer: str, sample: Sample) -> Outcome:
-        """Judge what the model says, without its reasoning; what it said is added to the outcome."""
+        """Judge the answer without its reasoning; the whole output is added to the outcome."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

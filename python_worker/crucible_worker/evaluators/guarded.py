@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
+    ModelRef,
     Problem,
     Sample,
     SampleResult,
@@ -31,7 +32,18 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
-from crucible_worker.evaluators.base import Evaluator, EvaluatorType, Outcome, SampleContext
+from crucible_worker.evaluators.base import (
+    AsksOthers,
+    Evaluator,
+    EvaluatorType,
+    HoldsProcesses,
+    Outcome,
+    SampleContext,
+    measures_likelihoods,
+    stops_itself,
+    wants_answers,
+)
+from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.faults import logged, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
@@ -61,7 +73,7 @@ class GuardedType:
     def create(
         self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
     ) -> Guarded:
-        """Make one; it gets nothing that belongs to the worker.
+        """Make one; of what belongs to the worker, a class of evaluators gets what its fields name, others nothing.
 
         Raises:
             InvalidField: as the evaluator has it.
@@ -71,14 +83,23 @@ class GuardedType:
         if self.info.unavailable:
             raise _bad(name, f"cannot be used here: {self.info.unavailable}")
         with _refused(name, "cannot be made"):
-            made = self.kind.create(options, sampling)
+            made = (
+                self.kind.create(options, sampling, parts)
+                if isinstance(self.kind, DeclaredKind)
+                else self.kind.create(options, sampling)
+            )
             repeats = getattr(made, "repeats", None)
         for method in _METHODS:
             if not callable(getattr(made, method, None)):
                 raise _bad(name, f"makes a {type(made).__name__}, which has no {method}")
         if not isinstance(repeats, int) or not 1 <= repeats <= MAX_SAMPLES_PER_PROMPT:
             raise _bad(name, f"has repeats {repeats!r}, not a whole number from 1 to {MAX_SAMPLES_PER_PROMPT:,}")
-        return Guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
+        guarded = Guarded
+        if isinstance(made, BaseEvaluator):
+            if isinstance(made, HoldsProcesses) or stops_itself(made):
+                raise _bad(name, "extends an evaluator with separate processes, such as rl_test_set or inspect")
+            guarded = _GuardedWithJudges if isinstance(made, AsksOthers) else Guarded
+        return guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +116,16 @@ class Guarded:
     """What it announces."""
     kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
     """Which clients of a model it can work with."""
+
+    @property
+    def wants_answers(self) -> bool:
+        """See `evaluators.base.wants_answers`."""
+        return wants_answers(self.evaluator) is True
+
+    @property
+    def measures_likelihoods(self) -> bool:
+        """See `evaluators.base.measures_likelihoods`."""
+        return measures_likelihoods(self.evaluator) is True
 
     def check(self, model: Model) -> None:
         """Have it refuse a model.
@@ -218,6 +249,31 @@ class Guarded:
         what = f"the evaluator {self.name!r} {message}"
         error_id = logged(_log, "evaluator_failed", error, what=what)
         return InternalError(with_id(what, error_id), reason=Reason.EVALUATOR_FAILED, metadata={"error_id": error_id})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _GuardedWithJudges(Guarded):
+    """One that extends an evaluator of ours which queries further models."""
+
+    @property
+    def others(self) -> Mapping[str, ModelRef]:
+        """Which; see `AsksOthers`."""
+        return self._judged.others
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether it queries them about every sample."""
+        return self._judged.needs_others
+
+    def check_others(self, others: Mapping[str, Model]) -> None:
+        """Have it refuse further models; raises as `check` does."""
+        with _refused(self.name, "cannot check a judge"):
+            self._judged.check_others(others)
+
+    @property
+    def _judged(self) -> AsksOthers:
+        assert isinstance(self.evaluator, AsksOthers)  # it is made of nothing else
+        return self.evaluator
 
 
 @contextmanager

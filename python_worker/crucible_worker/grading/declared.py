@@ -34,7 +34,7 @@ def declared_grader(name: str, declared: Any, where: str) -> GraderType:
     """What a function or a class declares, as a grader of a name.
 
     Args:
-        name: what it is asked for by.
+        name: of the option `grader`.
         declared: the function or class.
         where: where it stands, for errors.
 
@@ -72,7 +72,7 @@ class FunctionGrader:
     function: Callable[..., Any]
     """It, with its options."""
     name: str
-    """What it is asked for by."""
+    """The name of the grader."""
     choices: bool = False
     """Whether it takes the choices of a sample."""
 

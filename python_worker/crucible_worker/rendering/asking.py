@@ -18,7 +18,7 @@ from crucible_worker.rendering.resolving import resolved
 __all__ = ["Asked", "ask", "sample_answers"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Asked:
     """What a model was asked, and how it answered."""
 

@@ -40,6 +40,7 @@ from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived import Life
 from crucible_worker.runs.journal.queries import (
+    SAMPLE_PAGE_BYTES,
     Head,
     Row,
     evaluation_of,
@@ -75,6 +76,8 @@ REPORTED_FAILURES = 20
 NEWS_PAUSE_SECONDS = 0.01
 """Shortest time between two looks at the journal by one waiter."""
 
+_PAGES_PER_MESSAGE = 4
+"""Pages end by the size of what is kept: a message with one is larger by names and lengths, and by its last result."""
 _LOCK_FILE = "owners.lock"
 _SETTLED = frozenset(state for state in EvaluationState if state.terminal or state is EvaluationState.INTERRUPTED)
 _log = structlog.get_logger(__name__)
@@ -96,6 +99,7 @@ class Evaluations:
         )
         """Those that have ended, beside each other."""
         self._journal, self._locks = journal, locks
+        self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
         self._life = Life()
         self._notes = Notes(journal)
         self._orphans = Orphans(journal, locks)
@@ -289,6 +293,7 @@ class Evaluations:
             page_size=page_size,
             page_token=page_token,
             records=records,
+            page_bytes=min(SAMPLE_PAGE_BYTES, self._page_bytes),
         )
 
     async def report(self, evaluation_ids: Sequence[str], report_format: ReportFormat) -> str:
@@ -327,7 +332,9 @@ class Evaluations:
         """The events of an evaluation until it ends, packed by a thread; stays open while it is interrupted."""
         number = (await self._look_up(evaluation_id)).number
         without = EventKind.SAMPLE_COMPLETE if without_samples else None
-        only = EventFilter(number=number, without_kind=without, new_kinds=new_kinds, attach=attach)
+        only = EventFilter(
+            number=number, without_kind=without, new_kinds=new_kinds, attach=attach, page_bytes=self._page_bytes
+        )
         looked = time.monotonic()
 
         async def ended(look: Look) -> bool:
@@ -368,7 +375,9 @@ class Evaluations:
             self._refuse_if_closed(look.position)
             return False
 
-        only = EventFilter(kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds, attach=attach)
+        only = EventFilter(
+            kinds=tuple(kinds), run_id=run_id, new_kinds=new_kinds, attach=attach, page_bytes=self._page_bytes
+        )
         async for page in follow(
             self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended, pack=pack
         ):

@@ -161,6 +161,14 @@ def option_path(index: int, name: str) -> str:
     return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
 
 
+def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
+    """Have ready what checks options: at first use it takes tens of milliseconds, which the event loop has not."""
+    load_checker()
+    for spec in specs:
+        if spec.kind in registry.EVALUATORS:
+            registry.info(spec.kind)
+
+
 class Preparer:
     """Makes plans, a few at a time, on threads of its own: a slow data set delays neither reads nor other calls."""
 
@@ -187,7 +195,7 @@ class Preparer:
                 used.
         """
         refuse_large_options(request.evaluators)
-        await self._in_thread(load_checker)
+        await self._in_thread(_load_schemas, request.evaluators)
         parts = self._sources.parts
         if any(registry.is_installed(spec, parts) for spec in request.evaluators):
             await self._in_thread(registry.load_installed, request.evaluators, parts)

@@ -96,6 +96,8 @@ class EventFilter:
     """Also the kinds that joined the catalogue later; those of `kinds` in any case."""
     attach: Attach | None = None
     """Puts what became of a sample into its event; None to leave events as they are kept."""
+    page_bytes: int = EVENT_PAGE_BYTES
+    """A page ends at this size in any case."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,24 +212,25 @@ def _read(
         run_id=only.run_id,
         new_kinds=only.new_kinds,
         limit=PAGE_EVENTS,
+        page_bytes=min(EVENT_PAGE_BYTES, only.page_bytes),
     )
     if only.attach is not None:
-        records, examined = _attached(source, records, examined, only.attach)
+        records, examined = _attached(source, records, examined, only.attach, min(EVENT_PAGE_BYTES, only.page_bytes))
     # Nothing of it stands behind its last event.
     return records, log.sequence if examined >= end else examined
 
 
 def _attached(
-    source: Reads, records: Sequence[tuple[int, bytes]], examined: int, attach: Attach
+    source: Reads, records: Sequence[tuple[int, bytes]], examined: int, attach: Attach, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Events with what became of their samples, no more once they have `EVENT_PAGE_BYTES`; the last one examined."""
+    """Events with what became of their samples, no more once they have so many bytes; the last one examined."""
     find = functools.partial(sample_of_event, source)
     page: list[tuple[int, bytes]] = []
     size = 0
     for sequence, record in records:
         page.append((sequence, attach(record, find)))
         size += len(page[-1][1])
-        if size >= EVENT_PAGE_BYTES and len(page) < len(records):
+        if size >= page_bytes and len(page) < len(records):
             return page, sequence
     return page, examined
 

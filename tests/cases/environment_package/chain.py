@@ -6,13 +6,16 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Sample
+from crucible_worker.declared_options import schema_of
 from crucible_worker.evaluators.environments import EnvironmentType, Rollout, StepResult
 
-OPTIONS = {
-    "type": "object",
-    "properties": {"bonus": {"type": "number", "default": 0.0}},
-    "additionalProperties": False,
-}
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Of the environment."""
+
+    bonus: float = 0.0
+    """What a rollout earns that comes to the end of its chain."""
 
 
 @dataclasses.dataclass
@@ -67,7 +70,7 @@ class ChainEnvironment:
     """The environment `chain`."""
 
     description = "Numbers are added up one by one."
-    options_schema = OPTIONS
+    options_schema = schema_of(Options)
 
     def group(self, sample: Sample, options: Mapping[str, Any], size: int) -> ChainGroup:
         """The chain of a sample such as `12+34+5`."""

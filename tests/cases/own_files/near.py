@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Annotated
 
 from msgspec import Meta
@@ -16,4 +17,4 @@ def near(response: str, targets: Sequence[str], *, within: Annotated[float, Meta
         within: the largest distance that counts.
     """
     numbers = re.findall(r"-?\d+(?:\.\d+)?", response)
-    return bool(numbers) and any(abs(float(numbers[-1]) - float(target)) <= within for target in targets)
+    return bool(numbers) and any(abs(Fraction(numbers[-1]) - Fraction(each)) <= within for each in targets)

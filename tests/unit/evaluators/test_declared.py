@@ -1,5 +1,6 @@
 """Evaluators that are a class with fields: what they do without more, and packages of the release before."""
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Sequence
@@ -10,12 +11,26 @@ import pytest
 from msgspec import Meta
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import EvaluatorKind, EvaluatorSpec, Goal, Sample, SampleResult, SamplingParams, Verdict
-from crucible_worker.evaluators import registry
+from crucible_bridge.types import (
+    EvaluatorKind,
+    EvaluatorSpec,
+    Goal,
+    OpenAIModel,
+    Sample,
+    SampleResult,
+    SamplingParams,
+    Verdict,
+)
+from crucible_worker.evaluators import entry_points, registry
 from crucible_worker.evaluators.accuracy import Accuracy
-from crucible_worker.evaluators.base import AsksOthers, HoldsProcesses, Outcome, SampleContext
+from crucible_worker.evaluators.base import AsksOthers, HoldsProcesses, Outcome, SampleContext, wants_answers
 from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
+from crucible_worker.evaluators.guarded import Guarded
+from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.grading import registry as graders
+from crucible_worker.grading.parts import GradingParts
+from crucible_worker.testing import ScriptedModel
 from tests.distributions import lay_out_packages_of_before
 from tests.unit.evaluators.doubles import Double, Sampling, context
 
@@ -121,6 +136,51 @@ def test_a_class_may_extend_one_of_ours() -> None:
     assert kind.info.options_schema["properties"]["grader"]["default"] == "numeric"
     assert set(kind.info.options_schema["properties"]) == set(registry.info("accuracy").options_schema["properties"])
     assert (kind.info.kind, kind.info.keys) == ("strict", registry.info("accuracy").keys)
+
+
+class Judged(Accuracy):
+    """Accuracy, as a judge says."""
+
+    grader: str = "rubric"
+
+
+class Acting(RLTestSet):
+    """An environment that is extended."""
+
+
+def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: Any) -> Guarded:
+    kind = entry_points.kind_of(evaluator.kind, "mine.py", evaluator)
+    spec = EvaluatorSpec(kind=evaluator.kind, options=options)
+    made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, own_evaluators={evaluator.kind: kind}))
+    assert isinstance(made, Guarded)
+    return made
+
+
+def test_a_users_class_has_what_ours_have() -> None:
+    """The worker's parts, the judges of its grader, and samples as an evaluator gets them that wants answers."""
+    parts = EvaluatorParts()
+    judged = _guarded(Judged, parts, grader_options={"judge": "openai:s/m"})
+    with pytest.raises(FailedPrecondition) as no_pool:
+        _guarded(Judged, parts, grader="math")
+
+    assert isinstance(judged, AsksOthers)
+    assert dict(judged.others) == {"grader_options.judge": OpenAIModel("s", "m")}
+    assert judged.needs_others
+    with pytest.raises(FailedPrecondition, match="judged needs a sampling client, which the judge lacks"):
+        judged.check_others({"grader_options.judge": ScriptedModel(sampled=False)})
+    assert not isinstance(_guarded(ShortOne, parts), AsksOthers)
+    assert wants_answers(judged)
+    assert wants_answers(_guarded(ShortOne, parts))
+    assert not wants_answers(_guarded(Plain, parts))
+    assert no_pool.value.reason == "NO_GRADING_POOL"
+    with_pool: Any = object()
+    assert _guarded(Judged, EvaluatorParts(grading=GradingParts(pool=with_pool)), grader="math").repeats == 1
+
+
+def test_a_users_class_has_no_processes() -> None:
+    """One that extends an evaluator with processes is refused before anything is started."""
+    with pytest.raises(FailedPrecondition, match="extends an evaluator with separate processes"):
+        _guarded(Acting, EvaluatorParts())
 
 
 @pytest.fixture

@@ -15,12 +15,15 @@ from crucible_bridge.types import (
     ImageChunk,
     ModelInput,
     Sample,
+    SampleResult,
     TokenPrompt,
     TokensChunk,
     TruncatedPart,
     Turn,
+    Verdict,
 )
 from crucible_worker.runs.journal import contents
+from crucible_worker.runs.journal.records import with_record
 
 TEXTS = st.text(st.characters(), max_size=40)  # lone surrogates included
 CONVERSATIONS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4).map(
@@ -184,3 +187,27 @@ def test_long_records_are_compressed():
     kept = contents.closed(record)
     assert len(kept) < len(record) / 10
     assert contents.opened(kept) == record
+
+
+def test_turns_that_repeat_a_truncated_input_are_truncated():
+    """Turns that refer to the input, or to the prompt around it, lack what it lacks, and the record says so."""
+    text = "x" * 5_000
+    sample = Sample(id="s", input=text)
+    frame = contents.frame_of(f"Q: {text}", text)
+    assert frame is not None
+    turns = tuple(
+        Turn(role=role, text=said) for role, said in (("user", f"Q: {text}"), ("assistant", "y"), ("user", text))
+    )
+    parts = contents.RecordParts(prompt=f"Q: {text}", turns=turns, left_out=())
+    record = contents.parts_to_record(parts, frame=0, kernel=text, output="y", most=10_000)
+    result = SampleResult(evaluator="nll", sample_id="s", verdict=Verdict.MEASURED, output="y")
+
+    for most in (10_000, 1_000):
+        content = contents.content_to_record(sample, most)
+        found, _ = with_record(result, record, content, lambda number: frame)
+        assert found.sample is not None
+        lost = len(text) - len(str(found.sample.input))
+        assert (lost > 0) == (most < len(text))
+        assert [len(turn.text) for turn in found.turns] == [5_003 - lost, 1, 5_000 - lost]
+        told = {part.part: part.bytes for part in found.truncated}
+        assert told == ({"sample.input": lost, "prompt": lost, "turns": 2 * lost} if lost else {})

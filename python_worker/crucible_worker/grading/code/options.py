@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from crucible_bridge.types import CodeLimits, OutputComparison, bounds
 from crucible_worker.declared_options import Flat, schema_of
 
-__all__ = ["LIMITS_SCHEMA", "CodeOptions"]
+__all__ = ["CodeOptions", "limits_schema"]
 
 _LIMITS: Mapping[str, Mapping[str, Any]] = {
     "timeout_ms": {"minimum": bounds.CODE_LIMITS_TIMEOUT_MS_LEAST, "maximum": bounds.CODE_LIMITS_TIMEOUT_MS_MOST},
@@ -19,9 +19,6 @@ _LIMITS: Mapping[str, Mapping[str, Any]] = {
 _TOLERANCES: Mapping[str, Mapping[str, Any]] = {
     name: {"minimum": 0, "default": 0} for name in ("absolute_tolerance", "relative_tolerance")
 }
-
-LIMITS_SCHEMA: Mapping[str, Any] = schema_of(CodeLimits, _LIMITS)
-"""What a program may take, as options."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +33,8 @@ class CodeOptions:
     """Packages that programs and tests can import: a --code-image of the worker. None if empty."""
     partial: bool = False
     """A program that passes some of its tests scores their share; otherwise it is wrong."""
+
+
+def limits_schema() -> Mapping[str, Any]:
+    """The JSON schema of what a program may take, as options."""
+    return schema_of(CodeLimits, _LIMITS)

@@ -17,7 +17,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
-from crucible_worker.declared_options import Flat, schema_of
+from crucible_worker.declared_options import Flat
 from crucible_worker.faults import logged, with_id
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
@@ -28,7 +28,7 @@ from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
 
-__all__ = ["MATH_SCHEMA", "MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
+__all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
 
 POLICY_VERSION = "3"
 """Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
@@ -56,10 +56,6 @@ class MathOptions:
 
     policy: Annotated[MathPolicy, Flat(rules=_RULES)] = _DEFAULTS
     """What counts as equivalent."""
-
-
-MATH_SCHEMA: Mapping[str, Any] = schema_of(MathOptions)
-"""Options of the grader by name: a `MathPolicy`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,7 +210,7 @@ class MathGrader:
 
 
 def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader:
-    """A grader on the worker's pool, made of options that fit `MATH_SCHEMA`.
+    """A grader on the worker's pool, made of options that fit the schema of `MathOptions`.
 
     Raises:
         FailedPrecondition: there is none (reason NO_GRADING_POOL).

@@ -176,6 +176,8 @@ class RecordParts:
     """What is not there whole."""
     framed: bool = False
     """Whether the prompt was made of the sample's input, as that is kept."""
+    repeats: int = 0
+    """Turns whose text is that input, or that prompt."""
 
 
 def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, output: str, most: int) -> bytes:
@@ -225,11 +227,13 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
     values += [None, [], []][len(values) :]
     packed, turns, left_out = values
     prompt = None if packed is None else _prompt_from_value(packed, frame, kernel)
+    framed = packed is not None and packed[0] == _FRAMED
     return RecordParts(
         prompt=prompt,
         turns=tuple(_turn_from_value(turn, prompt, output, kernel) for turn in turns),
         left_out=_left_out_from(left_out),
-        framed=packed is not None and packed[0] == _FRAMED,
+        framed=framed,
+        repeats=sum(turn[1] == _AS_INPUT or (framed and turn[1] == _AS_PROMPT) for turn in turns),
     )
 
 

@@ -29,6 +29,7 @@ from crucible_worker.runs.usage import Place, UsageSum
 
 __all__ = [
     "EVENT_PAGE_BYTES",
+    "SAMPLE_PAGE_BYTES",
     "Extent",
     "Head",
     "Reads",
@@ -269,10 +270,11 @@ def read_events(
     run_id: str | None = None,
     new_kinds: bool = False,
     limit: int,
+    page_bytes: int = EVENT_PAGE_BYTES,
 ) -> tuple[list[tuple[int, bytes]], int]:
     """Sequences and records of events after one sequence, up to and with another; and the last sequence examined.
 
-    At most `limit` of them, and no more once they have `EVENT_PAGE_BYTES` together. Those of `NEW_KINDS` are among them
+    At most `limit` of them, and no more once they have `page_bytes` together. Those of `NEW_KINDS` are among them
     only where `new_kinds` asks for them all, or `kinds` names them.
     """
     first = [kind for kind in kinds if kind not in NEW_KINDS]
@@ -280,10 +282,10 @@ def read_events(
     only = _Only(after, number, without_kind, run_id)
     page: list[tuple[int, bytes]] = []
     if first or not kinds:
-        page, through = _event_page(source, "events", only, through, first, limit)
+        page, through = _event_page(source, "events", only, through, first, limit, page_bytes)
     if later or (new_kinds and not kinds):
         # There are few of them: a page without any is the rule, and costs no sorting.
-        more, through = _event_page(source, "later_events", only, through, later, limit)
+        more, through = _event_page(source, "later_events", only, through, later, limit, page_bytes)
         if more:
             page = sorted([*(row for row in page if row[0] <= through), *more])
         if len(page) > limit:
@@ -303,7 +305,7 @@ class _Only:
 
 
 def _event_page(
-    source: Reads, table: str, only: _Only, through: int, kinds: Sequence[str], limit: int
+    source: Reads, table: str, only: _Only, through: int, kinds: Sequence[str], limit: int, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
     conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (only.after, through))]
     if only.number is not None:
@@ -321,7 +323,7 @@ def _event_page(
     for sequence, record in source.execute(sql, (*parameters, limit)):
         page.append((sequence, record))
         size += len(record)
-        if len(page) == limit or size >= EVENT_PAGE_BYTES:
+        if len(page) == limit or size >= page_bytes:
             return page, sequence
     return page, through
 
@@ -335,8 +337,11 @@ def read_samples(
     page_size: int,
     page_token: str = "",
     records: bool = True,
+    page_bytes: int = SAMPLE_PAGE_BYTES,
 ) -> tuple[list[SampleResult], str]:
     """A page of samples in the data set's order, with what is recorded of them unless that is not wanted.
+
+    It ends once its records have `page_bytes`.
 
     Returns:
         The page, and the token of the next one (empty at the end).
@@ -352,7 +357,7 @@ def read_samples(
     size = 0
     last = (0, 0, 0)
     for place, result, count in _results(source, number, conditions, records=records, limit=page_size + 1):
-        if len(page) == page_size or size >= SAMPLE_PAGE_BYTES:
+        if len(page) == page_size or size >= page_bytes:
             return page, ".".join(map(str, last))
         page.append(result)
         size += count

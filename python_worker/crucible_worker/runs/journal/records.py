@@ -57,6 +57,7 @@ from crucible_worker.runs.journal.contents import (
     INPUT,
     PROMPT,
     SAMPLE,
+    TURNS,
     Frame,
     content_from_record,
     kernel_of,
@@ -247,8 +248,11 @@ def with_record(
     parts = parts_from_record(opened(record), frame=frame, kernel=kernel, output=result.output)
     if any(part.part == SAMPLE for part in parts.left_out):
         sample, left_out = None, ()
-    if parts.framed:
-        left_out += tuple(dataclasses.replace(part, part=PROMPT) for part in left_out if part.part == INPUT)
+    lost = next((part for part in left_out if part.part == INPUT), None)
+    if lost is not None and parts.framed:
+        left_out += (dataclasses.replace(lost, part=PROMPT),)
+    if lost is not None and parts.repeats and all(part.part != TURNS for part in parts.left_out):
+        left_out += (dataclasses.replace(lost, part=TURNS, bytes=lost.bytes * parts.repeats),)
     turns = parts.turns if result.group is None else tuple(_with_tokens(parts.turns, result.group))
     found = dataclasses.replace(
         result, sample=sample, prompt=parts.prompt, turns=turns, truncated=(*left_out, *parts.left_out)

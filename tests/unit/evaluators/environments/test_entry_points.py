@@ -13,7 +13,12 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.environments import described, entry_points
 from crucible_worker.evaluators.parts import EvaluatorParts
 from tests import distributions
-from tests.distributions import ENVIRONMENT_PACKAGE, lay_out, lay_out_environment_package
+from tests.distributions import (
+    ENVIRONMENT_PACKAGE,
+    lay_out,
+    lay_out_environment_package,
+    lay_out_packages_of_before,
+)
 
 DOCS = Path(__file__).parents[4] / "docs"
 
@@ -54,9 +59,25 @@ def test_the_example_package_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     parts = EvaluatorParts()
     assert registry.is_installed(spec, parts)
     registry.load_installed([spec], parts)
-    assert (parts.environments.find("chain") or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
+    assert (parts.environments.find("chain") or {})["properties"] == {
+        "bonus": {
+            "type": "number",
+            "default": 0.0,
+            "description": "What a rollout earns that comes to the end of its chain.",
+        }
+    }
     assert "chain" not in sys.modules
     assert not registry.is_installed(EvaluatorSpec(kind="rl_test_set"), parts)
+
+
+def test_an_environment_of_the_release_before_loads_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the schema that it writes by hand."""
+    lay_out_packages_of_before(tmp_path)
+    distributions.install(monkeypatch, tmp_path)
+
+    found = EvaluatorParts().environments.find("chain")
+
+    assert (found or {})["properties"] == {"bonus": {"type": "number", "default": 0.0}}
 
 
 def test_the_page_shows_the_example_package() -> None:

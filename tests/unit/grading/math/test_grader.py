@@ -11,9 +11,10 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
+from crucible_worker.declared_options import schema_of
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
-from crucible_worker.grading.math.grader import MATH_SCHEMA, MAX_TARGETS, MathGrader, math_grader_of
+from crucible_worker.grading.math.grader import MAX_TARGETS, MathGrader, MathOptions, math_grader_of
 from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool
@@ -323,7 +324,7 @@ async def test_a_long_batch_lets_others_run():
 async def test_the_grader_of_evaluations_judges_responses():
     """As a grader by name it judges one response with the policy of its options, on the worker's pool."""
     pool = ScriptedPool({"2x": said(RIGHT)})
-    options = checked_options({"rounding_digits": 3.0, "degrees": False}, MATH_SCHEMA, "options")
+    options = checked_options({"rounding_digits": 3.0, "degrees": False}, schema_of(MathOptions), "options")
     grader = math_grader_of(options, pool=cast("GradingPool", pool))
 
     grade = await grader.grade(r"thus \boxed{2x}", ["x+x"])
@@ -336,7 +337,7 @@ async def test_the_grader_of_evaluations_judges_responses():
 def test_the_grader_of_evaluations_needs_a_pool():
     """It is refused as it is made, before anything is sampled."""
     with pytest.raises(FailedPrecondition, match="--grading-processes is 0") as caught:
-        math_grader_of(checked_options({}, MATH_SCHEMA, "options"), pool=None)
+        math_grader_of(checked_options({}, schema_of(MathOptions), "options"), pool=None)
 
     assert caught.value.reason == "NO_GRADING_POOL"
 
@@ -345,8 +346,8 @@ def test_options_are_the_policy():
     """The schema names every field of the policy, with its default, and nothing else."""
     defaults = {field.name: field.default for field in dataclasses.fields(MathPolicy)}
 
-    assert checked_options({}, MATH_SCHEMA, "options") == defaults
-    assert list(MATH_SCHEMA["properties"]) == list(defaults)
+    assert checked_options({}, schema_of(MathOptions), "options") == defaults
+    assert list(schema_of(MathOptions)["properties"]) == list(defaults)
 
 
 async def test_a_fault_of_the_pool_stays_what_it_is() -> None:
