@@ -140,8 +140,8 @@ async def _others(journal: Journal) -> None:
 
 async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
     kept = [
-        lifecycle.Kept(
-            lifecycle.Place(position, 0, 0),
+        lifecycle.FinishedSample(
+            lifecycle.SampleKey(position, 0, 0),
             SampleResult(evaluator="accuracy", sample_id=str(position), repeat=0, verdict=Verdict.CORRECT, score=1.0),
             1,
         )

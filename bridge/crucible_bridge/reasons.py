@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Code", "Place", "Reason"]
+__all__ = ["Code", "Occurrence", "Reason"]
 
 
 class Code(enum.StrEnum):
@@ -32,7 +32,7 @@ class Code(enum.StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-class Place(enum.Flag):
+class Occurrence(enum.Flag):
     """Where a reason occurs."""
 
     CALL = enum.auto()
@@ -47,7 +47,8 @@ class Place(enum.Flag):
     """Made by a client, without an answer of the worker."""
 
 
-_CALL, _ITEM, _END, _START, _CLIENT = Place.CALL, Place.ITEM, Place.END, Place.START, Place.CLIENT
+_CALL, _ITEM, _END = Occurrence.CALL, Occurrence.ITEM, Occurrence.END
+_START, _CLIENT = Occurrence.START, Occurrence.CLIENT
 
 
 class Reason(enum.StrEnum):
@@ -63,10 +64,10 @@ class Reason(enum.StrEnum):
     sentence: str
     codes: tuple[Code, ...]
     retryable: bool | None
-    places: Place
+    places: Occurrence
 
     def __new__(
-        cls, value: str, codes: Code | tuple[Code, ...], retryable: bool | None, places: Place, sentence: str
+        cls, value: str, codes: Code | tuple[Code, ...], retryable: bool | None, places: Occurrence, sentence: str
     ) -> Reason:
         """A member, from what stands behind its name below."""
         member = str.__new__(cls, value)

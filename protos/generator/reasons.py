@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from crucible_bridge.reasons import Code, Place, Reason
+from crucible_bridge.reasons import Code, Occurrence, Reason
 from generator.schema import File, Schema
 
 __all__ = ["STATUS", "linked", "make", "make_elixir"]
@@ -24,11 +24,11 @@ _WORD = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b|\b[A-Z]{7,}\b")
 _OTHERS = frozenset({"IDEMPOTENCY_UNKNOWN", "IDEMPOTENT", "NOT_SERVING", "NO_SIDE_EFFECTS", "SIGTERM"})
 _NAMES = frozenset(Reason) - frozenset(Code)
 _PLACES = {
-    Place.CALL: "the status of a call",
-    Place.ITEM: "the problem of a sample, a grade or another item",
-    Place.END: "the problem of an evaluation, of one of its evaluators, or of a comparison",
-    Place.START: "the start of a worker",
-    Place.CLIENT: "a client, without an answer of the worker",
+    Occurrence.CALL: "the status of a call",
+    Occurrence.ITEM: "the problem of a sample, a grade or another item",
+    Occurrence.END: "the problem of an evaluation, of one of its evaluators, or of a comparison",
+    Occurrence.START: "the start of a worker",
+    Occurrence.CLIENT: "a client, without an answer of the worker",
 }
 _RETRYABLE = {True: "Retryable.", False: "Not retryable.", None: "Retryable where the error says so."}
 
@@ -173,7 +173,7 @@ def _where(reason: Reason, calls: list[str]) -> str:
     for place, words in _PLACES.items():
         if place not in reason.places:
             continue
-        parts.append(f"{words} (of {', '.join(calls)})" if place is Place.CALL and calls else words)
+        parts.append(f"{words} (of {', '.join(calls)})" if place is Occurrence.CALL and calls else words)
     return "; ".join(parts)
 
 

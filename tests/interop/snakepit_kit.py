@@ -10,7 +10,7 @@ from pathlib import Path
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
-from crucible_worker.server.door import snakepit_door
+from crucible_worker.server.endpoint import snakepit_endpoint
 from crucible_worker.testing.scripted import ScriptedModel
 from crucible_worker.testing.worker import scripted_build
 from tests.interop.snakepit_standin import Pool, connected
@@ -40,7 +40,7 @@ async def snakepit_worker(
     ).validate()
     async with (
         asyncio.timeout(TEST_SECONDS),
-        Worker(settings, build=scripted_build(models or {}), door=snakepit_door(settings)) as worker,
+        Worker(settings, build=scripted_build(models or {}), endpoint=snakepit_endpoint(settings)) as worker,
         connected(int(worker.address.rpartition(":")[2])) as pool,
     ):
         await pool.shake_hands()

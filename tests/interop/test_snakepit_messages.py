@@ -14,7 +14,7 @@ from crucible_worker.config import SettingsError
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.snakepit import messages
 from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
-from crucible_worker.snakepit.messages import answer, failure, read_asked
+from crucible_worker.snakepit.messages import answer, failure, read_tool_request
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.sessions import MAX_SESSIONS, Sessions
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
@@ -45,7 +45,7 @@ async def test_what_is_asked_is_read(tool: str, parameters: dict[str, object], b
     with pytest.MonkeyPatch.context() as patch:
         for large in (messages.LARGE_BYTES, 0):
             patch.setattr(messages, "LARGE_BYTES", large)
-            asked = read_asked(data, 5.0)
+            asked = read_tool_request(data, 5.0)
             assert asked.tool == tool
             assert asked.parameters() == parameters
             assert dict(asked.binary) == binary
@@ -61,7 +61,7 @@ async def test_any_bytes_are_read_alike_or_refused(data: bytes):
         for large in (messages.LARGE_BYTES, 0):
             patch.setattr(messages, "LARGE_BYTES", large)
             try:
-                asked = read_asked(data, None)
+                asked = read_tool_request(data, None)
                 found.append((asked.tool, dict(asked.json), dict(asked.binary)))
             except InvalidField as error:
                 found.append(error.reason)

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from crucible_worker.snakepit.messages import read_asked
+from crucible_worker.snakepit.messages import read_tool_request
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from tests.interop.snakepit_standin import Pool, PythonError, connected, decoded, launched, raw
 
@@ -29,7 +29,7 @@ def calls(rpc: str) -> list[dict[str, Any]]:
 
 async def test_parameters_are_what_elixir_said():
     """Text, whole numbers beyond 2^53, floats, nil and nested values are read from Snakepit's own bytes."""
-    asked = read_asked(raw(calls("ExecuteTool")[0]), None)
+    asked = read_tool_request(raw(calls("ExecuteTool")[0]), None)
 
     assert asked.tool == "hello"
     assert asked.call.correlation_id == "sp-84e867c0e46473bd8447a8fd"
@@ -47,7 +47,9 @@ async def test_parameters_are_what_elixir_said():
 async def test_binary_parameters_are_bytes():
     """Each binary parameter has the bytes that Elixir packed."""
     (asked,) = [
-        asked for line in calls("ExecuteTool") if (asked := read_asked(raw(line), None)).tool == "kl_sample_train"
+        asked
+        for line in calls("ExecuteTool")
+        if (asked := read_tool_request(raw(line), None)).tool == "kl_sample_train"
     ]
 
     assert {name: len(content) for name, content in asked.binary.items()} == {"logprobs": 16, "mask": 4, "training": 16}

@@ -33,7 +33,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import metrics_pb2
 from crucible_bridge.v1.evaluation_pb2 import EvaluateRequest
 from crucible_worker.backends.openai.documents import read_document
-from crucible_worker.backends.openai.failures import Asked, of_status, retry_after
+from crucible_worker.backends.openai.failures import FailedRequest, of_status, retry_after
 from crucible_worker.backends.openai.scoring import Scorer
 from crucible_worker.evaluators.inspect.allowed import parse_task
 from crucible_worker.evaluators.inspect.answers import Answers
@@ -398,7 +398,7 @@ def _scored(given: tuple[dict[str, Any], list[int]]) -> object:
 
 
 def _refusal(body: bytes) -> object:
-    return of_status(Asked(server="s", model="m", path="/p", key=KEY), 400, {}, body)
+    return of_status(FailedRequest(server="s", model="m", path="/p", key=KEY), 400, {}, body)
 
 
 def _task_results(count: int) -> list[SampleResult]:

@@ -26,7 +26,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, orchestrator_pb2
 from tests.robustness.harness import until
-from tests.service.evaluation_kit import asked as asked_of
+from tests.service.evaluation_kit import asked as evaluations_to_run
 
 __all__ = ["Line", "Shouter", "Stream", "asked", "ended_with", "line_to", "opened", "shout", "stands", "start_of"]
 
@@ -35,7 +35,7 @@ SAMPLES = frozenset({OrchestratorCall.SAMPLE})
 
 def asked(**fields: Any) -> EvaluateRequest:
     """Evaluation `e` of two samples by `accuracy`, of the model "policy"; but for what is given."""
-    return asked_of(**{"model": "orchestrator:policy", **fields})
+    return evaluations_to_run(**{"model": "orchestrator:policy", **fields})
 
 
 def shout(question: Question) -> Answer:

@@ -13,7 +13,7 @@ import pytest
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
@@ -162,7 +162,7 @@ async def test_a_second_one_goes_on_where_the_first_is_ended(
             data_roots=(folder,),
             openai_servers=(OpenAIServer(name="held", base_url=server.url),),
         ).validate()
-        _, asked = asked_of(TYPED)
+        _, asked = evaluations_to_run(TYPED)
         ended: list[Ran | NotRun] = []
         await run(settings, asked, TYPED.evaluators, ended, quiet=True)
         await first.communicate()

@@ -19,7 +19,7 @@ from crucible_worker.interceptors.room import RETRY_AFTER_SECONDS, SMALL_BYTES, 
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import Rig, rig, samples_of
-from tests.service.evaluation_kit import asked as asked_of
+from tests.service.evaluation_kit import asked as evaluations_to_run
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, stands, start_of
 
 UNIT = SMALL_BYTES
@@ -125,7 +125,7 @@ async def test_a_message_that_waits_too_long_or_is_cancelled_leaves_its_place():
 
 @pytest.fixture
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the messages of streams that have come to the door, as they come."""
+    """Sizes of the messages of streams that have come to the endpoint, as they come."""
     sizes: list[int] = []
     come_in = Room.working_on_in_turn
 
@@ -140,7 +140,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @contextlib.asynccontextmanager
 async def held(it: Rig) -> AsyncIterator[Any]:
     """A call of 100 kB that is in work until it is cancelled: its evaluation waits for a model."""
-    message = evaluate_request_to_v1(asked_of(evaluation_id="held"))
+    message = evaluate_request_to_v1(evaluations_to_run(evaluation_id="held"))
     # A field that no version has: what is unknown is received as well.
     data = message.SerializeToString() + b"\xc2\x3e\xa0\x8d\x06" + b"x" * 100_000
     async with grpc.aio.insecure_channel(it.worker.address) as channel:

@@ -86,7 +86,7 @@ async def test_the_likeliest_token_has_the_greatest_log_probability(model):
     """At every place of a prompt; the first one has nothing before it."""
     tokens = await model.tokenizer.encode("12+34=46")
 
-    first, *found = await model.compute_greedy(ModelInput.of(tokens))
+    first, *found = await model.compute_argmax(ModelInput.of(tokens))
 
     assert first is None
     assert found == [token async for token in likeliest(model, tokens)]
@@ -95,11 +95,11 @@ async def test_the_likeliest_token_has_the_greatest_log_probability(model):
 async def test_the_likeliest_does_not_depend_on_other_requests(model):
     """Asked again, at once with others and with what is generated, it is the same."""
     tokens = await model.tokenizer.encode("45+27=72")
-    alone = await model.compute_greedy(ModelInput.of(tokens))
+    alone = await model.compute_argmax(ModelInput.of(tokens))
 
     params = SamplingParams(max_tokens=12, temperature=1.0, seed=1)
     crowd = [model.sample(ModelInput.of(tokens[:size]), params) for size in range(1, 6)]
-    asked = [model.compute_greedy(ModelInput.of(tokens)) for _ in range(5)]
+    asked = [model.compute_argmax(ModelInput.of(tokens)) for _ in range(5)]
     answers = await asyncio.gather(*crowd, *asked)
 
     assert answers[len(crowd) :] == [alone] * 5
@@ -109,9 +109,9 @@ async def test_the_likeliest_does_not_depend_on_other_requests(model):
 async def test_what_cannot_be_foretold_is_named(model, tokens):
     """An empty or too long prompt, an unknown token."""
     with pytest.raises(InvalidField) as caught:
-        await model.compute_greedy(ModelInput.of(tokens))
+        await model.compute_argmax(ModelInput.of(tokens))
     assert caught.value.field.startswith("prompt")
-    assert await model.compute_greedy(ModelInput.of([1])) == (None,)
+    assert await model.compute_argmax(ModelInput.of([1])) == (None,)
 
 
 async def test_tokens_become_text_again(model):

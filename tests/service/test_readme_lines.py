@@ -21,7 +21,7 @@ from crucible_bridge.types import Metrics, Verdict
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
 from crucible_worker.cli.compared import Compared
-from crucible_worker.cli.requests import Asked
+from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.cli.running import Ran
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
@@ -114,7 +114,7 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def run(
         _settings: Settings,
-        asked: Sequence[Asked],
+        asked: Sequence[EvaluationToRun],
         _evaluators: Sequence[str],
         ended: list[Ran],
         _own: object,

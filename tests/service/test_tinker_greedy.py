@@ -30,9 +30,9 @@ async def test_one_request_tells_of_every_place(tmp_path):
     """The first token has nothing before it; a prompt that is nothing else is not sent."""
     async with served(tmp_path) as (library, model):
         assert model.sampling is not None
-        assert Capability.GREEDY in model.capabilities
-        found = await model.sampling.compute_greedy(ModelInput.of(TOKENS))
-        alone = await model.sampling.compute_greedy(ModelInput.of([5]))
+        assert Capability.ARGMAX in model.capabilities
+        found = await model.sampling.compute_argmax(ModelInput.of(TOKENS))
+        alone = await model.sampling.compute_argmax(ModelInput.of([5]))
     assert found == (None, *(likeliest(token, place) for place, token in enumerate(TOKENS[1:], 1)))
     assert alone == (None,)
     assert [call.asked for call in library.of("greedy")] == [{"tokens": TOKENS}]
@@ -43,7 +43,7 @@ async def test_a_service_that_leaves_them_out_is_told_so(tmp_path):
     async with served(tmp_path, answered(sampled([9], cut=True))) as (_, model):
         assert model.sampling is not None
         with pytest.raises(FailedPrecondition, match="'default' tells no likeliest tokens") as caught:
-            await model.sampling.compute_greedy(ModelInput.of(TOKENS))
+            await model.sampling.compute_argmax(ModelInput.of(TOKENS))
     assert caught.value.reason == Reason.NO_GREEDY_TOKENS
 
 
@@ -60,7 +60,7 @@ async def test_what_does_not_fit_the_prompt_is_nonsense(tmp_path, changed):
     async with served(tmp_path, answered(foretold(TOKENS, **changed))) as (_, model):
         assert model.sampling is not None
         with pytest.raises(BackendError) as caught:
-            await model.sampling.compute_greedy(ModelInput.of(TOKENS))
+            await model.sampling.compute_argmax(ModelInput.of(TOKENS))
     assert caught.value.reason == "BACKEND_ANSWER"
 
 

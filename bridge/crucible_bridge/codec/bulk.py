@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 
 from crucible_bridge.arrays import floats, to_tensor
 from crucible_bridge.codec.data import array_from_v1
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, varint
 from crucible_bridge.codec.fields import EnumPair, entry
-from crucible_bridge.codec.spans import Span, Unusual, content_span, varint
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype
 from crucible_bridge.v1 import types_pb2
@@ -26,7 +26,7 @@ from crucible_bridge.v1 import types_pb2
 __all__ = [
     "PLAIN_DTYPES",
     "Decode",
-    "Pieces",
+    "Encoder",
     "inputs_at",
     "stored_array_from_v1",
     "stored_from_v1",
@@ -58,7 +58,7 @@ _DTYPE, _SHAPE, _DATA = (
 )
 
 
-class Pieces:
+class Encoder:
     """The pieces of a message, in order; `joined` copies them once."""
 
     __slots__ = ("_pieces", "size")
@@ -72,7 +72,7 @@ class Pieces:
         """Add a field that holds bytes or a message."""
         self._add(_head(number, len(content)), content, len(content))
 
-    def add_pieces(self, number: int, content: Pieces) -> None:
+    def add_encoded(self, number: int, content: Encoder) -> None:
         """Add a field that holds a message in pieces."""
         head = _head(number, content.size)
         self._pieces.append(head)
@@ -150,12 +150,12 @@ def stored_array_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
     return array
 
 
-def tensors_at(data: bytes, spans: Iterable[Span], field: str, *, decode: Decode = vector_from_v1) -> list[Any]:
+def tensors_at(data: bytes, spans: Iterable[FieldRange], field: str, *, decode: Decode = vector_from_v1) -> list[Any]:
     """Read tensors where they lie: as views of the bytes, or by `decode` where they need more than that.
 
     Raises:
         InvalidField: a tensor is malformed.
-        Unusual: protobuf is to read it first.
+        NeedsFallback: protobuf is to read it first.
     """
     known: _Known = {}
     vectors: list[Any] = []
@@ -169,7 +169,7 @@ def tensors_at(data: bytes, spans: Iterable[Span], field: str, *, decode: Decode
 
 def inputs_at(
     data: bytes,
-    spans: Iterable[Span],
+    spans: Iterable[FieldRange],
     keys: Sequence[str],
     field: str = "data[{}].loss_fn_inputs",
     *,
@@ -188,7 +188,7 @@ def inputs_at(
 
     Raises:
         InvalidField: a message lacks a key, or a tensor is malformed.
-        Unusual: protobuf is to read it first.
+        NeedsFallback: protobuf is to read it first.
     """
     known: dict[str, _Known] = {key: {} for key in keys}
     names = {key.encode(): key for key in keys}
@@ -196,13 +196,13 @@ def inputs_at(
     for index, (at, end) in enumerate(spans):
         found: dict[str, Any] = {}
         while at < end:
-            found_number, entry_span, at = content_span(data, at)
+            found_number, entry_span, at = content_range(data, at)
             if found_number != number or entry_span is None:
                 continue
             start = entry_span[0]
             # An entry as every encoder writes it: the key in field 1, the tensor in field 2.
             if data[start] != _KEY or at > end:
-                raise Unusual
+                raise NeedsFallback
             size = data[start + 1]
             value = start + 2 + size
             key = names.get(data[start + 2 : value])
@@ -210,16 +210,16 @@ def inputs_at(
                 continue
             view = _recalled(data, entry_span, known[key])
             if view is None:
-                inner, span, stop = content_span(data, value)
+                inner, span, stop = content_range(data, value)
                 if inner != 2 or span is None or stop != at:
-                    raise Unusual
+                    raise NeedsFallback
                 view = _seen(data, entry_span, span, known[key])
                 if view is None:
                     decode = stored_from_v1 if key in stored else vector_from_v1
                     view = _decoded(data, span, decode, entry(field.format(index), key))
             found[key] = view
         if at != end:
-            raise Unusual
+            raise NeedsFallback
         for key, column in columns.items():
             if key not in found:
                 raise InvalidField(entry(field.format(index), key), "is missing")
@@ -227,11 +227,11 @@ def inputs_at(
     return list(columns.values())
 
 
-def _decoded(data: bytes, span: Span, decode: Decode, field: str) -> Array:
+def _decoded(data: bytes, span: FieldRange, decode: Decode, field: str) -> Array:
     return decode(types_pb2.Tensor.FromString(data[slice(*span)]), field)
 
 
-def _recalled(data: bytes, span: Span, known: _Known) -> np.ndarray | None:
+def _recalled(data: bytes, span: FieldRange, known: _Known) -> np.ndarray | None:
     """A view of a tensor at the end of a span, if one of that size had the same bytes before its elements."""
     start, end = span
     seen = known.get(end - start)
@@ -240,12 +240,12 @@ def _recalled(data: bytes, span: Span, known: _Known) -> np.ndarray | None:
     return np.frombuffer(data, seen[1], seen[2], start + len(seen[0]))
 
 
-def _seen(data: bytes, outer: Span, span: Span, known: _Known) -> np.ndarray | None:
+def _seen(data: bytes, outer: FieldRange, span: FieldRange, known: _Known) -> np.ndarray | None:
     """A view of the tensor at a span, remembered by the size of `outer`, which ends with it; None if not plain."""
     at, end = span
     number, shape, elements = 0, None, None
     while at < end:
-        field, content, stop = content_span(data, at)
+        field, content, stop = content_range(data, at)
         if field == _DTYPE and stop - at == 2:
             number = data[at + 1]
         elif field == _SHAPE and content is not None and shape is None:  # protobuf joins the parts of a packed one
@@ -253,11 +253,11 @@ def _seen(data: bytes, outer: Span, span: Span, known: _Known) -> np.ndarray | N
         elif field == _DATA and content is not None:
             elements = content
         else:
-            raise Unusual
+            raise NeedsFallback
         at = stop
     dtype = _PLAIN.get(number)
     if at != end:
-        raise Unusual
+        raise NeedsFallback
     if dtype is None or elements is None or elements[1] != end:
         return None
     count, odd = divmod(elements[1] - elements[0], dtype.itemsize)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from crucible_bridge.arrays import floats
-from crucible_bridge.codec.bulk import PLAIN_DTYPES, Pieces, inputs_at, vector_from_v1
+from crucible_bridge.codec.bulk import PLAIN_DTYPES, Encoder, inputs_at, vector_from_v1
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, split
 from crucible_bridge.codec.fields import entry
-from crucible_bridge.codec.spans import Span, Unusual, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Ragged
 from crucible_bridge.v1 import types_pb2
@@ -19,7 +19,7 @@ __all__ = ["add_columns", "columns_at"]
 _LENGTHS, _VALUES = types_pb2.Columns.LENGTHS_FIELD_NUMBER, types_pb2.Columns.VALUES_FIELD_NUMBER
 
 
-def add_columns(pieces: Pieces, number: int, columns: Mapping[str, Sequence[Array]]) -> bool:
+def add_columns(pieces: Encoder, number: int, columns: Mapping[str, Sequence[Array]]) -> bool:
     """Add columns to a field, if that can be: each of one plain dtype, all of the same lengths.
 
     Returns:
@@ -29,16 +29,16 @@ def add_columns(pieces: Pieces, number: int, columns: Mapping[str, Sequence[Arra
     shapes = [[array.shape for array in column] for column in joinable.values()]
     if len(joinable) < len(columns) or any(found != shapes[0] for found in shapes):
         return False
-    inner = Pieces()
+    inner = Encoder()
     inner.add_tensors(_LENGTHS, [np.array(shapes[0], np.int64).ravel()])
     for key, column in joinable.items():
         inner.add_column(_VALUES, key, column)
-    pieces.add_pieces(number, inner)
+    pieces.add_encoded(number, inner)
     return True
 
 
 def columns_at(
-    data: bytes, spans: Sequence[Span], keys: Sequence[str], *, stored: Collection[str] = ()
+    data: bytes, spans: Sequence[FieldRange], keys: Sequence[str], *, stored: Collection[str] = ()
 ) -> list[Ragged]:
     """Read columns where they lie: views of the bytes.
 
@@ -50,10 +50,10 @@ def columns_at(
 
     Raises:
         InvalidField: a column is missing, malformed, or of another length.
-        Unusual: protobuf is to read it first.
+        NeedsFallback: protobuf is to read it first.
     """
     if len(spans) != 1:
-        raise Unusual  # the parts of one message
+        raise NeedsFallback  # the parts of one message
     found, _ = split(data, spans[0], (_LENGTHS, _VALUES))
     match found[_LENGTHS]:
         case []:
@@ -61,7 +61,7 @@ def columns_at(
         case [span]:
             lengths = vector_from_v1(types_pb2.Tensor.FromString(data[slice(*span)]), "columns.lengths")
         case _:
-            raise Unusual
+            raise NeedsFallback
     if lengths.dtype.kind != "i":
         raise InvalidField("columns.lengths", f"holds {lengths.dtype}, i32 or i64 is needed")
     if not lengths.size:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from crucible_bridge.codec.spans import Span, Unusual, content_span, parsed
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 
@@ -56,20 +56,20 @@ def refuse_large_maps(message: type[Message], data: bytes) -> None:
         return
     try:
         _walk(data, [(0, len(data))], message.DESCRIPTOR, "", 0)
-    except (Unusual, IndexError):
+    except (NeedsFallback, IndexError):
         raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
 
-def _walk(data: bytes, spans: Sequence[Span], descriptor: Any, path: str, depth: int) -> None:
+def _walk(data: bytes, spans: Sequence[FieldRange], descriptor: Any, path: str, depth: int) -> None:
     """Look at a message, which may lie in several parts that a parser puts together."""
     if depth > _MAX_DEPTH or sum(end - at for at, end in spans) < LARGE_BYTES:
         return
     leading = _leading(descriptor)
     entries: Counter[int] = Counter()
-    parts: defaultdict[int, list[Span]] = defaultdict(list)
+    parts: defaultdict[int, list[FieldRange]] = defaultdict(list)
     for at, end in spans:
         while at < end:
-            number, content, at = content_span(data, at)
+            number, content, at = content_range(data, at)
             if content is None or (field := leading.get(number)) is None:
                 continue
             if not field.is_repeated:

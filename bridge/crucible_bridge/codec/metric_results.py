@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.codec.bulk import Pieces, stored_from_v1, tensors_at, vector_from_v1
+from crucible_bridge.codec.bulk import Encoder, stored_from_v1, tensors_at, vector_from_v1
+from crucible_bridge.codec.field_ranges import parsed, plainly, split
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.generated import usage_from_v1, usage_to_v1
 from crucible_bridge.codec.results import fill_metrics, metrics_from_v1, metrics_to_v1
-from crucible_bridge.codec.spans import parsed, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb
@@ -34,7 +34,7 @@ __all__ = [
 
 def kl_sample_train_to_bytes(result: KLSampleTrain) -> bytes:
     """Encode the KL of sampling and training policy."""
-    pieces = Pieces()
+    pieces = Encoder()
     for key, array in result.per_sequence.items():
         pieces.add_entry(pb.ComputeKLSampleTrainResponse.PER_SEQUENCE_FIELD_NUMBER, key, array)
     return pieces.joined(
@@ -76,7 +76,7 @@ def kl_post_update_from_bytes(data: bytes) -> KLPostUpdate:
 
 def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
     """Encode advantages with a KL penalty."""
-    pieces = Pieces()
+    pieces = Encoder()
     given = result.advantages
     # Columns are answered by one.
     tensors = [given.values] if isinstance(given, Ragged) else given

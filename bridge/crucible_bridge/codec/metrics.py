@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.arrays import as_array
-from crucible_bridge.codec.bulk import Pieces, vector_from_v1
+from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
+from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.codec.fields import entry, made, sendable, several
 from crucible_bridge.codec.maps import request_parsed
-from crucible_bridge.codec.spans import parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ClassificationMetricsRequest,
@@ -58,7 +58,7 @@ _DPO = {
 def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> bytes:
     """Encode a question for a summary of trajectories."""
     batch, fields = request.batch, pb.TrajectoryBatch.DESCRIPTOR.fields_by_name
-    columns = Pieces()
+    columns = Encoder()
     for name in (*_COUNTS, *_REWARDS):
         columns.add_tensors(fields[name].number, [as_array(getattr(batch, name), field=f"batch.{name}")])
     if batch.cached_observation_tokens is not None:
@@ -77,8 +77,8 @@ def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> by
         batch=pb.TrajectoryBatch(tags=tags),
         good_threshold=request.good_threshold,
     )
-    pieces = Pieces()
-    pieces.add_pieces(pb.ComputeTrajectoryMetricsRequest.BATCH_FIELD_NUMBER, columns)
+    pieces = Encoder()
+    pieces.add_encoded(pb.ComputeTrajectoryMetricsRequest.BATCH_FIELD_NUMBER, columns)
     # The batch in two parts, which a parser puts together: the columns, and the tags.
     return pieces.joined(rest)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.codec.bulk import Pieces, inputs_at, tensors_at
+from crucible_bridge.codec.bulk import Encoder, inputs_at, tensors_at
 from crucible_bridge.codec.columns import add_columns, columns_at
 from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, parsed, plainly, split
 from crucible_bridge.codec.fields import at_least, made, sendable
 from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
-from crucible_bridge.codec.spans import Span, Unusual, parsed, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
@@ -51,7 +51,7 @@ _DATUM = 1
 
 def kl_sample_train_request_to_bytes(request: KLSampleTrainRequest) -> bytes:
     """Encode a question for the KL of sampling and training policy."""
-    pieces, fields = Pieces(), pb.ComputeKLSampleTrainRequest
+    pieces, fields = Encoder(), pb.ComputeKLSampleTrainRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks}
     if not add_columns(pieces, fields.COLUMNS_FIELD_NUMBER, {**data, _TRAINING: request.training_logprobs}):
         _add_data(pieces, data)
@@ -80,7 +80,7 @@ def _kl_sample_train_request(data: bytes) -> KLSampleTrainRequest:
 
 def kl_post_update_request_to_bytes(request: KLPostUpdateRequest) -> bytes:
     """Encode a question for the KL of a policy before and after an update."""
-    pieces, fields = Pieces(), pb.ComputeKLPostUpdateRequest
+    pieces, fields = Encoder(), pb.ComputeKLPostUpdateRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks}
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _UPDATED, request.updated):
         _add_data(pieces, data, request.data)
@@ -115,7 +115,7 @@ def _kl_post_update_request(data: bytes) -> KLPostUpdateRequest:
 
 def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
     """Encode a question for advantages with a KL penalty."""
-    pieces, fields = Pieces(), pb.IncorporateKLPenaltyRequest
+    pieces, fields = Encoder(), pb.IncorporateKLPenaltyRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks, _ADVANTAGES: request.advantages}
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _BASE, request.base):
         _add_data(pieces, data, request.data)
@@ -161,7 +161,7 @@ def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
 
 def mean_nll_request_to_bytes(request: MeanNLLRequest) -> bytes:
     """Encode a question for a mean NLL."""
-    pieces, fields = Pieces(), pb.ComputeMeanNLLRequest
+    pieces, fields = Encoder(), pb.ComputeMeanNLLRequest
     columns = {_LOGPROBS: request.logprobs, _WEIGHTS: request.weights}
     if not add_columns(pieces, fields.COLUMNS_FIELD_NUMBER, columns):
         pieces.add_tensors(fields.LOGPROBS_FIELD_NUMBER, request.logprobs)
@@ -186,22 +186,22 @@ def _mean_nll_request(data: bytes) -> MeanNLLRequest:
     return MeanNLLRequest(logprobs=logprobs, weights=weights)
 
 
-def _add_data(pieces: Pieces, columns: Mapping[str, Sequence[Array]], sequences: Sequence[Datum] = ()) -> None:
+def _add_data(pieces: Encoder, columns: Mapping[str, Sequence[Array]], sequences: Sequence[Datum] = ()) -> None:
     """Add the data: of each the columns, and where a model is to be asked, its tokens."""
     number = types_pb2.Datum.LOSS_FN_INPUTS_FIELD_NUMBER
     for index, row in enumerate(zip(*columns.values())):
-        datum = Pieces()
+        datum = Encoder()
         if sequences:
             tokens = model_input_to_v1(sequences[index].model_input).SerializeToString()
             datum.add_bytes(types_pb2.Datum.MODEL_INPUT_FIELD_NUMBER, tokens)
             datum.add_entry(number, _TARGETS, sequences[index].loss_fn_inputs[_TARGETS])
         for key, array in zip(columns, row):
             datum.add_entry(number, key, array)
-        pieces.add_pieces(_DATUM, datum)
+        pieces.add_encoded(_DATUM, datum)
 
 
 def _add_given(
-    pieces: Pieces, number: int, data: Mapping[str, Sequence[Array]], key: str, source: LogprobSource
+    pieces: Encoder, number: int, data: Mapping[str, Sequence[Array]], key: str, source: LogprobSource
 ) -> bool:
     """Add data and a policy's log-probabilities as columns, if that can be."""
     if isinstance(source, ModelRef):
@@ -210,29 +210,34 @@ def _add_given(
 
 
 def _columns_at(
-    data: bytes, spans: Mapping[int, Sequence[Span]], number: int, keys: Sequence[str], *, stored: Sequence[str] = ()
+    data: bytes,
+    spans: Mapping[int, Sequence[FieldRange]],
+    number: int,
+    keys: Sequence[str],
+    *,
+    stored: Sequence[str] = (),
 ) -> list[Ragged]:
     if any(found for other, found in spans.items() if other != number):
         raise InvalidField("columns", "is given beside what it stands for")
     return columns_at(data, spans[number], keys, stored=stored)
 
 
-def _add_source(pieces: Pieces, number: int, source: LogprobSource) -> None:
-    message = Pieces()
+def _add_source(pieces: Encoder, number: int, source: LogprobSource) -> None:
+    message = Encoder()
     if isinstance(source, ModelRef):
         with sendable("model"):
             model = model_ref_to_v1(source).SerializeToString()
         message.add_bytes(pb.LogprobSource.MODEL_FIELD_NUMBER, model)
     else:
-        tensors = Pieces()
+        tensors = Encoder()
         tensors.add_tensors(pb.TensorList.TENSORS_FIELD_NUMBER, source)
-        message.add_pieces(pb.LogprobSource.GIVEN_FIELD_NUMBER, tensors)
-    pieces.add_pieces(number, message)
+        message.add_encoded(pb.LogprobSource.GIVEN_FIELD_NUMBER, tensors)
+    pieces.add_encoded(number, message)
 
 
-def _source_at(data: bytes, spans: Sequence[Span], field: str) -> LogprobSource:
+def _source_at(data: bytes, spans: Sequence[FieldRange], field: str) -> LogprobSource:
     if len(spans) > 1:
-        raise Unusual  # the parts of one message
+        raise NeedsFallback  # the parts of one message
     given, tensors = pb.LogprobSource.GIVEN_FIELD_NUMBER, pb.TensorList.TENSORS_FIELD_NUMBER
     found, rest = split(data, spans[0] if spans else (0, 0), (given,))
     message = parsed(pb.LogprobSource, rest)
@@ -245,10 +250,10 @@ def _source_at(data: bytes, spans: Sequence[Span], field: str) -> LogprobSource:
             lists, _ = split(data, span, (tensors,))
             return tensors_at(data, lists[tensors], f"{field}.given.tensors")
         case _:
-            raise Unusual  # the last of several counts
+            raise NeedsFallback  # the last of several counts
 
 
-def _sequences_at(data: bytes, spans: Sequence[Span]) -> tuple[Datum, ...]:
+def _sequences_at(data: bytes, spans: Sequence[FieldRange]) -> tuple[Datum, ...]:
     """The tokens of the data, as a model is asked for them."""
     (targets,) = inputs_at(data, spans, (_TARGETS,))
     number = types_pb2.Datum.MODEL_INPUT_FIELD_NUMBER

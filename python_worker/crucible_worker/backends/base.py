@@ -172,7 +172,7 @@ class Capability(enum.StrEnum):
     PROBE = "probe_logprobs"
     TARGETS = "compute_target_logprobs"
     CONTINUATIONS = "compute_continuation_logprobs"
-    GREEDY = "compute_greedy"
+    ARGMAX = "compute_argmax"
     FORWARD = "forward"
     PARTS = "forward_parts"
 
@@ -311,7 +311,7 @@ class Model(abc.ABC):
         """
         self._refuse(Capability.CONTINUATIONS)
 
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+    async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
         """Likeliest token at every place of a prompt given the prompt's own tokens before it; the first is None.
 
         `UNKNOWN_TOKEN` where the likeliest is another one than the prompt's, and its service does not say which.
@@ -319,7 +319,7 @@ class Model(abc.ABC):
         Raises:
             FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
         """
-        self._refuse(Capability.GREEDY)
+        self._refuse(Capability.ARGMAX)
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """Log-probabilities of each datum's `target_tokens`, nats: float32 or float64 of their shape, one per datum.

@@ -107,9 +107,9 @@ class WrappedModel(Model):
             Capability.CONTINUATIONS, self._model.compute_continuation_logprobs, (prompt, continuations)
         )
 
-    def compute_greedy(self, prompt: ModelInput) -> CoroutineType[Any, Any, Any]:
+    def compute_argmax(self, prompt: ModelInput) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""
-        return self._through(Capability.GREEDY, self._model.compute_greedy, (prompt,))
+        return self._through(Capability.ARGMAX, self._model.compute_argmax, (prompt,))
 
     def forward(self, data: Sequence[Datum]) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""

@@ -134,7 +134,7 @@ def evaluate(
     from crucible_worker.cli.requests import Typed
     from crucible_worker.cli.tasks import allowing, evaluators_of
 
-    importlib.import_module("crucible_worker.cli.outcome")
+    importlib.import_module("crucible_worker.cli.run_summary")
     # All is loaded, and from here on there is something to clean up.
     raise_interrupts()
     typed = Typed(
@@ -193,19 +193,19 @@ def evaluate(
 def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
     """Run what was asked for and write what became of it; the exit status."""
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.outcome import Outcome, write_error
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
-    from crucible_worker.cli.requests import asked_of
+    from crucible_worker.cli.requests import evaluations_to_run
+    from crucible_worker.cli.run_summary import RunSummary, write_error
     from crucible_worker.cli.running import run
     from crucible_worker.cli.tasks import check_allowed
 
-    outcome = Outcome(models=typed.models)
+    outcome = RunSummary(models=typed.models)
     try:
         with refusing(settings, typed.evaluators):
             typed, own = own_of(typed)
         with refusing(settings, typed.evaluators):
-            outcome.suite, asked = asked_of(typed, own.evaluator_parts)
+            outcome.suite, asked = evaluations_to_run(typed, own.evaluator_parts)
             check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
         outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, own, quiet=as_json))

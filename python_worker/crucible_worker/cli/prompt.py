@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from crucible_bridge import BlockingBridge
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
-    from crucible_worker.cli.requests import Asked, Typed
+    from crucible_worker.cli.requests import EvaluationToRun, Typed
     from crucible_worker.config import Settings
     from crucible_worker.server.parts import Own
 
@@ -139,7 +139,7 @@ def prompt(
     """
     from crucible_worker.cli.requests import Typed
 
-    importlib.import_module("crucible_worker.cli.outcome")
+    importlib.import_module("crucible_worker.cli.run_summary")
     # All is loaded, and from here on there is something to clean up.
     raise_interrupts()
     typed = Typed(
@@ -195,10 +195,10 @@ def _run(
 ) -> int:
     """Show what was asked for; the exit status."""
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.outcome import write_error
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
-    from crucible_worker.cli.requests import asked_of
+    from crucible_worker.cli.requests import evaluations_to_run
+    from crucible_worker.cli.run_summary import write_error
     from crucible_worker.telemetry.logging import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
@@ -207,7 +207,7 @@ def _run(
         with refusing(settings, typed.evaluators):
             typed, own = own_of(typed, address)
         with refusing(settings, typed.evaluators):
-            _, asked = asked_of(typed, own.evaluator_parts)
+            _, asked = evaluations_to_run(typed, own.evaluator_parts)
         found = (
             _of_worker(remote, settings, typed, asked, sample)
             if remote is not None
@@ -231,7 +231,7 @@ def _run(
 
 
 async def _here(
-    settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str, own: Own
+    settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str, own: Own
 ) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 
@@ -244,7 +244,7 @@ async def _here(
 
 
 def _of_worker(
-    remote: _Remote, settings: Settings, typed: Typed, asked: Sequence[Asked], sample: str
+    remote: _Remote, settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str
 ) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 

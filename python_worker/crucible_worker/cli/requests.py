@@ -39,7 +39,7 @@ from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 
-__all__ = ["DEFAULT_MAX_TOKENS", "Asked", "Typed", "asked_of", "read_evaluators", "read_prompt"]
+__all__ = ["DEFAULT_MAX_TOKENS", "EvaluationToRun", "Typed", "evaluations_to_run", "read_evaluators", "read_prompt"]
 
 DEFAULT_MAX_TOKENS = 256
 """Of a sample, where neither a flag nor a suite says."""
@@ -99,7 +99,7 @@ class Typed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EvaluationToRun:
     """An evaluation to run."""
 
     request: EvaluateRequest
@@ -114,7 +114,7 @@ class Asked:
     """What its progress is shown under."""
 
 
-def asked_of(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[Asked]]:
+def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:
     """What was asked for: the suite's name, empty where there is none, and the evaluations in order, model by model.
 
     Args:
@@ -199,7 +199,7 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
             raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
 
 
-def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Asked:
+def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
@@ -222,7 +222,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Asked:
         seed=typed.seed,
         stop=tuple(typed.stop),
     )
-    return Asked(
+    return EvaluationToRun(
         request=EvaluateRequest(
             evaluation_id=_id(typed, model),
             model=_model(model),
@@ -376,7 +376,7 @@ def _below_root(flag: str, scheme: str, text: str) -> str:
     return f"--{flag}-root {path.parent} --{flag} {scheme}:{path.name}"
 
 
-def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
+def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> EvaluationToRun:
     planned = member.evaluation
     limits = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
     request = EvaluateRequest(
@@ -393,7 +393,7 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Asked:
         record=_record(typed, planned.record),
     )
     label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
-    return Asked(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
+    return EvaluationToRun(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
 
 
 def _id(typed: Typed, model: str, member: str = "") -> str:

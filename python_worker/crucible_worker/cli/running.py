@@ -17,7 +17,7 @@ from crucible_worker.cli.compared import Compared, compared
 from crucible_worker.cli.here import opened
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
-from crucible_worker.cli.requests import Asked
+from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.server.parts import Own
@@ -69,7 +69,7 @@ class NotRun:
 
 async def run(
     settings: Settings,
-    asked: Sequence[Asked],
+    asked: Sequence[EvaluationToRun],
     evaluators: Sequence[str],
     ended: list[Ran | NotRun],
     own: Own | None = None,
@@ -113,7 +113,7 @@ async def run(
 
 
 async def _one(
-    evaluations: Evaluations, settings: Settings, asked: Asked, evaluators: Sequence[str], show: Show
+    evaluations: Evaluations, settings: Settings, asked: EvaluationToRun, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
     label = asked.label
     show.phase(label, "opening the model")

@@ -28,10 +28,10 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 
 __all__ = [
-    "AsksOthers",
     "Bound",
     "Evaluator",
     "EvaluatorType",
+    "HasAuxiliaryModels",
     "HoldsProcesses",
     "Outcome",
     "SampleContext",
@@ -73,8 +73,8 @@ class SampleContext:
     """Which of several samples of one input, from 0."""
     seed: int
     """A function of the evaluation's seed, the sample's id and the repeat: the same on every attempt."""
-    others: Mapping[str, Model] = dataclasses.field(default_factory=dict)
-    """The further models of an evaluator that `AsksOthers`, treated as `model` is."""
+    auxiliary_models: Mapping[str, Model] = dataclasses.field(default_factory=dict)
+    """The further models of an evaluator that `HasAuxiliaryModels`, treated as `model` is."""
     bound: Bound | None = None
     """Of an evaluator that `stops_itself` alone; None if only the evaluation bounds it."""
     keeps_turns: bool = False
@@ -169,15 +169,15 @@ class Evaluator(Protocol):
 
 
 @runtime_checkable
-class AsksOthers(Protocol):
+class HasAuxiliaryModels(Protocol):
     """What an evaluator of the worker's own has that asks further models; the engine opens and loads them."""
 
     @property
-    def others(self) -> Mapping[str, ModelRef]:
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """Which, each by the option that names it: "judge", or "grader_options.judge" where it stands in another."""
         ...
 
-    def check_others(self, others: Mapping[str, Model]) -> None:
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Refuse further models that it cannot work with.
 
         Raises:
@@ -186,7 +186,7 @@ class AsksOthers(Protocol):
         ...
 
     @property
-    def needs_others(self) -> bool:
+    def needs_auxiliary_models(self) -> bool:
         """Whether it asks them about every sample: it fails where one cannot be loaded.
 
         Of an evaluator that asks about some samples alone, those are ERROR then.

@@ -100,19 +100,19 @@ class Graded(SamplingEvaluator):
         return grader_of(self.grader, self.grader_options, self.grading)
 
     @property
-    def others(self) -> Mapping[str, ModelRef]:
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """The grader's judge, if it queries one."""
         return {JUDGE: self.judging.judge} if isinstance(self.judging, AsksJudge) else {}
 
     @property
-    def needs_others(self) -> bool:
+    def needs_auxiliary_models(self) -> bool:
         """Unless its grader decides some answers without the judge."""
         return isinstance(self.judging, AsksJudge) and self.judging.needs_judge
 
-    def check_others(self, others: Mapping[str, Model]) -> None:
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        if JUDGE in others:
-            check_sampling_client(others[JUDGE], self.kind, "the judge")
+        if JUDGE in auxiliary_models:
+            check_sampling_client(auxiliary_models[JUDGE], self.kind, "the judge")
 
     @classmethod
     def definitions(cls) -> Mapping[str, Any]:
@@ -137,7 +137,7 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
     Raises:
         InvalidField: as of `check_question`.
     """
-    judge = context.others.get(JUDGE)
+    judge = context.auxiliary_models.get(JUDGE)
     if judge is None or not isinstance(grader, AsksJudge):
         return grader
     check_question(grader, sample)

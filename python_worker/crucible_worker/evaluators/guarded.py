@@ -33,9 +33,9 @@ from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.base import (
-    AsksOthers,
     Evaluator,
     EvaluatorType,
+    HasAuxiliaryModels,
     HoldsProcesses,
     Outcome,
     SampleContext,
@@ -98,7 +98,7 @@ class GuardedType:
         if isinstance(made, BaseEvaluator):
             if isinstance(made, HoldsProcesses) or stops_itself(made):
                 raise _bad(name, "extends an evaluator with separate processes, such as rl_test_set or inspect")
-            guarded = _GuardedWithJudges if isinstance(made, AsksOthers) else Guarded
+            guarded = _GuardedWithJudges if isinstance(made, HasAuxiliaryModels) else Guarded
         return guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
 
 
@@ -256,23 +256,23 @@ class _GuardedWithJudges(Guarded):
     """One that extends an evaluator of ours which queries further models."""
 
     @property
-    def others(self) -> Mapping[str, ModelRef]:
-        """Which; see `AsksOthers`."""
-        return self._judged.others
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
+        """Which; see `HasAuxiliaryModels`."""
+        return self._judged.auxiliary_models
 
     @property
-    def needs_others(self) -> bool:
+    def needs_auxiliary_models(self) -> bool:
         """Whether it queries them about every sample."""
-        return self._judged.needs_others
+        return self._judged.needs_auxiliary_models
 
-    def check_others(self, others: Mapping[str, Model]) -> None:
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Have it refuse further models; raises as `check` does."""
         with _refused(self.name, "cannot check a judge"):
-            self._judged.check_others(others)
+            self._judged.check_auxiliary_models(auxiliary_models)
 
     @property
-    def _judged(self) -> AsksOthers:
-        assert isinstance(self.evaluator, AsksOthers)  # it is made of nothing else
+    def _judged(self) -> HasAuxiliaryModels:
+        assert isinstance(self.evaluator, HasAuxiliaryModels)  # it is made of nothing else
         return self.evaluator
 
 

@@ -51,19 +51,19 @@ class Judged(SamplingEvaluator):
         return SamplingParams(max_tokens=self.judge_max_tokens, temperature=0.0)
 
     @property
-    def others(self) -> Mapping[str, ModelRef]:
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """The judge."""
         return {JUDGE: self.judging}
 
-    def check_others(self, others: Mapping[str, Model]) -> None:
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        check_sampling_client(others[JUDGE], self.kind, "the judge")
+        check_sampling_client(auxiliary_models[JUDGE], self.kind, "the judge")
 
     @property
-    def needs_others(self) -> bool:
+    def needs_auxiliary_models(self) -> bool:
         """It does: the judge has the say in every sample."""
         return True
 
     def opened_judge(self, context: SampleContext) -> Judge:
         """The judge of a sample."""
-        return Judge(model=context.others[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
+        return Judge(model=context.auxiliary_models[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)

@@ -21,13 +21,13 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.backends.argmax import argmax_tokens
 from crucible_worker.backends.base import (
     UNKNOWN_TOKEN,
     Capability,
     Model,
     Tokenizer,
 )
-from crucible_worker.backends.greedy import greedy_tokens
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.declared import BaseEvaluator
@@ -133,7 +133,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         return Outcome(
             verdict=Verdict.MEASURED,
             score=score,
-            method="compute_greedy",
+            method="compute_argmax",
             measurements={_TOKENS: float(wanted.size), _RIGHT: float(right), _WHOLE: float(same)},
             # Which token is the likeliest is told, and not how likely it is.
             group=None if score is None or not self.intermediates else measured_group(datum, None, score),
@@ -151,7 +151,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         # A prompt holds the last target, too.
         windows = windows_of(targets.size, None if context is None else context - 1)
         found: Sequence[np.ndarray] = [
-            window.measured(await greedy_tokens(model, sequence_of(window.cut(datum, targets, weights))))
+            window.measured(await argmax_tokens(model, sequence_of(window.cut(datum, targets, weights))))
             for window in windows
         ]
         return np.concatenate(found)
@@ -180,7 +180,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
 
 
 def _check_client(model: Model) -> None:
-    if Capability.GREEDY not in model.capabilities:
+    if Capability.ARGMAX not in model.capabilities:
         raise FailedPrecondition(
             f"{_KIND} needs a sampling client that tells likeliest tokens, which the model lacks",
             reason=Reason.MISSING_CLIENT,

@@ -14,7 +14,7 @@ from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.phrase import has_words
 from crucible_worker.grading.rejection import MAX_RULED_OUT, retraction_at
 
-__all__ = ["MAX_RETRACTED_CHARS", "Kept", "is_taken_back", "without_retracted"]
+__all__ = ["MAX_RETRACTED_CHARS", "Unretracted", "is_taken_back", "without_retracted"]
 
 MAX_RETRACTED_CHARS = 10_000
 """A longer object, box or tag with its content is not looked at."""
@@ -29,7 +29,7 @@ _LETTER = re.compile(r"(?:\\text\w{0,2}\{)?\s?\(?[A-Za-z]\)?\s?\}?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class Unretracted:
     """A response without the answers that it takes back."""
 
     text: str
@@ -40,7 +40,7 @@ class Kept:
     """Characters that were looked at."""
 
 
-def without_retracted(text: str) -> Kept:
+def without_retracted(text: str) -> Unretracted:
     """Leave out the last answers in tags, boxes and JSON objects that are taken back. Linear."""
     ends = [
         (closing.end(), said.end())
@@ -59,7 +59,7 @@ def without_retracted(text: str) -> Kept:
             start, answer = found
             retracted.add(answer)
             text, kept = f"{text[:start]} {text[behind:]}", start
-    return Kept(text, frozenset(retracted), steps)
+    return Unretracted(text, frozenset(retracted), steps)
 
 
 def is_taken_back(said: str, answer: str) -> bool:

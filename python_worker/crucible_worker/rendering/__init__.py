@@ -1,6 +1,6 @@
 """From text and conversations to tokens: what a model is asked, and what it is trained on."""
 
-from crucible_worker.rendering.asking import Asked, ask, sample_answers
+from crucible_worker.rendering.asking import Answered, ask, sample_answers
 from crucible_worker.rendering.prompts import render_prompt
 from crucible_worker.rendering.renderers import (
     RENDERER_PATTERN,
@@ -16,7 +16,7 @@ from crucible_worker.rendering.thinking import part_thinking, without_thinking
 __all__ = [
     "RENDERER_PATTERN",
     "SERVED",
-    "Asked",
+    "Answered",
     "RendererName",
     "TrainOn",
     "answer_of",

@@ -15,11 +15,11 @@ from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
 from crucible_worker.rendering.resolving import resolved
 
-__all__ = ["Asked", "ask", "sample_answers"]
+__all__ = ["Answered", "ask", "sample_answers"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class Asked:
+class Answered:
     """What a model was asked, and how it answered."""
 
     prompt: ModelInput | None
@@ -47,7 +47,7 @@ async def ask(
     num_samples: int = 1,
     *,
     renderer: str = AUTO,
-) -> Asked:
+) -> Answered:
     """Have a model answer an input.
 
     Tokens are sent as they are. Text and conversations are rendered here where the model has a tokenizer; where its
@@ -75,12 +75,12 @@ async def ask(
         chosen = resolved(model, renderer)
         if renderer == AUTO and chosen == RAW and plain_text(input) is None:
             chosen = CHAT_TEMPLATE  # what settings say of text says nothing of roles
-        return Asked(prompt=None, answers=await _in_words(model, input, params, num_samples, chosen))
+        return Answered(prompt=None, answers=await _in_words(model, input, params, num_samples, chosen))
     else:
         begun = model.resolved_renderer == SERVED
         rendered = await render_question(tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
         prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
-    return Asked(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
+    return Answered(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
 
 
 async def _in_words(

@@ -41,7 +41,7 @@ from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
-from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.showing import render_sample
 from crucible_worker.runs.usage import Spending
 
@@ -87,7 +87,7 @@ class Admission:
         self,
         journal: Journal,
         locks: OwnerLocks,
-        orphans: Orphans,
+        reaper: Reaper,
         sources: Sources,
         limits: WorkerLimits,
         worker_id: str,
@@ -95,7 +95,7 @@ class Admission:
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
-        self._journal, self._locks, self._orphans = journal, locks, orphans
+        self._journal, self._locks, self._reaper = journal, locks, reaper
         self._preparer = Preparer(sources)
         self._limits, self._worker_id, self._spending = limits, worker_id, spending
         self._turns = asyncio.Semaphore(limits.max_running_evaluations)
@@ -115,8 +115,8 @@ class Admission:
         return self._spending.together(attempt.taken for attempt in self._attempts.values())
 
     def first(self) -> contextlib.AbstractContextManager[None]:
-        """A block that goes before the reading of data sets; see `Precedence`."""
-        return self._preparer.precedence.taken()
+        """A block that goes before the reading of data sets; see `CallPriority`."""
+        return self._preparer.priority.taken()
 
     def attempt(self, number: int) -> Attempt | None:
         """This worker's attempt at an evaluation, where it has one under way."""
@@ -266,7 +266,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, *, waited: bool, model: Model | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and self._is_settled(row):
+        if row is not None and self._is_final(row):
             return row, True
         evaluators = await self._preparer.evaluators(request)
         if not waited:
@@ -295,7 +295,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None]
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and self._is_settled(row):
+        if row is not None and self._is_final(row):
             return row, True
         evaluators = await self._preparer.evaluators(request)
         self._refuse_if_full()
@@ -316,9 +316,9 @@ class Admission:
         if row is None:
             return identity, None
         claims.refuse_other_specification(row, request, identity)
-        return identity, await self._orphans.settle(row)
+        return identity, await self._reaper.reap(row)
 
-    def _is_settled(self, row: Row) -> bool:
+    def _is_final(self, row: Row) -> bool:
         return row.state.terminal or not self._locks.is_free(row.number)
 
     async def _take_on(

@@ -211,7 +211,7 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
     Capability.CONTINUATIONS: lambda meter, arguments, answer: meter.read(
         (arguments[0],), further=sum(map(len, arguments[1]))
     ),
-    Capability.GREEDY: _read_prompt,
+    Capability.ARGMAX: _read_prompt,
     Capability.FORWARD: _forwarded,
     Capability.PARTS: _forwarded,
 }

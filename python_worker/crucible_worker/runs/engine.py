@@ -42,8 +42,8 @@ from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
 from crucible_worker.evaluators.base import (
-    AsksOthers,
     Evaluator,
+    HasAuxiliaryModels,
     HoldsProcesses,
     Outcome,
     SampleContext,
@@ -55,6 +55,7 @@ from crucible_worker.faults import logged, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
+from crucible_worker.runs.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
 from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
@@ -65,8 +66,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
-from crucible_worker.runs.lifecycle import Kept, Place
-from crucible_worker.runs.others import Unloaded, load_others, others_of
+from crucible_worker.runs.lifecycle import FinishedSample, SampleKey
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
@@ -148,7 +148,7 @@ class Attempt:
         self._says = request.record is not Record.NONE
         self._questions = Questions()
         self._spent = Spent()
-        self._to_write: list[Kept] = []
+        self._to_write: list[FinishedSample] = []
         self._written = asyncio.Event()
         self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
@@ -233,7 +233,7 @@ class Attempt:
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
             await self._plan.model.find_engine()
-            plan = await load_others(self._plan, self._gate)
+            plan = await load_auxiliary_models(self._plan, self._gate)
             plan = self._plan = await probe_likelihoods(plan, self._gate)
             renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
             kept = folder_of(self._journal.folder, self.row)
@@ -281,7 +281,7 @@ class Attempt:
         wanted = self._request.limits.concurrency or self._limits.default_concurrency
         return min(wanted, self._limits.max_concurrency, self.row.total)
 
-    async def _take(self, items: Iterator[tuple[Place, int]]) -> None:
+    async def _take(self, items: Iterator[tuple[SampleKey, int]]) -> None:
         for place, attempt in items:
             # A model may answer a cancellation with an error of its own: what is left is not to be run through.
             if self._stopped.done():
@@ -294,7 +294,7 @@ class Attempt:
             self._last_progress = time.monotonic()
             self._keep(kept)
 
-    async def _run(self, place: Place, attempt: int) -> Kept:
+    async def _run(self, place: SampleKey, attempt: int) -> FinishedSample:
         lane = self._lanes[place.evaluator]
         sample = given = self._plan.samples[place.position]
         if lane.wants_answers and isinstance(sample, Sample):
@@ -303,7 +303,9 @@ class Attempt:
         transcript = None if self._recorder is None else Transcript(self._limits.max_sample_record_bytes)
         ear = None if transcript is None else transcript.ear()
         model = GatedModel(self._plan.model, self._gate, patience.answered, ear, lane.renderer)
-        others = others_of(self._plan, place.evaluator, self._gate, patience.answered, transcript, lane.others)
+        auxiliary_models = auxiliary_models_of(
+            self._plan, place.evaluator, self._gate, patience.answered, transcript, lane.auxiliary_renderers
+        )
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -312,7 +314,7 @@ class Attempt:
                 model=model,
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
-                others=others,
+                auxiliary_models=auxiliary_models,
                 bound=bound_of_task(self._request.limits, self._left()) if lane.stops_itself else None,
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
@@ -322,7 +324,7 @@ class Attempt:
             outcome = await self._outcome(lane, sample, context, patience)
         duration_ns = time.perf_counter_ns() - started
         calls = model.calls
-        for other in others.values():
+        for other in auxiliary_models.values():
             calls += other.calls
         result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
         recorded = None
@@ -333,11 +335,13 @@ class Attempt:
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._taken_by(lane.evaluator, model, others)
-        return Kept(place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size))
+        took = self._taken_by(lane.evaluator, model, auxiliary_models)
+        return FinishedSample(
+            place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
+        )
 
     def _result(
-        self, label: str, place: Place, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
+        self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
     ) -> SampleResult:
         return SampleResult(
             evaluator=label,
@@ -358,17 +362,19 @@ class Attempt:
         )
 
     def _taken_by(
-        self, evaluator: Evaluator, model: GatedModel, others: Mapping[str, GatedModel | Unloaded]
+        self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
     ) -> Usage | Meter | None:
         """What a sample took, at its end."""
         meter = model.meter
         meter.close()
-        if not others and not self._plan.prices:  # as a rule
+        if not auxiliary_models and not self._plan.prices:  # as a rule
             return meter if meter.calls else None
-        meters = {name: other.meter for name, other in others.items() if isinstance(other, GatedModel)}
+        meters = {name: other.meter for name, other in auxiliary_models.items() if isinstance(other, GatedModel)}
         for other in meters.values():
             other.close()
-        usage = judged_usage(meter, meters, evaluator.others if isinstance(evaluator, AsksOthers) else {})
+        usage = judged_usage(
+            meter, meters, evaluator.auxiliary_models if isinstance(evaluator, HasAuxiliaryModels) else {}
+        )
         return priced(usage, self._request.model, self._plan.prices)
 
     @property
@@ -412,7 +418,7 @@ class Attempt:
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, kept: FinishedSample) -> None:
         if self._stopped.done():
             return
         self._unwritten += kept.weight
@@ -429,7 +435,7 @@ class Attempt:
         )
         future.add_done_callback(functools.partial(self._written_now, kept, size))
 
-    def _written_now(self, kept: Sequence[Kept], size: int, future: asyncio.Future[None]) -> None:
+    def _written_now(self, kept: Sequence[FinishedSample], size: int, future: asyncio.Future[None]) -> None:
         self._unwritten -= size
         self._written.set()
         error = future.exception()
@@ -542,11 +548,11 @@ class Attempt:
 class _Lane:
     """An evaluator with what is the same for all of its samples."""
 
-    __slots__ = ("evaluator", "folder", "label", "others", "renderer", "stops_itself", "wants_answers")
+    __slots__ = ("auxiliary_renderers", "evaluator", "folder", "label", "renderer", "stops_itself", "wants_answers")
 
     def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
         self.evaluator, self.label, self.folder = evaluator, spec.label, folder
-        self.renderer, self.others = of_auto(spec, rendering), rendering.others
+        self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
 
 

@@ -54,7 +54,7 @@ from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
-from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
 from crucible_worker.runs.usage import Spending
 from crucible_worker.runs.written import Written
@@ -102,11 +102,11 @@ class Evaluations:
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
         self._life = Life()
         self._notes = Notes(journal)
-        self._orphans = Orphans(journal, locks)
+        self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)
         """What models took since the start."""
         self._admission = Admission(
-            journal, locks, self._orphans, sources, limits, self.worker_id, spending=self.spending
+            journal, locks, self._reaper, sources, limits, self.worker_id, spending=self.spending
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
@@ -129,7 +129,7 @@ class Evaluations:
         """
         journal = await Journal.open(state_dir, encode_event)
         evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
-        await evaluations._orphans.settle_all()
+        await evaluations._reaper.reap_all()
         evaluations._spawn(evaluations._admission.heed_cancels())
         policy = retention.Retention(
             max_events=limits.max_events_retained,
@@ -214,7 +214,7 @@ class Evaluations:
         waited = False
         while True:
             row, _ = await self._admission.admit(request, waited=waited)
-            row, waited = await self._until_settled(row), True
+            row, waited = await self._until_idle(row), True
             if row.state.terminal:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
@@ -258,7 +258,7 @@ class Evaluations:
         """Evaluations, newest first, and the token of the next page (empty at the end)."""
         if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) < 19):
             raise InvalidField("page_token", "is not one that this call gave")
-        await self._orphans.settle_all()
+        await self._reaper.reap_all()
         rows, more = await self._journal.read(
             list_rows,
             run_id=run_id,
@@ -315,7 +315,7 @@ class Evaluations:
             self._admission.stop(number, reason)
             with contextlib.suppress(TimeoutError):  # the owner is slow: the answer is how it stands
                 async with asyncio.timeout(CANCEL_WAIT_SECONDS):
-                    row = await self._until_settled(row)
+                    row = await self._until_idle(row)
         return evaluation_of(row)
 
     async def watch(
@@ -345,8 +345,8 @@ class Evaluations:
             self._refuse_if_closed(look.position)
             if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
                 looked = time.monotonic()
-                if self._orphans.is_orphan(number, look.extent.state):
-                    await self._orphans.settle(await self._journal.read_stream(find_by_number, number))
+                if self._reaper.is_orphan(number, look.extent.state):
+                    await self._reaper.reap(await self._journal.read_stream(find_by_number, number))
             return False
 
         async for page in follow(
@@ -413,9 +413,9 @@ class Evaluations:
                 reason=Reason.UNKNOWN_EVALUATION,
                 field="evaluation_id",
             )
-        return await self._orphans.settle(row)
+        return await self._reaper.reap(row)
 
-    async def _until_settled(self, row: Row) -> Row:
+    async def _until_idle(self, row: Row) -> Row:
         """Wait until an evaluation has ended or is interrupted."""
         attempt = self._admission.attempt(row.number)
         if attempt is not None:
@@ -429,7 +429,7 @@ class Evaluations:
                 row = await self._journal.read(find_by_number, row.number)
                 if due:
                     looked = time.monotonic()
-                    row = await self._orphans.settle(row)
+                    row = await self._reaper.reap(row)
                 if row.state in _SETTLED:
                     return row
             self._admission.refuse_if_unable(row.evaluation_id)
@@ -460,7 +460,7 @@ class Evaluations:
     def _writable_changed(self, writable: bool) -> None:
         _log.warning("journal_writable" if writable else "journal_unwritable")
         if writable:
-            self._spawn(self._orphans.settle_all())
+            self._spawn(self._reaper.reap_all())
         self.on_writable_change(writable)
 
 

@@ -13,7 +13,7 @@ from crucible_worker.runs.items import finals_in
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
-from crucible_worker.runs.lifecycle import Kept
+from crucible_worker.runs.lifecycle import FinishedSample
 from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.summary import merged, summarise, unless_taken
 from crucible_worker.runs.usage import Spent
@@ -99,7 +99,7 @@ class EvaluatorRuns:
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)
 
-    def written(self, kept: Sequence[Kept]) -> None:
+    def written(self, kept: Sequence[FinishedSample]) -> None:
         """Take note that these results are committed."""
         for one in kept:
             index = one.place.evaluator

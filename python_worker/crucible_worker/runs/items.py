@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import EvaluatorKind
-from crucible_worker.evaluators.base import AsksOthers, Evaluator, HoldsProcesses, kinds_of
-from crucible_worker.runs.lifecycle import Place
+from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, HoldsProcesses, kinds_of
+from crucible_worker.runs.lifecycle import SampleKey
 from crucible_worker.runs.preparation import Plan
 
 __all__ = ["finals_in", "in_turn", "items_left"]
 
 
-def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[int]) -> Iterator[tuple[Place, int]]:
+def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[int]) -> Iterator[tuple[SampleKey, int]]:
     """Places without a final verdict, each with the number of its attempt.
 
     Args:
@@ -43,11 +43,11 @@ def finals_in(before: Sequence[int]) -> int:
 def _steps(evaluator: Evaluator) -> tuple[int, int]:
     # What measures given text reads each sample once. Others generate, then ask judges, or play in processes.
     generates = EvaluatorKind.TRAINING not in kinds_of(evaluator)
-    judged = isinstance(evaluator, AsksOthers) and bool(evaluator.others)
+    judged = isinstance(evaluator, HasAuxiliaryModels) and bool(evaluator.auxiliary_models)
     return generates + judged + isinstance(evaluator, HoldsProcesses), evaluator.repeats
 
 
-def _left_of(plan: Plan, index: int, before: Sequence[int]) -> Iterator[tuple[Place, int]]:
+def _left_of(plan: Plan, index: int, before: Sequence[int]) -> Iterator[tuple[SampleKey, int]]:
     rows = zip(*[iter(before)] * 4, strict=True)
     row = next(rows, None)
     for position in range(len(plan.samples)):
@@ -56,4 +56,4 @@ def _left_of(plan: Plan, index: int, before: Sequence[int]) -> Iterator[tuple[Pl
                 row = next(rows, None)
             attempts, final = (0, False) if row is None or row[:2] != (position, repeat) else row[2:]
             if not final:
-                yield Place(position, index, repeat), attempts + 1
+                yield SampleKey(position, index, repeat), attempts + 1

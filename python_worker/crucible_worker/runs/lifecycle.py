@@ -38,11 +38,11 @@ from crucible_worker.runs.journal.records import (
 )
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import Recorded, Recorder
-from crucible_worker.runs.usage import Place, total_usage
+from crucible_worker.runs.usage import SampleKey, total_usage
 
 __all__ = [
-    "Kept",
-    "Place",
+    "FinishedSample",
+    "SampleKey",
     "append",
     "cancel",
     "commit_samples",
@@ -60,10 +60,10 @@ _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
 @dataclasses.dataclass(slots=True)
-class Kept:
+class FinishedSample:
     """A result, to be kept and told."""
 
-    place: Place
+    place: SampleKey
     """Where it belongs."""
     sample: SampleResult
     """What became of the sample."""
@@ -107,7 +107,7 @@ def mark_running(transaction: Transaction, number: int) -> None:
 
 
 def commit_samples(
-    transaction: Transaction, row: Row, kept: Sequence[Kept], active_ns: int, recorder: Recorder | None = None
+    transaction: Transaction, row: Row, kept: Sequence[FinishedSample], active_ns: int, recorder: Recorder | None = None
 ) -> None:
     """Keep what became of samples, and tell it: an event for each, in this order.
 
@@ -138,7 +138,7 @@ def commit_samples(
     )
 
 
-def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
+def _sample_row(number: int, kept: FinishedSample) -> tuple[object, ...]:
     place, sample = kept.place, kept.sample
     retryable = sample.verdict is Verdict.ERROR and sample.problem is not None and sample.problem.retryable
     return (
@@ -154,7 +154,7 @@ def _sample_row(number: int, kept: Kept) -> tuple[object, ...]:
     )
 
 
-def _place(kept: Kept) -> tuple[int, int, int]:
+def _place(kept: FinishedSample) -> tuple[int, int, int]:
     return kept.place.position, kept.place.evaluator, kept.place.repeat
 
 

@@ -31,14 +31,14 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import AsksOthers, Evaluator, as_asked, stops_itself, wants_answers
+from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, as_asked, stops_itself, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.options import load_checker
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.claims import Contents
+from crucible_worker.runs.dataset_cache import DatasetCache
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
-from crucible_worker.runs.files_at_hand import FilesAtHand
-from crucible_worker.runs.precedence import Precedence
+from crucible_worker.runs.priority import CallPriority
 from crucible_worker.runs.prompting import Prompter, prompter_of
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
 
@@ -98,7 +98,7 @@ class Plan:
     """Content of the samples."""
     model: Model
     """The model."""
-    others: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
+    auxiliary_models: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
     """By index, the further models of an evaluator, by name."""
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost."""
@@ -108,7 +108,10 @@ class Plan:
     @property
     def models(self) -> Sequence[Model]:
         """The model, then the further ones, evaluator by evaluator."""
-        return [self.model, *(models[name] for _, models in sorted(self.others.items()) for name in sorted(models))]
+        return [
+            self.model,
+            *(models[name] for _, models in sorted(self.auxiliary_models.items()) for name in sorted(models)),
+        ]
 
     @property
     def model_fingerprint(self) -> str:
@@ -174,14 +177,14 @@ class Preparer:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._files = FilesAtHand(sources.data_roots)
+        self._files = DatasetCache(sources.data_roots)
         self._threads = {
             kind: concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")
             for kind in (InlineDataset, JsonlDataset, FileDataset, HubDataset, BuiltinDataset)
         }
         self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
-        self.precedence = Precedence()
+        self.priority = CallPriority()
         """For calls that go before what is loaded here."""
 
     async def evaluators(
@@ -220,7 +223,7 @@ class Preparer:
         """
         await self._backend(request.model, "model").check(request.model)
         for index, (_, evaluator) in enumerate(evaluators):
-            if isinstance(evaluator, AsksOthers):
+            if isinstance(evaluator, HasAuxiliaryModels):
                 await self._others(index, evaluator, lambda backend, model: backend.check(model))
 
     async def prepare(
@@ -244,15 +247,17 @@ class Preparer:
         prompter = await self.prompter(request, evaluators, loaded)
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
-        others: dict[int, Mapping[str, Model]] = {}
+        auxiliary_models: dict[int, Mapping[str, Model]] = {}
         for index, (_, evaluator) in enumerate(evaluators):
             # One that cannot be opened refuses the request, as the model does; with a wrong one the others stand.
-            if isinstance(evaluator, AsksOthers):
-                others[index] = await self._others(index, evaluator, lambda backend, model: backend.open(model))
+            if isinstance(evaluator, HasAuxiliaryModels):
+                auxiliary_models[index] = await self._others(
+                    index, evaluator, lambda backend, model: backend.open(model)
+                )
             try:
                 evaluator.check(model)
-                if isinstance(evaluator, AsksOthers):
-                    evaluator.check_others(others[index])
+                if isinstance(evaluator, HasAuxiliaryModels):
+                    evaluator.check_auxiliary_models(auxiliary_models[index])
             except BridgeError as error:
                 refused[index] = problem_of(error)
         return Plan(
@@ -261,7 +266,7 @@ class Preparer:
             samples=loaded.samples,
             dataset_fingerprint=loaded.fingerprint,
             model=model,
-            others={index: models for index, models in others.items() if index not in refused},
+            auxiliary_models={index: models for index, models in auxiliary_models.items() if index not in refused},
             prices=self._sources.prices,
             prompter=prompter,
         )
@@ -281,7 +286,7 @@ class Preparer:
         def go_on() -> None:
             if self._closed or not wanted:
                 raise Cancelled("nobody waits for this data set any more")
-            self.precedence.give_way()
+            self.priority.yield_to_calls()
 
         try:
             await self._by(threads, _check_data, dataset.source, evaluators, go_on)
@@ -337,11 +342,11 @@ class Preparer:
         return backend
 
     async def _others(
-        self, index: int, evaluator: AsksOthers, ask: Callable[[Backend, ModelRef], Awaitable[T]]
+        self, index: int, evaluator: HasAuxiliaryModels, ask: Callable[[Backend, ModelRef], Awaitable[T]]
     ) -> Mapping[str, T]:
         """By name, what is answered of each further model of an evaluator; an error is told at its option."""
         answers: dict[str, T] = {}
-        for name, model in evaluator.others.items():
+        for name, model in evaluator.auxiliary_models.items():
             field = option_path(index, name)
             backend = self._backend(model, field)
             try:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from crucible_worker.runs.lifecycle import Place
+from crucible_worker.runs.lifecycle import SampleKey
 
 __all__ = ["Questions"]
 
@@ -17,9 +17,9 @@ class Questions:
     """Counts the questions of one attempt, those of samples that have ended included."""
 
     def __init__(self) -> None:
-        self._counts: dict[Place, tuple[int, int]] = {}
+        self._counts: dict[SampleKey, tuple[int, int]] = {}
 
-    def of(self, place: Place) -> Callable[[int, int], None]:
+    def of(self, place: SampleKey) -> Callable[[int, int], None]:
         """What a sample calls with how many of its questions are done, and how many it has."""
         return functools.partial(self._count, place)
 
@@ -31,5 +31,5 @@ class Questions:
         done, total = map(sum, zip(*self._counts.values()))
         return {"questions_done": float(done), "questions_total": float(total)}
 
-    def _count(self, place: Place, done: int, total: int) -> None:
+    def _count(self, place: SampleKey, done: int, total: int) -> None:
         self._counts[place] = (done, total)

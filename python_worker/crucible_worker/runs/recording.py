@@ -39,7 +39,7 @@ from crucible_worker.runs.journal.contents import (
 from crucible_worker.runs.journal.queries import Row
 
 if TYPE_CHECKING:
-    from crucible_worker.runs.lifecycle import Kept
+    from crucible_worker.runs.lifecycle import FinishedSample
 
 __all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "Recorded", "Recorder", "sample_bytes"]
 
@@ -112,7 +112,7 @@ class Recorder:
         self._new_contents: list[tuple[int, bytes, bytes]] = []
         self._new_frames: list[tuple[int, int, int, bytes]] = []
 
-    def write(self, transaction: Transaction, kept: Sequence[Kept]) -> list[bytes | None]:
+    def write(self, transaction: Transaction, kept: Sequence[FinishedSample]) -> list[bytes | None]:
         """Write what these results refer to; the record of each, None where nothing is recorded of it."""
         records: list[bytes | None] = []
         transaction.if_undone(self._forget)
@@ -150,7 +150,7 @@ class Recorder:
             self._frames[evaluator, frame_from_record(record)] = frame
             self._frame_counts[evaluator] += 1
 
-    def _record(self, transaction: Transaction, one: Kept) -> bytes:
+    def _record(self, transaction: Transaction, one: FinishedSample) -> bytes:
         recorded = one.recorded
         assert recorded is not None
         position, evaluator = one.place.position, one.place.evaluator

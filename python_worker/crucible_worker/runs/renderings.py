@@ -15,10 +15,10 @@ from crucible_worker.evaluators.base import Evaluator, measures_likelihoods
 from crucible_worker.rendering import SERVED
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE
 from crucible_worker.rendering.resolving import resolved
+from crucible_worker.runs.auxiliary_models import Unloaded
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import find_rendering
 from crucible_worker.runs.journal.records import renderings_to_record
-from crucible_worker.runs.others import Unloaded
 from crucible_worker.runs.preparation import Plan
 
 __all__ = ["of_auto", "pinned", "resolve"]
@@ -34,7 +34,7 @@ def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
             renderer=_of_model(plan.model, spec, evaluator),
             others={
                 name: resolved(model, _option(spec, f"{name.removesuffix(_JUDGE)}judge_renderer"))
-                for name, model in plan.others.get(index, {}).items()
+                for name, model in plan.auxiliary_models.get(index, {}).items()
                 if not isinstance(model, Unloaded)
             },
         )
@@ -61,7 +61,7 @@ def of_auto(spec: EvaluatorSpec, rendering: EvaluatorRendering) -> str | None:
 
 
 def _served(plan: Plan, index: int, spec: EvaluatorSpec) -> EvaluatorRendering:
-    others = dict.fromkeys(plan.others.get(index, {}), SERVED)
+    others = dict.fromkeys(plan.auxiliary_models.get(index, {}), SERVED)
     return EvaluatorRendering(evaluator=spec.label, renderer=SERVED, others=others)
 
 

@@ -61,7 +61,7 @@ class _Shown(BackendError):
         super().__init__("nothing is asked", reason=Reason.BACKEND_FAILED, retryable=False)
 
 
-class _Asked(WrappedModel):
+class _PromptRecorder(WrappedModel):
     """A model that keeps its first question, and answers none."""
 
     def __init__(self, model: Model) -> None:
@@ -76,7 +76,7 @@ class _Asked(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        asked, stop, answer = arguments[0], (), 0 if question is Capability.GREEDY else -1
+        asked, stop, answer = arguments[0], (), 0 if question is Capability.ARGMAX else -1
         if question in ANSWERING:
             stop, answer = arguments[1].stop, 1
         elif question in (Capability.FORWARD, Capability.PARTS):
@@ -144,9 +144,11 @@ async def _prompt(
 
 async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:
     _, evaluator = plan.evaluators[index]
-    asked = _Asked(plan.model)
-    others: Mapping[str, Model] = {name: _Asked(model) for name, model in plan.others.get(index, {}).items()}
-    context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), others=others)
+    asked = _PromptRecorder(plan.model)
+    auxiliary_models: Mapping[str, Model] = {
+        name: _PromptRecorder(model) for name, model in plan.auxiliary_models.get(index, {}).items()
+    }
+    context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), auxiliary_models=auxiliary_models)
     if wants_answers(evaluator):
         sample = as_asked(sample)
     try:

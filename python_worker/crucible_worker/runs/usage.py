@@ -14,7 +14,7 @@ from crucible_worker.prices import priced
 __all__ = [
     "MAX_MODELS",
     "Charge",
-    "Place",
+    "SampleKey",
     "Spending",
     "Spent",
     "UsageSum",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-class Place(NamedTuple):
+class SampleKey(NamedTuple):
     """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
 
     position: int
@@ -155,13 +155,13 @@ class Spent:
         """Of no samples yet."""
         self._before: Mapping[int, Usage] = {}
         self._here: dict[int, UsageSum] = {}
-        self._again: dict[Place, Usage] = {}
+        self._again: dict[SampleKey, Usage] = {}
 
-    def restore(self, final: Mapping[int, Usage], again: Mapping[Place, Usage]) -> None:
+    def restore(self, final: Mapping[int, Usage], again: Mapping[SampleKey, Usage]) -> None:
         """Add what was run before: final results by evaluator, and by place those that are to be run again."""
         self._before, self._again = final, dict(again)
 
-    def add(self, place: Place, usage: Usage | Meter | None) -> None:
+    def add(self, place: SampleKey, usage: Usage | Meter | None) -> None:
         """Add a run, in place of the one before if there was one."""
         if self._again:
             self._again.pop(place, None)

@@ -18,7 +18,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import withdraw
 from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
-from crucible_worker.server.door import Door
+from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
 from crucible_worker.server.memory import give_back_when_idle, keep_freed_memory
@@ -46,7 +46,7 @@ def serve(
     settings: Settings,
     *,
     build: Build = build,
-    door: Door | None = None,
+    endpoint: Endpoint | None = None,
     ready_text: Callable[[str], str] = str,
     with_parent: bool = False,
 ) -> int:
@@ -58,7 +58,7 @@ def serve(
     Args:
         settings: validated.
         build: puts the worker together; tests give their own.
-        door: a further service.
+        endpoint: a further service.
         ready_text: what the ready file says of the address.
         with_parent: end when standard input does, where it is a pipe: the process that started this one is gone then.
 
@@ -87,7 +87,7 @@ def serve(
     try:
         if with_parent:
             end_with_parent(guard)
-        return asyncio.run(_serve(settings, guard, build_identified, door, ready_text))
+        return asyncio.run(_serve(settings, guard, build_identified, endpoint, ready_text))
     finally:
         log_writer.close(LOG_CLOSE_SECONDS)
 
@@ -99,7 +99,7 @@ def _key_variables(settings: Settings) -> set[str]:
 
 
 async def _serve(
-    settings: Settings, guard: ExitGuard, build: Build, door: Door | None, ready_text: Callable[[str], str]
+    settings: Settings, guard: ExitGuard, build: Build, endpoint: Endpoint | None, ready_text: Callable[[str], str]
 ) -> int:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
 
@@ -108,7 +108,7 @@ async def _serve(
             loop.call_soon_threadsafe(end.set)
 
     guard.tell(begin)
-    worker = Worker(settings, build=build, on_drain=guard.arm, door=door)
+    worker = Worker(settings, build=build, on_drain=guard.arm, endpoint=endpoint)
     log = structlog.get_logger("crucible_worker.server")
     try:
         if settings.ready_file is not None:

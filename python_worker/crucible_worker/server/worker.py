@@ -34,7 +34,7 @@ from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.runs.journal.queries import Head
 from crucible_worker.server.description import describe
-from crucible_worker.server.door import Door
+from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
@@ -86,13 +86,13 @@ class Worker:
         *,
         build: Build = build,
         on_drain: Callable[[], object] = lambda: None,
-        door: Door | None = None,
+        endpoint: Endpoint | None = None,
     ) -> None:
-        """Take validated settings; `on_drain` is told when the end begins, whoever asked for it; `door` is opened."""
+        """Take validated settings; `on_drain` is called when the end begins, for any cause; `endpoint` is opened."""
         self._settings = settings
         self._build = build
         self._on_drain = on_drain
-        self._door = door
+        self._door = endpoint
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(self._limits)

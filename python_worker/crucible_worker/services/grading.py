@@ -19,7 +19,7 @@ from crucible_bridge.codec import code as programs
 from crucible_bridge.codec import grades as answers
 from crucible_bridge.codec import grading as codec
 from crucible_bridge.codec import rubric as rubrics
-from crucible_bridge.codec.spans import parsed
+from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.types import Grade, MathGrades

@@ -32,7 +32,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
-from crucible_worker.backends.orchestrator import Asked, HeldModel, Session, Withdrawn
+from crucible_worker.backends.orchestrator import HeldModel, PendingQuestion, Session, Withdrawn
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.held import Hold
@@ -125,7 +125,7 @@ def _answer(message: orchestrator_pb2.OrchestratorAnswer) -> Answer:
         )
 
 
-def _frame(session: Session, frame: Asked | Withdrawn) -> pb.EvaluateWithOrchestratorModelResponse | None:
+def _frame(session: Session, frame: PendingQuestion | Withdrawn) -> pb.EvaluateWithOrchestratorModelResponse | None:
     """The message of a frame; None of a question that none can hold, such as text that is no Unicode."""
     if isinstance(frame, Withdrawn):
         return pb.EvaluateWithOrchestratorModelResponse(withdrawn=frame.id)

@@ -79,7 +79,7 @@ class CrucibleAdapter:
         """
         try:
             if tool_name in _NOT_HERE:
-                raise Unimplemented(f"{tool_name} is not for this door: the process is Snakepit's")
+                raise Unimplemented(f"{tool_name} is not for this endpoint: the process is Snakepit's")
             worker = _shared()
             tools = await worker.tools()
             call = _call(self._context if context is None else context)

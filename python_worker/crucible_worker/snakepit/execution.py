@@ -17,7 +17,7 @@ from crucible_bridge.status import STATUS_CODES
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.snakepit import failures
-from crucible_worker.snakepit.messages import Asked, answer, failure, read_asked
+from crucible_worker.snakepit.messages import ToolRequest, answer, failure, read_tool_request
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
@@ -43,10 +43,10 @@ class Execution:
     async def execute(self, data: bytes, context: Context) -> bytes:
         """ExecuteTool."""
         started = time.perf_counter()
-        asked: Asked | None = None
+        asked: ToolRequest | None = None
         try:
             with self._calls.room.working_on(len(data)):
-                asked = read_asked(data, context.time_remaining())
+                asked = read_tool_request(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 parameters = await _parameters(asked)
                 result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
@@ -75,11 +75,11 @@ class Execution:
     async def stream(self, data: bytes, context: Context) -> None:
         """ExecuteStreamingTool."""
         started = time.perf_counter()
-        asked: Asked | None = None
+        asked: ToolRequest | None = None
         count = 0
         try:
             with self._calls.room.working_on(len(data)):
-                asked = read_asked(data, context.time_remaining())
+                asked = read_tool_request(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)
                 async with contextlib.aclosing(chunks):
@@ -97,7 +97,7 @@ class Execution:
         _ended("streaming_tool", asked, started, None)
 
 
-async def _parameters(asked: Asked) -> dict[str, Any]:
+async def _parameters(asked: ToolRequest) -> dict[str, Any]:
     return await asyncio.to_thread(asked.parameters) if asked.call.large else asked.parameters()
 
 
@@ -105,12 +105,12 @@ def _chunk(tool: str, number: int, data: bytes, *, is_final: bool = False) -> by
     return pb.ToolChunk(chunk_id=f"{tool}-{number}", data=data, is_final=is_final).SerializeToString()
 
 
-def _told(error: BridgeError, asked: Asked | None) -> str:
+def _told(error: BridgeError, asked: ToolRequest | None) -> str:
     """The error as Snakepit reads it; where the request could not be read, nothing is known of the call."""
     return failures.as_json(error, ToolCall(), "") if asked is None else failures.as_json(error, asked.call, asked.tool)
 
 
-def _ended(event: str, asked: Asked | None, started: float, error: BridgeError | None) -> int:
+def _ended(event: str, asked: ToolRequest | None, started: float, error: BridgeError | None) -> int:
     """Log how a call ended; the milliseconds that it took."""
     milliseconds = (time.perf_counter() - started) * 1000
     tool = "" if asked is None else asked.tool

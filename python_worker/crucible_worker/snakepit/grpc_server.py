@@ -43,9 +43,9 @@ def main() -> int:
 
     with loading():
         from crucible_worker.server import serve
-        from crucible_worker.server.door import snakepit_door
+        from crucible_worker.server.endpoint import snakepit_endpoint
 
-    return serve(settings, door=snakepit_door(settings), ready_text=_port, with_parent=True)
+    return serve(settings, endpoint=snakepit_endpoint(settings), ready_text=_port, with_parent=True)
 
 
 def _forget(folder: Path) -> None:

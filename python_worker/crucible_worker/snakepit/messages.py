@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.codec.bulk import Pieces
+from crucible_bridge.codec.bulk import Encoder
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, plainly, split
 from crucible_bridge.codec.maps import request_parsed
-from crucible_bridge.codec.spans import Span, Unusual, content_span, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_worker.snakepit.results import ToolResult
@@ -21,7 +21,7 @@ from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
-__all__ = ["CORRELATION_KEY", "Asked", "answer", "failure", "read_asked"]
+__all__ = ["CORRELATION_KEY", "ToolRequest", "answer", "failure", "read_tool_request"]
 
 CORRELATION_KEY = "correlation_id"
 """Of a request's metadata."""
@@ -35,7 +35,7 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ToolRequest:
     """A request to execute a tool; its parameters are still JSON."""
 
     tool: str
@@ -56,7 +56,7 @@ class Asked:
         return {name: _value(name, text) for name, text in self.json.items()}
 
 
-def read_asked(data: bytes, seconds: float | None) -> Asked:
+def read_tool_request(data: bytes, seconds: float | None) -> ToolRequest:
     """Read a request.
 
     Args:
@@ -72,7 +72,7 @@ def read_asked(data: bytes, seconds: float | None) -> Asked:
         else plainly(pb.ExecuteToolRequest, data, _in_place, parse=request_parsed)
     )
     parameters = {name: message.parameters[name].value for name in message.parameters}
-    return Asked(
+    return ToolRequest(
         tool=message.tool_name,
         call=ToolCall(
             correlation_id=message.metadata.get(CORRELATION_KEY) or None,
@@ -91,7 +91,7 @@ def answer(result: ToolResult, text: bytes, milliseconds: int) -> bytes:
     message.result.type_url, message.result.value = _TYPE_URL, text
     if not result.binary:
         return message.SerializeToString()
-    pieces = Pieces()
+    pieces = Encoder()
     pieces.add_bytes(_BINARY_RESULT, result.binary)
     return pieces.joined(message)
 
@@ -111,25 +111,25 @@ def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
     return request_parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
 
 
-def _entry(data: bytes, span: Span) -> tuple[str, Binary]:
+def _entry(data: bytes, span: FieldRange) -> tuple[str, Binary]:
     """An entry of a map from text to bytes."""
     at, end = span
     name, content = b"", memoryview(b"")
     while at < end:
-        number, found, at = content_span(data, at)
+        number, found, at = content_range(data, at)
         if found is None or number not in (_ENTRY_KEY, _ENTRY_VALUE):
-            raise Unusual
+            raise NeedsFallback
         begin, stop = found
         if number == _ENTRY_KEY:
             name = data[begin:stop]
         else:
             content = memoryview(data)[begin:stop]
     if at != end:
-        raise Unusual
+        raise NeedsFallback
     try:
         return name.decode(), content
     except UnicodeDecodeError:
-        raise Unusual from None
+        raise NeedsFallback from None
 
 
 def _value(name: str, text: bytes) -> Any:

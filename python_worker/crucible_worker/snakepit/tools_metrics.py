@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.arrays import to_tensor
-from crucible_bridge.codec.bulk import PLAIN_DTYPES, Pieces
+from crucible_bridge.codec.bulk import PLAIN_DTYPES, Encoder
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Tensor
@@ -67,11 +67,11 @@ def columns_reader(
         lengths = _lengths(arguments, list(found.values()))
         arguments.renamed |= {entry("columns.values", key): column.name for key, column in found.items()}
         arguments.renamed[f"columns.{LENGTHS}"] = LENGTHS
-        inner, outer = Pieces(), Pieces()
+        inner, outer = Encoder(), Encoder()
         inner.add_tensors(_LENGTHS, [lengths])
         for key, column in found.items():
             _add(inner, key, column)
-        outer.add_pieces(request.COLUMNS_FIELD_NUMBER, inner)
+        outer.add_encoded(request.COLUMNS_FIELD_NUMBER, inner)
         rest = request()
         fill(rest, take_fields(arguments, scalars, names or {}), "", arguments)
         return outer.joined(rest)
@@ -159,7 +159,7 @@ def _lengths(arguments: Arguments, columns: Sequence[_Column]) -> np.ndarray:
     return lengths
 
 
-def _add(pieces: Pieces, key: str, column: _Column) -> None:
+def _add(pieces: Encoder, key: str, column: _Column) -> None:
     parts = column.parts
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) == len(parts) and {part.dtype for part in arrays} <= PLAIN_DTYPES:

@@ -48,7 +48,7 @@ class Call:
     index: int
     """How many calls came before it, of all methods."""
     method: str
-    """"sample", "compute_logprobs", "compute_greedy" or "forward"."""
+    """"sample", "compute_logprobs", "compute_argmax" or "forward"."""
     text: str
     """The prompt, as text."""
 
@@ -154,9 +154,9 @@ class ScriptedModel(Model, Tokenizer):
         tokens = prompt.tokens().tolist()
         return [None, *(self.logprob(token, index) for index, token in enumerate(tokens[1:]))]
 
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+    async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
         """The script's likeliest tokens; the first is None."""
-        await self._called("compute_greedy", prompt)
+        await self._called("compute_argmax", prompt)
         tokens = prompt.tokens().tolist()
         return [None, *(self.likeliest(token, index) for index, token in enumerate(tokens[1:]))]
 

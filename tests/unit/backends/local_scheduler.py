@@ -49,7 +49,7 @@ class Run:
 
     def greedy(self, *items):
         identity = next(self._identities)
-        self.scheduler.add_greedy(identity, {"items": [tokens_to_bytes(np.array(tokens)) for tokens in items]})
+        self.scheduler.add_argmax(identity, {"items": [tokens_to_bytes(np.array(tokens)) for tokens in items]})
         return identity
 
     @torch.inference_mode()

@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: the l
 
 from crucible_worker.backends.local.host import scoring  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.loading import load  # noqa: E402
-from crucible_worker.backends.local.host.side_by_side import SideBySide  # noqa: E402
+from crucible_worker.backends.local.host.replicas import Replicas  # noqa: E402
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 MODEL = "arithmetic@320"
@@ -189,7 +189,7 @@ def test_as_many_passes_as_cores(threads, cores, width, monkeypatch):
     """Up to four; a larger model's passes have all cores, one after the other."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     loaded = dataclasses.replace(load(registry.path(MODEL), torch.device("cpu")), threads=threads)
-    assert SideBySide(loaded).width == width
+    assert Replicas(loaded).width == width
 
 
 def test_what_is_over_is_not_measured(monkeypatch):

@@ -24,7 +24,7 @@ ARGUMENTS: dict[Capability, tuple[Any, ...]] = {
     Capability.PROBE: (PROMPT,),
     Capability.TARGETS: (PROMPT, [(1, 2)]),
     Capability.CONTINUATIONS: (PROMPT, [[1]]),
-    Capability.GREEDY: (PROMPT,),
+    Capability.ARGMAX: (PROMPT,),
     Capability.FORWARD: ([DATUM],),
     Capability.PARTS: ([DATUM],),
 }

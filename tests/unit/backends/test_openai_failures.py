@@ -12,7 +12,7 @@ from crucible_bridge.errors import BackendError, Code, InvalidField, NotFound
 from crucible_worker.backends.openai.failures import (
     MAX_RETRY_AFTER_SECONDS,
     MAX_TOLD_CHARS,
-    Asked,
+    FailedRequest,
     Silence,
     garbage,
     of_connection,
@@ -22,7 +22,7 @@ from crucible_worker.backends.openai.failures import (
 from tests.tables import rows
 
 KEY = "canary-0123456789"
-ASKED = Asked(server="s", model="m", path="/completions", key=KEY)
+ASKED = FailedRequest(server="s", model="m", path="/completions", key=KEY)
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
 

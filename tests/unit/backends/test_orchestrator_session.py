@@ -20,7 +20,7 @@ from crucible_bridge.types import (
     SampledSequence,
     SamplingParams,
 )
-from crucible_worker.backends.orchestrator import Asked, HeldModel, OrchestratorBackend, Session, Withdrawn
+from crucible_worker.backends.orchestrator import HeldModel, OrchestratorBackend, PendingQuestion, Session, Withdrawn
 from tests.tables import rows
 
 PARAMS = SamplingParams(max_tokens=4)
@@ -47,7 +47,7 @@ async def test_answers_may_come_in_any_order():
     asked = [await anext(frames) for _ in range(3)]
     numbers = [frame.id for frame in asked]
     for frame in reversed(asked):
-        assert isinstance(frame, Asked)
+        assert isinstance(frame, PendingQuestion)
         assert isinstance(frame.question, LogprobsQuestion)
         session.answer(frame.id, np.array([float(frame.question.sequence.tokens()[0])]))
     answers = await asyncio.gather(*asking)
@@ -192,7 +192,7 @@ async def test_answers_that_fit_come_through():
     task = asyncio.create_task(model.forward([DATUM]))
     frames = session.frames()
     asked = await anext(frames)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, PendingQuestion)
     assert list(asked.question.data[0].loss_fn_inputs) == ["target_tokens"]  # pyright: ignore[reportAttributeAccessIssue]
     task.cancel()
     await frames.aclose()

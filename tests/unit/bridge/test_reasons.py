@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crucible_bridge import errors
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.reasons import Code, Place, Reason
+from crucible_bridge.reasons import Code, Occurrence, Reason
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = ROOT / "bridge" / "crucible_bridge" / "reasons.py"
@@ -104,7 +104,7 @@ def test_every_reason_is_described():
         assert reason.name == reason.value == str(reason)
         assert reason.places, reason
         assert re.fullmatch(r"[A-Za-z][^\n]{10,118}\.", reason.sentence), reason
-        assert reason.codes or not reason.places & (Place.CALL | Place.CLIENT | Place.START), reason
+        assert reason.codes or not reason.places & (Occurrence.CALL | Occurrence.CLIENT | Occurrence.START), reason
         assert all(isinstance(code, Code) for code in reason.codes)
     assert len({reason.sentence for reason in Reason}) == len(Reason)
 

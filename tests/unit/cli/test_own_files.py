@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_worker.cli.own_files import OwnFiles, own_of
-from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.guarded import Guarded
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -180,22 +180,22 @@ def test_a_grader_is_for_evaluators_that_have_one() -> None:
     """Those whose own option says nothing else; it is refused if there are none, and if there is no such grader."""
     given = _typed(evaluators=("nll", "accuracy", "own=accuracy"), options=("own.grader=numeric",), grader=NEAR)
     typed, own = own_of(given)
-    _, (asked,) = asked_of(typed, own.evaluator_parts)
+    _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
     assert [dict(spec.options) for spec in asked.request.evaluators] == [{}, {"grader": "near"}, {"grader": "numeric"}]
     with pytest.raises(
         InvalidField, match="evaluators that have a grader are accuracy, pass_at_k, rl_test_set, rollout"
     ):
-        asked_of(_typed(evaluators=("nll",), grader="math"))
+        evaluations_to_run(_typed(evaluators=("nll",), grader="math"))
     with pytest.raises(InvalidField, match=r"is 'nera', known are: exact_match, .*, rubric, near") as caught:
-        asked_of(_typed(evaluators=("accuracy",), grader="nera"), own.evaluator_parts)
+        evaluations_to_run(_typed(evaluators=("accuracy",), grader="nera"), own.evaluator_parts)
     assert caught.value.field == "--grader"
 
 
 def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
     """One that extends ours has its options."""
     typed, own = own_of(_typed(evaluators=(f"{mine}:Strict",), grader="math"))
-    _, (asked,) = asked_of(typed, own.evaluator_parts)
+    _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
     assert [(spec.kind, dict(spec.options)) for spec in asked.request.evaluators] == [("strict", {"grader": "math"})]
 

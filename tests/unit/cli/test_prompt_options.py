@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -19,7 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.cli import app
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
-from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.config import Settings
 from tests.tables import rows
 
@@ -27,7 +28,7 @@ from tests.tables import rows
 def request_of(**flags):
     """The request that flags make."""
     given = {"data": "builtin:arithmetic", "evaluators": ("accuracy", "nll"), **flags}
-    _, (asked,) = asked_of(Typed(models=("embedded:arithmetic@600",), **given))
+    _, (asked,) = evaluations_to_run(Typed(models=("embedded:arithmetic@600",), **given))
     return asked.request
 
 
@@ -162,7 +163,9 @@ def test_a_prompt_is_one_object():
 
 def test_prompt_takes_the_options_of_evaluate():
     """A command that evaluates can be typed again as one that shows the prompt, unless it runs a task of Inspect."""
-    commands = typer.main.get_command(app).commands
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    commands = group.commands
     of_evaluate, of_prompt = (
         {flag for option in commands[name].params for flag in option.opts} for name in ("evaluate", "prompt")
     )

@@ -20,7 +20,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker import suites
-from crucible_worker.cli.requests import Typed, asked_of
+from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.cli.tasks import allowing, check_allowed
 from crucible_worker.config import Settings
 from tests.tables import rows
@@ -53,7 +53,7 @@ def typed(tmp_path: Path) -> Typed:
 
 def test_flags_have_defaults():
     """Greedy, with 256 tokens."""
-    _, (asked,) = asked_of(PLAIN)
+    _, (asked,) = evaluations_to_run(PLAIN)
 
     assert asked.request.sampling == SamplingParams(max_tokens=256, temperature=0.0)
     assert (asked.name, asked.path, asked.request.evaluation_id) == ("", "", "")
@@ -64,8 +64,8 @@ TASKS = Typed(models=(MODEL,), tasks=("a.py@x", "evals/y"), evaluators=("inspect
 
 def test_tasks_are_a_data_set_of_their_names():
     """Each is a sample that it names, too; how a model is sampled is theirs to say, unless a flag says so."""
-    _, (asked,) = asked_of(TASKS)
-    _, (ruled,) = asked_of(dataclasses.replace(TASKS, temperature=0.5, samples=7))
+    _, (asked,) = evaluations_to_run(TASKS)
+    _, (ruled,) = evaluations_to_run(dataclasses.replace(TASKS, temperature=0.5, samples=7))
 
     assert asked.request.dataset.source == InlineDataset(
         (Sample(id="a.py@x", input="a.py@x"), Sample(id="evals/y", input="evals/y"))
@@ -93,14 +93,14 @@ def test_tasks_are_a_data_set_of_their_names():
 def test_tasks_that_make_no_request_are_refused(changes: dict[str, Any], flag: str):
     """At the flag, before anything runs."""
     with pytest.raises(InvalidField) as caught:
-        asked_of(dataclasses.replace(TASKS, **changes))
+        evaluations_to_run(dataclasses.replace(TASKS, **changes))
 
     assert caught.value.field == flag
 
 
 def test_a_log_is_kept_where_there_is_a_state_directory():
     """Without one it would go with the evaluation."""
-    _, (asked,) = asked_of(dataclasses.replace(TASKS, options=("inspect.keep_log=true",), kept=True))
+    _, (asked,) = evaluations_to_run(dataclasses.replace(TASKS, options=("inspect.keep_log=true",), kept=True))
 
     assert asked.request.evaluators[0].options == {"keep_log": True}
 
@@ -138,7 +138,7 @@ def test_a_task_that_is_not_there_is_refused_at_its_flag(tmp_path: Path):
 
 def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):
     """All of one model, each with what its file says."""
-    name, asked = asked_of(typed)
+    name, asked = evaluations_to_run(typed)
 
     assert name == "mine"
     assert [(each.name, each.path) for each in asked] == [("likelihood", "evaluations[0]"), ("sums", "evaluations[1]")]
@@ -150,26 +150,26 @@ def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):
 
 def test_samples_are_at_most_those_of_the_suite(typed: Typed):
     """--samples shortens a data set, and never lengthens it."""
-    _, asked = asked_of(dataclasses.replace(typed, samples=10))
+    _, asked = evaluations_to_run(dataclasses.replace(typed, samples=10))
 
     assert [each.request.dataset.limit for each in asked] == [8, 10]
 
 
 def test_an_id_is_that_of_each_evaluation(typed: Typed):
     """ID-NAME in a suite, the id itself without; none is made up here."""
-    _, several = asked_of(dataclasses.replace(typed, evaluation_id="run-7"))
-    _, (one,) = asked_of(dataclasses.replace(PLAIN, evaluation_id="run-7", kept=True))
+    _, several = evaluations_to_run(dataclasses.replace(typed, evaluation_id="run-7"))
+    _, (one,) = evaluations_to_run(dataclasses.replace(PLAIN, evaluation_id="run-7", kept=True))
 
     assert [each.request.evaluation_id for each in several] == ["run-7-likelihood", "run-7-sums"]
     assert one.request.evaluation_id == "run-7"
-    assert asked_of(typed)[1][0].request.evaluation_id == ""
+    assert evaluations_to_run(typed)[1][0].request.evaluation_id == ""
 
 
 def test_several_models_are_a_request_each(typed: Typed):
     """Model by model, each by every evaluation, under an id that names the model too."""
     models = (MODEL, "embedded:arithmetic@240")
-    _, plain = asked_of(dataclasses.replace(PLAIN, models=models, evaluation_id="run-7", kept=True))
-    _, suite = asked_of(dataclasses.replace(typed, models=models, evaluation_id="run-7"))
+    _, plain = evaluations_to_run(dataclasses.replace(PLAIN, models=models, evaluation_id="run-7", kept=True))
+    _, suite = evaluations_to_run(dataclasses.replace(typed, models=models, evaluation_id="run-7"))
 
     assert [each.request.model for each in plain] == [EmbeddedModel("arithmetic@600"), EmbeddedModel("arithmetic@240")]
     assert [each.request.evaluation_id for each in plain] == [f"run-7-{model}" for model in models]
@@ -181,7 +181,7 @@ def test_several_models_are_a_request_each(typed: Typed):
 
 def test_only_takes_some(typed: Typed):
     """In the suite's order, with their places in its file."""
-    _, asked = asked_of(dataclasses.replace(typed, only=("sums",)))
+    _, asked = evaluations_to_run(dataclasses.replace(typed, only=("sums",)))
 
     assert [(each.name, each.path) for each in asked] == [("sums", "evaluations[1]")]
 
@@ -205,7 +205,7 @@ def test_only_takes_some(typed: Typed):
 def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
     """The flag stands first in what is said."""
     with pytest.raises(InvalidField, match=f"^{told}"):
-        asked_of(dataclasses.replace(PLAIN, **changes))
+        evaluations_to_run(dataclasses.replace(PLAIN, **changes))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
 def test_flags_do_not_overrule_a_suite(changes: dict[str, Any], told: str, typed: Typed):
     """One place says what an evaluation is."""
     with pytest.raises(InvalidField, match=f"^{told}"):
-        asked_of(dataclasses.replace(typed, **changes))
+        evaluations_to_run(dataclasses.replace(typed, **changes))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
     file.write_text(SUITE.replace(line, instead))
 
     with pytest.raises(InvalidField) as caught:
-        asked_of(Typed(models=(MODEL,), suite=str(file)))
+        evaluations_to_run(Typed(models=(MODEL,), suite=str(file)))
 
     assert caught.value.field == field
 
@@ -255,7 +255,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
 def test_a_suite_that_ships_can_run_as_it_is(name: str):
     """Every kind, grader and option is known, no key is there twice; no part needs a file or a judge of the user."""
     suite = parse_suite(suites.text(name))
-    asked_name, asked = asked_of(Typed(models=(MODEL,), suite=name))
+    asked_name, asked = evaluations_to_run(Typed(models=(MODEL,), suite=name))
 
     assert suite.name == asked_name == name
     assert suite.description
@@ -270,7 +270,7 @@ def test_the_parts_that_need_files_of_the_user_can_run_once_they_are_uncommented
     file = tmp_path / "my.toml"
     file.write_text(re.sub(r"^#(?! \S)", "", suites.text(name), flags=re.MULTILINE))
 
-    _, asked = asked_of(Typed(models=(MODEL,), suite=str(file)))
+    _, asked = evaluations_to_run(Typed(models=(MODEL,), suite=str(file)))
 
     own = [each for each in asked if isinstance(each.request.dataset.source, JsonlDataset)]
     assert "training" in [each.name for each in own]
@@ -285,6 +285,6 @@ def test_a_suite_that_does_not_ship_has_no_text():
 
 def test_the_data_set_is_that_of_the_flag():
     """Read as everywhere else."""
-    _, (asked,) = asked_of(dataclasses.replace(PLAIN, samples=3))
+    _, (asked,) = evaluations_to_run(dataclasses.replace(PLAIN, samples=3))
 
     assert asked.request.dataset == dataclasses.replace(Dataset.of("builtin:arithmetic"), limit=3)

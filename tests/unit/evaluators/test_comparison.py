@@ -56,7 +56,10 @@ def _create(**options: Any) -> Any:
 async def _run(*says: str, answer: str = "reply", sample: Sample = SAMPLE, **options: Any) -> Any:
     judge = Judge(says=says)
     context = SampleContext(
-        model=Double(sampling=Sampling(answers=(answer,))), repeat=0, seed=7, others={"judge": Double(sampling=judge)}
+        model=Double(sampling=Sampling(answers=(answer,))),
+        repeat=0,
+        seed=7,
+        auxiliary_models={"judge": Double(sampling=judge)},
     )
     outcome = await _create(**options).run(sample, context)
     return outcome, ["".join(map(chr, tokens)) for tokens, _ in judge.asked], [params for _, params in judge.asked]
@@ -96,7 +99,7 @@ async def test_a_preference_model_is_asked_in_the_form_that_it_was_trained_in() 
         model=Double(sampling=Sampling(answers=("my<|im_end|>",))),
         repeat=0,
         seed=7,
-        others={"judge": Double(sampling=judge, tokenizer=chat)},
+        auxiliary_models={"judge": Double(sampling=judge, tokenizer=chat)},
     )
 
     outcome = await _create(form="preference").run(SAMPLE, context)
@@ -150,7 +153,7 @@ async def test_nothing_is_compared_with_an_empty_reference(answer: str) -> None:
     """Nobody can say what the answer would have to be better than: that is neither won nor lost."""
     model: Any = Double(sampling=Sampling(answers=(answer,)))
     judge = Judge(says=("A", "B"))
-    context = SampleContext(model=model, repeat=0, seed=7, others={"judge": Double(sampling=judge)})
+    context = SampleContext(model=model, repeat=0, seed=7, auxiliary_models={"judge": Double(sampling=judge)})
 
     outcome = await _create().run(Sample(input="What?", targets=(" \n",)), context)
 
@@ -223,7 +226,7 @@ async def test_the_judge_reads_conversations_and_the_criterion() -> None:
     assert model.tokenizer is not None
     model.tokenizer.has_chat_template = True
     judge = Judge(says=("B", "A"))
-    context = SampleContext(model=model, repeat=0, seed=1, others={"judge": Double(sampling=judge)})
+    context = SampleContext(model=model, repeat=0, seed=1, auxiliary_models={"judge": Double(sampling=judge)})
 
     outcome = await evaluator.run(Sample(input=conversation, targets=("Ho",)), context)
 
@@ -257,7 +260,7 @@ async def test_sampling_has_the_samples_own_seed() -> None:
     """Where it is random: the same answer on every attempt."""
     sampling = Sampling()
     context = SampleContext(
-        model=Double(sampling=sampling), repeat=0, seed=7, others={"judge": Double(sampling=Judge())}
+        model=Double(sampling=sampling), repeat=0, seed=7, auxiliary_models={"judge": Double(sampling=Judge())}
     )
 
     await _create().run(SAMPLE, context)
@@ -289,15 +292,15 @@ async def test_model_and_judge_have_to_sample() -> None:
     with pytest.raises(FailedPrecondition, match="which the model lacks"):
         evaluator.check(Double())
     with pytest.raises(FailedPrecondition, match="which the judge lacks") as caught:
-        evaluator.check_others({"judge": Double()})
+        evaluator.check_auxiliary_models({"judge": Double()})
     assert caught.value.reason == "MISSING_CLIENT"
-    evaluator.check_others({"judge": Double(sampling=Judge())})
+    evaluator.check_auxiliary_models({"judge": Double(sampling=Judge())})
 
 
 async def test_a_model_that_gives_several_answers_is_at_fault() -> None:
     """One was asked for."""
     context = SampleContext(
-        model=Double(sampling=Sampling(answers=("a", "b"))), repeat=0, seed=7, others={"judge": Double()}
+        model=Double(sampling=Sampling(answers=("a", "b"))), repeat=0, seed=7, auxiliary_models={"judge": Double()}
     )
 
     with pytest.raises(BackendError) as caught:
@@ -335,7 +338,7 @@ def test_one_score_has_no_spread() -> None:
 
 def test_a_judge_is_any_model_of_the_worker() -> None:
     """By its spelling; the orchestrator's own is none."""
-    assert _create().others == {"judge": OpenAIModel("s", "m")}
+    assert _create().auxiliary_models == {"judge": OpenAIModel("s", "m")}
     for judge in ("gpt", "orchestrator:m"):
         with pytest.raises(InvalidField) as caught:
             _create(judge=judge)

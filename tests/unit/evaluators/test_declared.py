@@ -23,7 +23,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import entry_points, registry
 from crucible_worker.evaluators.accuracy import Accuracy
-from crucible_worker.evaluators.base import AsksOthers, HoldsProcesses, Outcome, SampleContext, wants_answers
+from crucible_worker.evaluators.base import HasAuxiliaryModels, HoldsProcesses, Outcome, SampleContext, wants_answers
 from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.guarded import Guarded
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -120,7 +120,7 @@ def test_what_a_class_needs_is_refused_before_anything_runs() -> None:
         ShortOne(sampling=SAMPLING).check(Double())
 
     assert missing.value.field == "sampling"
-    assert not isinstance(ShortOne(sampling=SAMPLING), AsksOthers | HoldsProcesses)
+    assert not isinstance(ShortOne(sampling=SAMPLING), HasAuxiliaryModels | HoldsProcesses)
 
 
 def test_a_class_may_extend_one_of_ours() -> None:
@@ -163,12 +163,12 @@ def test_a_users_class_has_what_ours_have() -> None:
     with pytest.raises(FailedPrecondition) as no_pool:
         _guarded(Judged, parts, grader="math")
 
-    assert isinstance(judged, AsksOthers)
-    assert dict(judged.others) == {"grader_options.judge": OpenAIModel("s", "m")}
-    assert judged.needs_others
+    assert isinstance(judged, HasAuxiliaryModels)
+    assert dict(judged.auxiliary_models) == {"grader_options.judge": OpenAIModel("s", "m")}
+    assert judged.needs_auxiliary_models
     with pytest.raises(FailedPrecondition, match="judged needs a sampling client, which the judge lacks"):
-        judged.check_others({"grader_options.judge": ScriptedModel(sampled=False)})
-    assert not isinstance(_guarded(ShortOne, parts), AsksOthers)
+        judged.check_auxiliary_models({"grader_options.judge": ScriptedModel(sampled=False)})
+    assert not isinstance(_guarded(ShortOne, parts), HasAuxiliaryModels)
     assert wants_answers(judged)
     assert wants_answers(_guarded(ShortOne, parts))
     assert not wants_answers(_guarded(Plain, parts))

@@ -56,21 +56,21 @@ def answered(text: str, *, said: str | None = None, stop_reason: str = "stop") -
 def context(judge: ScriptedModel | None = None) -> SampleContext:
     """What an evaluator has at hand, with this judge."""
     model: Any = Double()
-    return SampleContext(model=model, repeat=0, seed=7, others={} if judge is None else {JUDGE: judge})
+    return SampleContext(model=model, repeat=0, seed=7, auxiliary_models={} if judge is None else {JUDGE: judge})
 
 
 def test_only_what_asks_a_judge_has_further_models() -> None:
     """By the option that names it."""
-    assert Accuracy(sampling=GREEDY).others == {}
-    assert ASKING.others == {"grader_options.judge": OpenAIModel("s", "m")}
+    assert Accuracy(sampling=GREEDY).auxiliary_models == {}
+    assert ASKING.auxiliary_models == {"grader_options.judge": OpenAIModel("s", "m")}
 
 
 def test_a_judge_has_to_sample() -> None:
     """Where there is one."""
-    ASKING.check_others({})
-    ASKING.check_others({JUDGE: ScriptedModel()})
+    ASKING.check_auxiliary_models({})
+    ASKING.check_auxiliary_models({JUDGE: ScriptedModel()})
     with pytest.raises(FailedPrecondition, match="accuracy needs a sampling client, which the judge lacks"):
-        ASKING.check_others({JUDGE: ScriptedModel(sampled=False)})
+        ASKING.check_auxiliary_models({JUDGE: ScriptedModel(sampled=False)})
 
 
 async def test_a_judge_reads_no_tokens() -> None:

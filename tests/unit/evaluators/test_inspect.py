@@ -140,11 +140,11 @@ def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, ta
 
     assert registry.info("inspect").unavailable == ""
     create(allowed=tasks).check(ScriptedModel())
-    create(allowed=tasks, judge="openai:s/m").check_others({"judge": ScriptedModel()})
+    create(allowed=tasks, judge="openai:s/m").check_auxiliary_models({"judge": ScriptedModel()})
     mute = ScriptedModel(sampled=False)
     for check in (
         lambda: create(allowed=tasks).check(mute),
-        lambda: create(allowed=tasks).check_others({"judge": mute}),
+        lambda: create(allowed=tasks).check_auxiliary_models({"judge": mute}),
     ):
         with pytest.raises(FailedPrecondition) as caught:
             check()

@@ -35,7 +35,7 @@ class Foretelling(Sampling):
 
     likeliest: Callable[[int], int | None] = int
 
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+    async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
         tokens = prompt.tokens().tolist()
         self.measured.append(tokens)
         return [None, *map(self.likeliest, tokens[1:])]
@@ -239,7 +239,7 @@ async def test_an_answer_that_leaves_tokens_out_is_nonsense(likeliest: Any) -> N
     """None behind the first, or too few: an error, not a wrong token."""
 
     class Short(Foretelling):
-        async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+        async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
             return [None]
 
     client = Short() if likeliest is None else Foretelling(likeliest=likeliest)

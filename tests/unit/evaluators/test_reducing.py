@@ -41,7 +41,7 @@ class Alphabet(Sampling):
         tokens = prompt.tokens().tolist()
         return [None, *(_logprob(token) for token in tokens[1:])]
 
-    async def compute_greedy(self, prompt: ModelInput) -> Sequence[int | None]:
+    async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
         return [None, *(ord("b") for _ in prompt.tokens()[1:])]
 
 

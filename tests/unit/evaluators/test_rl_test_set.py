@@ -164,10 +164,10 @@ def test_a_judge_is_one_of_the_others() -> None:
     judged = {"grader": "rubric", "grader_options": {"judge": "openai:s/m"}}
 
     made = _made(**judged)
-    assert set(made.others) == {"grader_options.judge"}
+    assert set(made.auxiliary_models) == {"grader_options.judge"}
     with pytest.raises(InvalidField, match="a judge reads text"):
         made.check_sample(_of_tokens())
-    assert not _made().others
+    assert not _made().auxiliary_models
     with pytest.raises(InvalidField) as caught:
         _made(format_grader="rubric", format_options={"judge": "openai:s/m"})
     assert caught.value.field == 'evaluators[0].options["format_grader"]'

@@ -50,7 +50,7 @@ async def run(answer: str, said: str = "", **options: Any) -> tuple[Outcome, lis
     asked: list[str] = []
     judge = ScriptedModel(answer=lambda prompt: asked.append(prompt) or said)
     model: Any = Double(sampling=Sampling(answers=(answer,)))
-    context = SampleContext(model=model, repeat=0, seed=7, others={"judge": judge})
+    context = SampleContext(model=model, repeat=0, seed=7, auxiliary_models={"judge": judge})
     return await made(**options).run(SAMPLE, context), asked
 
 
@@ -174,10 +174,10 @@ def test_prompts_that_nobody_counted_have_no_sum() -> None:
 
 def test_a_judge_is_any_model_of_the_worker() -> None:
     """It is opened beside the model, and a higher score is better."""
-    assert made().others == {"judge": OpenAIModel("s", "m")}
+    assert made().auxiliary_models == {"judge": OpenAIModel("s", "m")}
     assert registry.info("rubric").score_goal is Goal.HIGHER
     with pytest.raises(FailedPrecondition, match="which the judge lacks"):
-        made().check_others({"judge": Double()})
+        made().check_auxiliary_models({"judge": Double()})
     with pytest.raises(FailedPrecondition, match="which the model lacks"):
         made().check(Double())
 

@@ -169,8 +169,11 @@ async def test_cookbook_renderers_pass_the_gate():
 class TextAlone(WordyModel):
     """Has a tokenizer, and takes no tokens."""
 
-    capabilities = frozenset({Capability.SAMPLE_TEXT})
     tokenizer = ScriptedModel()
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset({Capability.SAMPLE_TEXT})
 
 
 async def test_a_model_that_takes_no_tokens_is_asked_in_words():

@@ -66,7 +66,7 @@ async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", *
 
 async def commit(journal: Journal, row: Row, position: int, verdict: Verdict = Verdict.MEASURED, **fields: Any) -> None:
     """Keep the result of a sample of the first evaluator, or of another one."""
-    place = lifecycle.Place(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
+    place = lifecycle.SampleKey(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
     result = SampleResult(evaluator="nll", sample_id=str(position), repeat=place.repeat, verdict=verdict, **fields)
-    kept = lifecycle.Kept(place, result, 1)
+    kept = lifecycle.FinishedSample(place, result, 1)
     await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, [kept], 0))

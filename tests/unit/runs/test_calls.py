@@ -219,11 +219,11 @@ async def test_likeliest_tokens_pass_the_gate(kind):
     assert (Capability.TARGETS in gated.capabilities) is (kind is Targets)
     assert (Capability.CONTINUATIONS in gated.capabilities) is (kind is Continuations)
     assert (Capability.SAMPLE_TEXT in gated.capabilities) is (kind is Words)
-    found = await gated.compute_greedy(PROMPT)
+    found = await gated.compute_argmax(PROMPT)
 
     assert (len(found), gated.calls) == (2, 2)
-    with pytest.raises(FailedPrecondition, match=r"^model does not answer compute_greedy; it answers sample$"):
-        await GatedModel(Mute(), CallGate(10)).compute_greedy(PROMPT)
+    with pytest.raises(FailedPrecondition, match=r"^model does not answer compute_argmax; it answers sample$"):
+        await GatedModel(Mute(), CallGate(10)).compute_argmax(PROMPT)
 
 
 async def test_continuations_pass_the_gate():
@@ -287,7 +287,7 @@ TOLD = ModelInput((*PROMPT.chunks, ImageChunk(data=b"", format="png", expected_t
 COUNTED = [
     (ScriptedModel, lambda it: it.sample(PROMPT, SamplingParams(max_tokens=4), 3), (2, 6)),
     (ScriptedModel, lambda it: it.compute_logprobs(PROMPT), (2, 0)),
-    (ScriptedModel, lambda it: it.compute_greedy(PROMPT), (2, 0)),
+    (ScriptedModel, lambda it: it.compute_argmax(PROMPT), (2, 0)),
     (ScriptedModel, lambda it: it.forward([DATUM, DATUM]), (4, 0)),
     (Everything, lambda it: it.forward_parts([DATUM, DATUM]), (4, 0)),
     (Everything, lambda it: it.sample_text("a", PARAMS, 3), (7, 6)),

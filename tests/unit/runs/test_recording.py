@@ -27,7 +27,7 @@ def result_at(position, prompt: Callable[[str], str] = str):
     sample = Sample(id=str(position), input=f"input {position}")
     result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
     recorded = Recorded(sample, kernel_of(sample), prompt(str(sample.input)), (), 0, 0)
-    return lifecycle.Kept(lifecycle.Place(position, 0, 0), result, 1, recorded=recorded)
+    return lifecycle.FinishedSample(lifecycle.SampleKey(position, 0, 0), result, 1, recorded=recorded)
 
 
 async def record(journal, row, prompt: Callable[[str], str] = str):

@@ -40,10 +40,17 @@ class Chat(ScriptedModel):
     """A model with one."""
 
 
-def plan_of(model, *specs: EvaluatorSpec, others=None) -> Plan:
+def plan_of(model, *specs: EvaluatorSpec, auxiliary_models=None) -> Plan:
     """A plan of these evaluators."""
     made = tuple((spec, registry.create(spec, index, SamplingParams(max_tokens=8))) for index, spec in enumerate(specs))
-    return Plan(evaluators=made, refused={}, samples=SAMPLES, dataset_fingerprint="d", model=model, others=others or {})
+    return Plan(
+        evaluators=made,
+        refused={},
+        samples=SAMPLES,
+        dataset_fingerprint="d",
+        model=model,
+        auxiliary_models=auxiliary_models or {},
+    )
 
 
 def spec(kind: str, **options) -> EvaluatorSpec:
@@ -78,7 +85,7 @@ def test_judges_are_resolved_as_models_are():
         spec("rubric", judge="openai:s/j", criteria=[{"name": "c", "description": "d"}]),
         spec("comparison", judge="openai:s/j", judge_renderer="role_colon"),
         spec("accuracy", grader="rubric", grader_options={"judge": "openai:s/j", "judge_renderer": "raw"}),
-        others={
+        auxiliary_models={
             0: {"judge": Served("chat_template")},
             1: {"judge": Served("chat_template")},
             2: {"grader_options.judge": Served("chat_template")},
@@ -109,7 +116,7 @@ async def test_what_began_before_goes_on_as_it_began(journal, locks):
     """Nothing was kept of it: text is left to servers as it stands, and nothing is written down."""
     row = (await claim(journal, locks)).row
     await journal.submit(lambda t: t.execute("DELETE FROM evaluation_renderings"))
-    plan = plan_of(Served("chat_template"), spec("accuracy"), others={0: {"judge": Served("chat_template")}})
+    plan = plan_of(Served("chat_template"), spec("accuracy"), auxiliary_models={0: {"judge": Served("chat_template")}})
     for _ in range(2):
         (found,) = await journal.submit(lambda t: pinned(t, row.number, plan))
         assert (found.renderer, found.others) == ("served", {"judge": "served"})

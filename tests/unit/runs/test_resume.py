@@ -3,7 +3,7 @@
 from crucible_bridge.types import EvaluationState, ServerEngine, Usage
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal.queries import evaluation_of, find_by_number
-from crucible_worker.runs.resume import Orphans
+from crucible_worker.runs.reaper import Reaper
 from tests.unit.runs.journals import claim, commit
 
 ENGINE = ServerEngine(name="vllm")
@@ -18,9 +18,9 @@ async def test_an_evaluation_whose_owner_died_reports_what_its_samples_took(jour
     row = (await claim(journal, locks)).row
     await commit(journal, row, 1, usage=Usage(prompt_tokens=7, cached_prompt_tokens=4, calls=2, unreported_calls=1))
     locks.release(row.number)
-    orphans = Orphans(journal, locks)
+    orphans = Reaper(journal, locks)
 
-    settled = evaluation_of(await orphans.settle(await journal.read(find_by_number, row.number)))
+    settled = evaluation_of(await orphans.reap(await journal.read(find_by_number, row.number)))
     cancelled = evaluation_of(await journal.submit(lambda t: lifecycle.cancel(t, locks, row.number, "enough")))
 
     took = Usage(prompt_tokens=12, cached_prompt_tokens=4, output_tokens=2, calls=3, unreported_calls=1)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import ModelPrice, ModelUsage, OpenAIModel, OrchestratorModel, Usage
 from crucible_worker.backends.metering import Meter
-from crucible_worker.runs.usage import MAX_MODELS, Place, Spending, Spent, UsageSum, judged_usage, usage_measurements
+from crucible_worker.runs.usage import (
+    MAX_MODELS,
+    SampleKey,
+    Spending,
+    Spent,
+    UsageSum,
+    judged_usage,
+    usage_measurements,
+)
 
 COUNTS = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens")
 counts = st.none() | st.integers(0, 10**6)
@@ -62,9 +70,9 @@ def test_what_is_run_again_takes_the_place_of_what_was():
     """By evaluator and in all; what is not run again stands."""
     one, other = Usage(prompt_tokens=1, calls=1), Usage(prompt_tokens=10, calls=1)
     spent = Spent()
-    spent.restore({0: one}, {Place(0, 0, 0): one, Place(1, 1, 0): other})
-    spent.add(Place(0, 0, 0), Usage(prompt_tokens=100, calls=1))
-    spent.add(Place(2, 1, 0), None)
+    spent.restore({0: one}, {SampleKey(0, 0, 0): one, SampleKey(1, 1, 0): other})
+    spent.add(SampleKey(0, 0, 0), Usage(prompt_tokens=100, calls=1))
+    spent.add(SampleKey(2, 1, 0), None)
     assert spent.of(0) == Usage(prompt_tokens=101, calls=2)
     assert spent.of(1) == other
     assert spent.of(2) is None

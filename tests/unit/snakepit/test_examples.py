@@ -124,7 +124,7 @@ def test_data_sets_are_streamed(answers: dict[str, Any]):
 
 
 def test_tensors_come_back_as_bytes(answers: dict[str, Any]):
-    """Asked for as bytes, tensors lie one after the other, and the answer says what and where they are."""
+    """ToolRequest for as bytes, tensors lie one after the other, and the answer says what and where they are."""
     result = answers["compute_logprobs"]
     described = [sequence["logprobs"] for sequence in result.value["sequences"]]
 
@@ -138,7 +138,7 @@ def test_tensors_come_back_as_bytes(answers: dict[str, Any]):
 
 
 def test_answers_come_back_as_msgpack(answers: dict[str, Any]):
-    """Asked for as msgpack, all of the answer is there, tensors as bytes."""
+    """ToolRequest for as msgpack, all of the answer is there, tensors as bytes."""
     result = answers["forward"]
     output = msgpack.unpackb(result.binary)["outputs"][0]
 

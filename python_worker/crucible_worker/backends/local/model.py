@@ -209,7 +209,7 @@ class HostedModel(Model):
         found = await self.call("continue", prompt=tokens_to_bytes(tokens), continuations=packed)
         return tuple(map(floats_from_bytes, found))
 
-    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+    async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None. Equal on every call.
 
         Of tokens that are equally likely it is the one with the lowest id.

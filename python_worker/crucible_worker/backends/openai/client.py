@@ -19,7 +19,7 @@ import yarl
 from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.openai import failures
 from crucible_worker.backends.openai.authorities import tls_context
-from crucible_worker.backends.openai.failures import Asked, Silence
+from crucible_worker.backends.openai.failures import FailedRequest, Silence
 from crucible_worker.backends.openai.long_body import PART_BYTES, LongBody
 from crucible_worker.backends.openai.servers import OpenAIServer
 
@@ -89,7 +89,7 @@ class Client:
         Raises:
             BridgeError: there is no such answer; see `failures`.
         """
-        asked = Asked(server=self._server.name, model=model, path=path, key=self._key)
+        asked = FailedRequest(server=self._server.name, model=model, path=path, key=self._key)
         try:
             async with self._request(path, body) as response, self._under_way(response):
                 if not 200 <= response.status < 300:
@@ -113,7 +113,7 @@ class Client:
         Raises:
             BridgeError: there is no answer, or one that is too long.
         """
-        asked = Asked(server=self._server.name, model="", path=path, key=self._key)
+        asked = FailedRequest(server=self._server.name, model="", path=path, key=self._key)
         base = self._base if path == _MODELS else self._base.removesuffix("/v1")
         assert self._session is not None, "a server is reached before it is looked at"
         try:
@@ -208,7 +208,7 @@ class Client:
             return content
         return content.replace(self._key.encode(), b"[key]")
 
-    def _silence(self, asked: Asked, silence: Silence, error: BaseException) -> BridgeError:
+    def _silence(self, asked: FailedRequest, silence: Silence, error: BaseException) -> BridgeError:
         kind = type(error).__name__
         return failures.of_connection(asked, silence, kind, stall_seconds=self._server.stall_seconds)
 

@@ -122,7 +122,7 @@ class Connection:
                 if absent := missing():
                     raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
                 self._client = await asyncio.to_thread(self._make)
-            # Asked last: the worker may have come to its end while the client was made.
+            # FailedRequest last: the worker may have come to its end while the client was made.
             if self._client is None or self._closed:
                 raise _closed()
             return self._client

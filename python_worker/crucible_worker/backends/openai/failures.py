@@ -23,7 +23,7 @@ __all__ = [
     "MAX_RETRY_AFTER_SECONDS",
     "MAX_TOLD_CHARS",
     "MIN_REDACTED_CHARS",
-    "Asked",
+    "FailedRequest",
     "Silence",
     "final",
     "garbage",
@@ -73,7 +73,7 @@ class Silence(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FailedRequest:
     """A request that went wrong."""
 
     server: str
@@ -86,7 +86,7 @@ class Asked:
     """The key, to be left out of what is told."""
 
 
-def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes) -> BridgeError:
+def of_status(asked: FailedRequest, status: int, headers: Mapping[str, str], body: bytes) -> BridgeError:
     """The error for an answer that is none: any status but 2xx."""
     told, code = _words(body, asked.key)
     where, wait = f"server {asked.server!r}", retry_after(headers)
@@ -118,12 +118,12 @@ def of_status(asked: Asked, status: int, headers: Mapping[str, str], body: bytes
     return final(f"{where} answered {status}{_cure(asked)}: {told}", Reason.BACKEND_REFUSED)
 
 
-def _cure(asked: Asked) -> str:
+def _cure(asked: FailedRequest) -> str:
     """What helps where a server has one of the two ways to ask for text, and not the other."""
     return _CURES.get(asked.path, "")
 
 
-def of_connection(asked: Asked, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:
+def of_connection(asked: FailedRequest, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:
     """The error for a request without any answer; `kind` names what happened, as the library calls it."""
     told = {
         Silence.TIMEOUT: f"sent nothing for {stall_seconds:g} s",

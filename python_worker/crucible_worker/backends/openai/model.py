@@ -125,7 +125,7 @@ class RemoteModel(Model):
         """
         await self._scorer.probe(_tokens(prompt))
 
-    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+    async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None.
 
         `UNKNOWN_TOKEN` where the server tells no more than that it is another one than the prompt's.

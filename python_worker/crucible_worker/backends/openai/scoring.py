@@ -3,8 +3,8 @@
 vLLM answers `prompt_logprobs`; vLLM, SGLang and others say the prompt back (`echo`) with the log-probabilities of its
 tokens. A server that knows neither ignores the wish or refuses the request, so that it can only be told by trying.
 
-Asked for the likeliest token beside each of the prompt's, the same answers say which one that is: by its id, or by a
-text that is none of an id, which leaves whether it is the prompt's own.
+If a request asks for the likeliest token at each place, the same answers name it: by its id, or by a text that is not
+an id. Of such a text only one thing is known: whether it is the prompt's own token.
 """
 
 from __future__ import annotations

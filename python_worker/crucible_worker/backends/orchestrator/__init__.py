@@ -2,6 +2,6 @@
 
 from crucible_worker.backends.orchestrator.backend import OrchestratorBackend
 from crucible_worker.backends.orchestrator.model import HeldModel
-from crucible_worker.backends.orchestrator.session import Asked, Session, Withdrawn
+from crucible_worker.backends.orchestrator.session import PendingQuestion, Session, Withdrawn
 
-__all__ = ["Asked", "HeldModel", "OrchestratorBackend", "Session", "Withdrawn"]
+__all__ = ["HeldModel", "OrchestratorBackend", "PendingQuestion", "Session", "Withdrawn"]

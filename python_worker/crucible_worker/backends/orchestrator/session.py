@@ -16,11 +16,11 @@ from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Answer, Question
 
-__all__ = ["Asked", "Session", "Withdrawn"]
+__all__ = ["PendingQuestion", "Session", "Withdrawn"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class PendingQuestion:
     """A question, to be answered by its id."""
 
     id: int
@@ -83,14 +83,14 @@ class Session:
         if not future.done():  # whoever asked was cancelled in this very moment
             future.set_result(answer)
 
-    async def frames(self) -> AsyncGenerator[Asked | Withdrawn, None]:
+    async def frames(self) -> AsyncGenerator[PendingQuestion | Withdrawn, None]:
         """What there is to tell, until this is closed."""
         while not self.closed:
             if self._withdrawn:
                 yield Withdrawn(self._withdrawn.popleft())
             elif self._unsent:
                 number = next(iter(self._unsent))
-                yield Asked(number, self._unsent.pop(number))
+                yield PendingQuestion(number, self._unsent.pop(number))
             else:
                 self._news.clear()
                 await self._news.wait()

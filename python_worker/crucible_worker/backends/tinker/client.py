@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-# Asked by the library when it is imported, and when it makes a session.
+# FailedRequest by the library when it is imported, and when it makes a session.
 os.environ["TINKER_TELEMETRY"] = "0"
 os.environ.pop("TINKER_LOG", None)
 
@@ -119,13 +119,13 @@ class Sampler:
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, target_prompt_logprobs=wanted).future()
 
-    def compute_greedy(self, tokens: list[int]) -> Future[tinker.SampleResponse]:
+    def compute_argmax(self, tokens: list[int]) -> Future[tinker.SampleResponse]:
         """Begin to ask for the likeliest token at each place, by a request that generates one token beside."""
         params = tinker.SamplingParams(max_tokens=1)
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, include_prompt_logprobs=True, topk_prompt_logprobs=1).future()
 
-    def read_greedy(self, response: tinker.SampleResponse, count: int) -> tuple[int | None, ...] | None:
+    def read_argmax(self, response: tinker.SampleResponse, count: int) -> tuple[int | None, ...] | None:
         """The likeliest tokens in a prompt of so many; None where the service told none at all.
 
         Raises:

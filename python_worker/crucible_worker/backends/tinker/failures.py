@@ -15,7 +15,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.openai.failures import (
     MAX_TOLD_CHARS,
-    Asked,
+    FailedRequest,
     Silence,
     final,
     garbage,
@@ -47,13 +47,13 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
     where = f"Tinker service {service!r}"
     if isinstance(error, tinker.APIStatusError):
         response = error.response
-        asked = Asked(server=service, model=model, path=response.request.url.path, key=key)
+        asked = FailedRequest(server=service, model=model, path=response.request.url.path, key=key)
         body = _KEYS.sub("[key]", response.text).encode("utf-8", "replace")
         return of_status(asked, response.status_code, response.headers, body)
     if isinstance(error, tinker.APITimeoutError):
         return BackendError(f"{where} sent nothing in time", reason=Reason.BACKEND_TIMEOUT)
     if isinstance(error, tinker.APIConnectionError):
-        asked = Asked(server=service, model=model, path="")
+        asked = FailedRequest(server=service, model=model, path="")
         return of_connection(asked, Silence.UNREACHABLE, type(error).__name__, stall_seconds=0.0)
     if isinstance(error, tinker.RequestFailedError):
         return _of_request(error, where, key)

@@ -158,7 +158,7 @@ class ServedModel(Model):
         self._knows_targets = True
         return values
 
-    async def compute_greedy(self, prompt: ModelInput) -> tuple[int | None, ...]:
+    async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every place of a prompt given those before it; the first is None.
 
         Raises:
@@ -170,8 +170,8 @@ class ServedModel(Model):
         if len(tokens) == 1:
             return (None,)
         client = await self._sampler.get()
-        response = await self._session.call(lambda: client.compute_greedy(tokens), self._name)
-        if (found := client.read_greedy(response, len(tokens))) is None:
+        response = await self._session.call(lambda: client.compute_argmax(tokens), self._name)
+        if (found := client.read_argmax(response, len(tokens))) is None:
             where = f"Tinker service {self._session.service.name!r}"
             raise FailedPrecondition(f"{where} tells no likeliest tokens of a prompt", reason=Reason.NO_GREEDY_TOKENS)
         return found

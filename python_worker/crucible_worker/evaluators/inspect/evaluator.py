@@ -140,7 +140,7 @@ class Inspect(
         return True
 
     @property
-    def others(self) -> Mapping[str, ModelRef]:
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """The judge, where there is one."""
         return {} if self.judging is None else {_JUDGE: self.judging}
 
@@ -156,13 +156,13 @@ class Inspect(
         _check_allowed(self.inspect)
         _check_client(model, "the model")
 
-    def check_others(self, others: Mapping[str, Model]) -> None:
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        for judge in others.values():
+        for judge in auxiliary_models.values():
             _check_client(judge, "the judge")
 
     @property
-    def needs_others(self) -> bool:
+    def needs_auxiliary_models(self) -> bool:
         """Not for tasks that have no scorer which asks a model."""
         return False
 
@@ -192,7 +192,7 @@ class Inspect(
         allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
         answers = Answers(
-            {_MODEL: context.model, GRADER: context.others.get(_JUDGE, context.model)},
+            {_MODEL: context.model, GRADER: context.auxiliary_models.get(_JUDGE, context.model)},
             {_MODEL: self.renderer, GRADER: self.judge_renderer},
             seed=context.seed,
             keep_thinking=self.thinking == KEEP_THINKING,

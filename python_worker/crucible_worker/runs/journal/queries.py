@@ -25,7 +25,7 @@ from crucible_worker.runs.journal.records import (
     usage_from_record,
     with_record,
 )
-from crucible_worker.runs.usage import Place, UsageSum
+from crucible_worker.runs.usage import SampleKey, UsageSum
 
 __all__ = [
     "EVENT_PAGE_BYTES",
@@ -429,19 +429,19 @@ def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleRes
         yield sample_from_record(label, verdict, record)
 
 
-def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[Place, Usage]]:
+def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[SampleKey, Usage]]:
     """What the samples took that were run before.
 
     Those with a final verdict together, by the evaluator's index; the others by their place.
     """
     totals: dict[int, UsageSum] = {}
-    again: dict[Place, Usage] = {}
+    again: dict[SampleKey, Usage] = {}
     sql = f"""SELECT s.position, s.evaluator, s.repeat, s.retryable, r.usage FROM samples AS s {_RECORDS_OF_SAMPLES}
               WHERE s.number = ?"""
     for position, evaluator, repeat, retryable, record in source.execute(sql, (number,)):
         usage = usage_from_record(record)
         if retryable and usage is not None:
-            again[Place(position, evaluator, repeat)] = usage
+            again[SampleKey(position, evaluator, repeat)] = usage
         else:
             totals.setdefault(evaluator, UsageSum()).add(usage)
     return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again

@@ -22,7 +22,7 @@ JOURNAL_FILE = "journal.sqlite3"
 PREPARE_LOCK = "prepare.lock"
 """Name of the lock of who makes the journal, or brings it to the present version."""
 SCHEMA_VERSION = 2
-"""Kept as SQLite's `user_version`; an older journal is brought to it, a newer one refused."""
+"""FinishedSample as SQLite's `user_version`; an older journal is brought to it, a newer one refused."""
 BUSY_SECONDS = 5.0
 """How long a writer waits for the writers of other workers before it calls the journal unwritable."""
 

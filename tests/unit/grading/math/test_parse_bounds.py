@@ -18,7 +18,7 @@ from crucible_worker.grading.math.parse import (
 from crucible_worker.grading.math.tree import Node, Number, children
 from tests.tables import rows
 
-# Pieces of notation, so that random texts go deep into the grammar.
+# Encoder of notation, so that random texts go deep into the grammar.
 PIECES = st.sampled_from(
     [
         *notation.FIXED,

@@ -135,7 +135,7 @@ class Engine:
             case "continue":
                 self._open(content).add_continuations(identity, content)
             case "greedy":
-                self._open(content).add_greedy(identity, content)
+                self._open(content).add_argmax(identity, content)
             case "sample":
                 self._open(content).add_sampling(identity, content)
             case "abort":

@@ -16,10 +16,10 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
 from crucible_worker.backends.local.host.loading import LoadedModel
+from crucible_worker.backends.local.host.replicas import WORTH_A_THREAD, Measured, Replicas
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
 from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
-from crucible_worker.backends.local.host.side_by_side import WORTH_A_THREAD, Measured, SideBySide
 
 __all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
 
@@ -55,7 +55,7 @@ class Scheduler:
         self.loaded = loaded
         self._answer = answer
         self._requests: dict[int, Request] = {}
-        self._measuring = SideBySide(loaded)
+        self._measuring = Replicas(loaded)
         self._scoring: deque[_Measuring] = deque()
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
@@ -75,7 +75,7 @@ class Scheduler:
         given = list(map(tokens_from_bytes, message["continuations"]))
         self._measure_soon(identity, len(given), [continuations(tokens_from_bytes(message["prompt"]), given)])
 
-    def add_greedy(self, identity: int, message: dict[str, Any]) -> None:
+    def add_argmax(self, identity: int, message: dict[str, Any]) -> None:
         """Take a request for the likeliest tokens behind given ones."""
         tokens = list(map(tokens_from_bytes, message["items"]))
         self._measure_soon(identity, len(tokens), sequences(tokens))

@@ -167,7 +167,7 @@ class _Caller:
         return method
 
     def write(self, value: Any) -> Any:
-        """Iterators cross with all of their items; see `values.Kept`."""
+        """Iterators cross with all of their items; see `values.ObjectTable`."""
         if isinstance(value, ProgramObject):
             return {"object": value._proxy_number}
         if isinstance(value, ProgramClass):

@@ -15,7 +15,7 @@ from crucible_worker.grading.code.inside.errors import ProgramError
 __all__ = ["Items"]
 
 
-class _Caller(values.Kept, Protocol):
+class _Caller(values.ObjectTable, Protocol):
     """Who speaks to the program."""
 
     def fail(self, reason: str) -> NoReturn: ...

@@ -41,7 +41,7 @@ class Unpassable(BaseException):
     """The test needs what cannot be passed between program and test."""
 
 
-class _Caller(values.Kept, Protocol):
+class _Caller(values.ObjectTable, Protocol):
     """Who speaks to the program."""
 
     def fail(self, reason: str) -> NoReturn: ...

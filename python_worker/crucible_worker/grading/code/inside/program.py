@@ -110,7 +110,7 @@ class _Kept:
         return self._nodes
 
     def write(self, value: Any) -> Any:
-        """Iterators stay here, and give their items as they are asked for them; see `values.Kept`."""
+        """Iterators stay here, and give their items as they are asked for them; see `values.ObjectTable`."""
         if nodes.is_node(value):
             return {"node": self._known().write(value)}
         if hasattr(type(value), "__next__") and hasattr(type(value), "__iter__"):

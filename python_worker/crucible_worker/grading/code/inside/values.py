@@ -17,8 +17,8 @@
 
 A number of numpy is written as Python's own.
 
-What is no value by itself is written by a `Kept` alone, which knows it again: iterators, nodes of lists and trees, and
-objects that stay with the program.
+What is no value by itself is written by an `ObjectTable`, which knows it again: iterators, nodes of lists and trees,
+and objects that stay with the program.
 
 An instance of any other subclass is written as its plain base class. Whatever a program says of itself, only values of
 types that are read here come out at the other side.
@@ -36,7 +36,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["ITEM_TYPES", "MAX_DEPTH", "SOLUTION", "Kept", "NotPlain", "asking", "decode", "encode", "is_ndarray"]
+__all__ = ["ITEM_TYPES", "MAX_DEPTH", "SOLUTION", "NotPlain", "ObjectTable", "asking", "decode", "encode", "is_ndarray"]
 
 MAX_DEPTH = 100
 """Levels of containers."""
@@ -63,7 +63,7 @@ class NotPlain(Exception):
     """A value cannot be written down: an object of some other type, or one with too many levels."""
 
 
-class Kept(Protocol):
+class ObjectTable(Protocol):
     """What one side keeps of a run, so that more than values can cross."""
 
     def write(self, value: Any) -> Any:
@@ -111,7 +111,7 @@ def asking(
     }
 
 
-def encode(value: Any, depth: int = 0, kept: Kept | None = None) -> Any:
+def encode(value: Any, depth: int = 0, kept: ObjectTable | None = None) -> Any:
     """Write a value down as JSON has it.
 
     Raises:
@@ -144,7 +144,7 @@ def encode(value: Any, depth: int = 0, kept: Kept | None = None) -> Any:
     return written
 
 
-def decode(written: Any, kept: Kept | None = None) -> Any:
+def decode(written: Any, kept: ObjectTable | None = None) -> Any:
     """Read what `encode` wrote.
 
     Raises:
@@ -168,7 +168,7 @@ def decode(written: Any, kept: Kept | None = None) -> Any:
     raise ValueError(f"no written value has the mark {mark!r:.20}")
 
 
-def _encode_tuple(value: tuple[Any, ...], below: int, kept: Kept | None) -> Any:
+def _encode_tuple(value: tuple[Any, ...], below: int, kept: ObjectTable | None) -> Any:
     items = [encode(item, below, kept) for item in value]
     fields = getattr(type(value), "_fields", None)
     if not isinstance(fields, tuple) or not 0 < len(fields) == len(items) <= _MAX_FIELDS:
@@ -176,7 +176,7 @@ def _encode_tuple(value: tuple[Any, ...], below: int, kept: Kept | None) -> Any:
     return {"named": [_name(value), [str(field) for field in fields], items]}
 
 
-def _encode_dict(value: dict[Any, Any], below: int, kept: Kept | None) -> Any:
+def _encode_dict(value: dict[Any, Any], below: int, kept: ObjectTable | None) -> Any:
     items = [[_encode_key(key, below, kept), encode(item, below, kept)] for key, item in value.items()]
     if isinstance(value, collections.Counter):
         return {"counter": items}
@@ -188,7 +188,7 @@ def _encode_dict(value: dict[Any, Any], below: int, kept: Kept | None) -> Any:
     return {"d": items}
 
 
-def _encode_key(value: Any, below: int, kept: Kept | None) -> Any:
+def _encode_key(value: Any, below: int, kept: ObjectTable | None) -> Any:
     """A key of a dict or an element of a set. An object cannot be one on the other side: it has no hash there."""
     written = encode(value, below, kept)
     waiting = [written] if isinstance(written, dict) else []
@@ -200,7 +200,7 @@ def _encode_key(value: Any, below: int, kept: Kept | None) -> Any:
     return written
 
 
-def _encode_container(value: Any, below: int, kept: Kept | None) -> Any:
+def _encode_container(value: Any, below: int, kept: ObjectTable | None) -> Any:
     if isinstance(value, collections.deque):
         return {"deque": [[encode(item, below, kept) for item in value], value.maxlen]}
     if isinstance(value, array.array):
@@ -265,7 +265,7 @@ def _name(value: Any) -> str:
     return type(value).__name__[:60]
 
 
-def _named(content: Any, kept: Kept | None) -> tuple[Any, ...]:
+def _named(content: Any, kept: ObjectTable | None) -> tuple[Any, ...]:
     """A named tuple: of the class that has its name and fields on this side, or of one that is made."""
     name, fields, written = content
     items = decode(written, kept)
@@ -277,34 +277,34 @@ def _named(content: Any, kept: Kept | None) -> tuple[Any, ...]:
     return tuple.__new__(collections.namedtuple(name, fields), items)  # it refuses what is no name
 
 
-def _pairs(content: Any, kept: Kept | None) -> Iterator[tuple[Any, Any]]:
+def _pairs(content: Any, kept: ObjectTable | None) -> Iterator[tuple[Any, Any]]:
     return ((decode(key, kept), decode(item, kept)) for key, item in content)
 
 
-def _each(content: Sequence[Any], kept: Kept | None) -> Iterator[Any]:
+def _each(content: Sequence[Any], kept: ObjectTable | None) -> Iterator[Any]:
     return (decode(item, kept) for item in content)
 
 
-def _ordered(content: Any, kept: Kept | None) -> dict[Any, Any]:
+def _ordered(content: Any, kept: ObjectTable | None) -> dict[Any, Any]:
     return collections.OrderedDict(_pairs(content, kept))
 
 
-def _default(content: Any, kept: Kept | None) -> dict[Any, Any]:
+def _default(content: Any, kept: ObjectTable | None) -> dict[Any, Any]:
     name, items = content
     return collections.defaultdict(None if name is None else _FACTORIES[name], _pairs(items, kept))
 
 
-def _deque(content: Any, kept: Kept | None) -> collections.deque[Any]:
+def _deque(content: Any, kept: ObjectTable | None) -> collections.deque[Any]:
     items, length = content
     return collections.deque(_each(items, kept), length)
 
 
-def _array(content: Any, kept: Kept | None) -> Any:
+def _array(content: Any, kept: ObjectTable | None) -> Any:
     kind, items = content
     return array.array(kind, [decode(item) for item in items])
 
 
-def _ndarray(content: Any, kept: Kept | None) -> Any:
+def _ndarray(content: Any, kept: ObjectTable | None) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         raise ValueError("an array where numpy is not loaded")
@@ -317,7 +317,7 @@ def _ndarray(content: Any, kept: Kept | None) -> Any:
 
 
 _KEYS, _VALUES, _ITEMS = type({}.keys()), type({}.values()), type({}.items())
-_READERS: Mapping[str, Callable[[Any, Kept | None], Any]] = {
+_READERS: Mapping[str, Callable[[Any, ObjectTable | None], Any]] = {
     "t": lambda content, kept: tuple(_each(content, kept)),
     "s": lambda content, kept: set(_each(content, kept)),
     "z": lambda content, kept: frozenset(_each(content, kept)),

@@ -20,9 +20,9 @@ from crucible_worker.runs.datasets import LoadedDataset, field_of
 from crucible_worker.runs.jsonl import find_file
 from crucible_worker.runs.spool import SpooledSamples
 
-__all__ = ["MAX_AT_HAND", "MAX_FILE_BYTES", "SETTLED_SECONDS", "FilesAtHand"]
+__all__ = ["MAX_CACHED", "MAX_FILE_BYTES", "SETTLED_SECONDS", "DatasetCache"]
 
-MAX_AT_HAND = 4
+MAX_CACHED = 4
 """Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """The samples of a larger file, or commit of the hub, are kept only while an evaluation has them: not as long as the
@@ -33,7 +33,7 @@ SETTLED_SECONDS = 2.0
 _Identity = tuple[str, int, int, int, int, int]
 
 
-class FilesAtHand:
+class DatasetCache:
     """Loads data sets, those of unchanged files and of commits once. Any thread may ask."""
 
     def __init__(self, data_roots: Sequence[Path], settled_seconds: float = SETTLED_SECONDS) -> None:
@@ -99,7 +99,7 @@ class FilesAtHand:
                 self._fingerprints[loaded.samples] = loaded.fingerprint
             if size <= MAX_FILE_BYTES:
                 self._kept[key] = loaded
-            while len(self._kept) > MAX_AT_HAND:
+            while len(self._kept) > MAX_CACHED:
                 self._kept.popitem(last=False)
 
     def _identity(self, source: JsonlDataset | FileDataset) -> _Identity | None:

@@ -11,9 +11,9 @@ import pytest
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.types import Dataset, HubDataset, InlineDataset, JsonlDataset, Sample
-from crucible_worker.runs import files_at_hand
+from crucible_worker.runs import dataset_cache
+from crucible_worker.runs.dataset_cache import MAX_CACHED, DatasetCache
 from crucible_worker.runs.datasets import LoadedDataset, load
-from crucible_worker.runs.files_at_hand import MAX_AT_HAND, FilesAtHand
 from crucible_worker.runs.jsonl import Line
 from crucible_worker.runs.spool import SpooledSamples, spool
 
@@ -25,7 +25,7 @@ class Reader:
 
     def __init__(self, folder: Path, settled_seconds: float = -1.0) -> None:
         self.folder, self.reads = folder, 0
-        self.files = FilesAtHand((folder,), settled_seconds)
+        self.files = DatasetCache((folder,), settled_seconds)
 
     def write(self, *inputs: str, name: str = "d.jsonl") -> None:
         (self.folder / name).write_text("".join(f'{{"input": "{text}"}}\n' for text in inputs))
@@ -101,19 +101,19 @@ def test_a_file_that_is_gone_is_not_there(tmp_path):
 def test_few_are_kept(tmp_path):
     """The one that was not asked for the longest goes first."""
     reader = Reader(tmp_path)
-    several = [Dataset(source=JsonlDataset(f"{number}.jsonl")) for number in range(MAX_AT_HAND + 1)]
+    several = [Dataset(source=JsonlDataset(f"{number}.jsonl")) for number in range(MAX_CACHED + 1)]
     for number, dataset in enumerate(several):
         reader.write("a", name=f"{number}.jsonl")
         reader.inputs(dataset)
     reader.inputs(several[-1])
-    assert reader.reads == MAX_AT_HAND + 1
+    assert reader.reads == MAX_CACHED + 1
     reader.inputs(several[0])
-    assert reader.reads == MAX_AT_HAND + 2
+    assert reader.reads == MAX_CACHED + 2
 
 
 def test_large_files_are_not_kept(tmp_path, monkeypatch):
     """Beyond the limit a file is read each time."""
-    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", 20)
+    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", 20)
     reader = Reader(tmp_path)
     reader.write("a")
     reader.inputs()
@@ -126,7 +126,7 @@ def test_large_files_are_not_kept(tmp_path, monkeypatch):
 
 def test_what_somebody_has_is_not_read_again(tmp_path, monkeypatch):
     """However large it is: the steps of a plan that wait for their turn have the same samples."""
-    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", 0)
+    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", 0)
     reader = Reader(tmp_path)
     reader.write("a", "b")
     first = reader.load()
@@ -162,7 +162,7 @@ def commit(letter: str = "a", **fields: Any) -> Dataset:
 
 def test_a_commit_of_the_hub_is_read_once(tmp_path, monkeypatch):
     """Its content never changes; another commit, limit or order is another data set; the latest is read anew."""
-    files, reads = FilesAtHand(()), []
+    files, reads = DatasetCache(()), []
 
     def read() -> LoadedDataset:
         reads.append(True)
@@ -180,7 +180,7 @@ def test_a_commit_of_the_hub_is_read_once(tmp_path, monkeypatch):
     assert len(reads) == len(kept) + 2
     samples = first[0].samples
     assert isinstance(samples, SpooledSamples)
-    monkeypatch.setattr(files_at_hand, "MAX_FILE_BYTES", samples.size - 1)
+    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", samples.size - 1)
     for _ in range(2):
         files.load(commit("c"), read)
     assert len(reads) == len(kept) + 4

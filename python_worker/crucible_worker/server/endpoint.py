@@ -1,4 +1,4 @@
-"""Another door to a worker, beside the services of its own: a service in the words of somebody else's protocol."""
+"""Another endpoint to a worker, beside the services of its own: a service in the words of somebody else's protocol."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from crucible_worker.server.parts import Parts
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
 
-__all__ = ["Door", "snakepit_door"]
+__all__ = ["Endpoint", "snakepit_endpoint"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Endpoint:
     """A further service, on the port of the others."""
 
     service: str
@@ -28,12 +28,12 @@ class Door:
     """Makes it, once the worker is built."""
 
 
-def snakepit_door(settings: Settings) -> Door:
-    """The door for a pool of Snakepit's; what it needs is imported for those who open it alone."""
+def snakepit_endpoint(settings: Settings) -> Endpoint:
+    """The endpoint for a pool of Snakepit's; what it needs is imported for those who open it alone."""
     from crucible_worker.snakepit.service import SERVICE, BridgeService
 
     def handler(parts: Parts, tools: Tools, calls: Calls) -> grpc.GenericRpcHandler:
         limit = settings.limits.max_message_bytes
         return BridgeService(tools, parts.evaluations.written(), calls, max_message_bytes=limit).handler()
 
-    return Door(service=SERVICE, handler=handler)
+    return Endpoint(service=SERVICE, handler=handler)

@@ -9,12 +9,12 @@ from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import Problem
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.evaluators.base import AsksOthers
+from crucible_worker.evaluators.base import HasAuxiliaryModels
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.preparation import Plan, option_path
 from crucible_worker.runs.transcripts import Transcript
 
-__all__ = ["Unloaded", "load_others", "others_of"]
+__all__ = ["Unloaded", "auxiliary_models_of", "load_auxiliary_models"]
 
 
 class Unloaded(Model):
@@ -41,7 +41,7 @@ class Unloaded(Model):
         raise self._error.with_traceback(None)
 
 
-async def load_others(plan: Plan, gate: CallGate) -> Plan:
+async def load_auxiliary_models(plan: Plan, gate: CallGate) -> Plan:
     """Load the further models of a plan.
 
     Where one cannot be loaded, the evaluator fails that needs it for every sample, and no sample of it is run in vain;
@@ -51,19 +51,19 @@ async def load_others(plan: Plan, gate: CallGate) -> Plan:
         Cancelled: the evaluation has ended.
     """
     refused: dict[int, Problem] = dict(plan.refused)
-    others: dict[int, Mapping[str, Model]] = {}
-    for index, models in plan.others.items():
+    auxiliary_models: dict[int, Mapping[str, Model]] = {}
+    for index, models in plan.auxiliary_models.items():
         _, evaluator = plan.evaluators[index]
-        assert isinstance(evaluator, AsksOthers)
+        assert isinstance(evaluator, HasAuxiliaryModels)
         found: dict[str, Model] = {}
         for name, model in models.items():
             error = await _error_of_loading(model, gate, option_path(index, name))
             found[name] = model if error is None else Unloaded(model, error)
-            if error is not None and evaluator.needs_others:
+            if error is not None and evaluator.needs_auxiliary_models:
                 refused.setdefault(index, problem_of(error))
         if index not in refused:
-            others[index] = found
-    return dataclasses.replace(plan, refused=refused, others=others)
+            auxiliary_models[index] = found
+    return dataclasses.replace(plan, refused=refused, auxiliary_models=auxiliary_models)
 
 
 async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeError | None:
@@ -76,7 +76,7 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
     return None
 
 
-def others_of(
+def auxiliary_models_of(
     plan: Plan,
     index: int,
     gate: CallGate,
@@ -85,7 +85,7 @@ def others_of(
     renderers: Mapping[str, str],
 ) -> Mapping[str, GatedModel | Unloaded]:
     """The further models of an evaluator as one sample sees them, by name; so are what their renderers came to."""
-    models = plan.others.get(index)
+    models = plan.auxiliary_models.get(index)
     if not models:  # as a rule, and for every sample
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}

@@ -18,11 +18,11 @@ from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
 from crucible_worker.cli.running import NotRun, Ran
 from crucible_worker.cli.tables import evaluation_as_data, write_table
 
-__all__ = ["Outcome", "write_error"]
+__all__ = ["RunSummary", "write_error"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class Outcome:
+class RunSummary:
     """What has ended so far of what was asked for."""
 
     models: Sequence[str]

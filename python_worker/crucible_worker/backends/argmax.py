@@ -9,10 +9,10 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
 from crucible_worker.backends.base import Model
 
-__all__ = ["greedy_tokens"]
+__all__ = ["argmax_tokens"]
 
 
-async def greedy_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
+async def argmax_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
     """Likeliest token behind each of these but the last, given all before it.
 
     Args:
@@ -26,12 +26,12 @@ async def greedy_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
         FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
         BackendError: there is no answer, or none that makes sense.
     """
-    answer = await model.compute_greedy(ModelInput.of(tokens))
+    answer = await model.compute_argmax(ModelInput.of(tokens))
     if len(answer) != tokens.size:
-        raise _nonsense(f"compute_greedy answered {tokens.size:,} tokens with {len(answer):,}")
+        raise _nonsense(f"compute_argmax answered {tokens.size:,} tokens with {len(answer):,}")
     known = [token for token in answer[1:] if token is not None]
     if len(known) != tokens.size - 1:
-        raise _nonsense(f"compute_greedy left out {tokens.size - 1 - len(known):,} tokens beside the first")
+        raise _nonsense(f"compute_argmax left out {tokens.size - 1 - len(known):,} tokens beside the first")
     return np.array(known, np.int64)
 
 

@@ -4,20 +4,20 @@ import threading
 
 import pytest
 
-from crucible_worker.runs import precedence
-from crucible_worker.runs.precedence import Precedence
+from crucible_worker.runs import priority
+from crucible_worker.runs.priority import CallPriority
 
 
 @pytest.fixture
 def way():
     """Nobody goes first yet."""
-    return Precedence()
+    return CallPriority()
 
 
 class Reader:
     """A thread that reads lines, and gives way at each of them."""
 
-    def __init__(self, way: Precedence, lines: int) -> None:
+    def __init__(self, way: CallPriority, lines: int) -> None:
         self.read = 0
         self.begun = threading.Event()
         self._way, self._lines = way, lines
@@ -26,13 +26,13 @@ class Reader:
     def _run(self) -> None:
         for _ in range(self._lines):
             self.begun.set()
-            self._way.give_way()
+            self._way.yield_to_calls()
             self.read += 1
 
 
 def test_reading_stands_still_while_others_go_first(way, monkeypatch):
     """Not a line is read before the last of them is done."""
-    monkeypatch.setattr(precedence, "GIVE_WAY_SECONDS", 60.0)
+    monkeypatch.setattr(priority, "YIELD_SECONDS", 60.0)
     reader = Reader(way, 1000)
     with way.taken():
         with way.taken():
@@ -45,7 +45,7 @@ def test_reading_stands_still_while_others_go_first(way, monkeypatch):
 
 def test_reading_goes_on_however_many_go_first(way, monkeypatch):
     """It stands still for a bounded time, then goes on for as long."""
-    monkeypatch.setattr(precedence, "GIVE_WAY_SECONDS", 0.01)
+    monkeypatch.setattr(priority, "YIELD_SECONDS", 0.01)
     reader = Reader(way, 1000)
     with way.taken():
         reader.thread.start()
@@ -54,8 +54,8 @@ def test_reading_goes_on_however_many_go_first(way, monkeypatch):
 
 
 def test_who_goes_first_makes_way_again_when_it_fails(way):
-    """An error in the block ends the precedence as well."""
+    """An error in the block ends the priority as well."""
     with pytest.raises(ZeroDivisionError), way.taken():
         raise ZeroDivisionError
-    way.give_way()
+    way.yield_to_calls()
     assert way._nobody.is_set()

@@ -11,12 +11,12 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows, spent_of
 from crucible_worker.runs.owners import OwnerLocks
 
-__all__ = ["Orphans"]
+__all__ = ["Reaper"]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-class Orphans:
+class Reaper:
     """Tells evaluations that have lost their owner, and writes their INTERRUPT."""
 
     def __init__(self, journal: Journal, locks: OwnerLocks) -> None:
@@ -27,7 +27,7 @@ class Orphans:
         """Whether it is said to be at work and nobody owns it."""
         return state in _LIVE and self._locks.is_free(number)
 
-    async def settle(self, row: Row) -> Row:
+    async def reap(self, row: Row) -> Row:
         """Write the INTERRUPT of an evaluation that is an orphan; how it stands then.
 
         While the journal cannot be written, it is interrupted all the same, and told later.
@@ -42,10 +42,10 @@ class Orphans:
             return dataclasses.replace(row, state=EvaluationState.INTERRUPTED)
         return await self._journal.read(find_by_number, row.number)
 
-    async def settle_all(self) -> None:
+    async def reap_all(self) -> None:
         """Write the INTERRUPT of every orphan of the machine."""
         for row in await self._journal.read(_live_rows):
-            await self.settle(row)
+            await self.reap(row)
 
 
 def _live_rows(connection: sqlite3.Connection) -> list[Row]:

@@ -19,7 +19,7 @@ import torch
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.scoring import Part, measure
 
-__all__ = ["WORTH_A_THREAD", "Measured", "SideBySide"]
+__all__ = ["WORTH_A_THREAD", "Measured", "Replicas"]
 
 WORTH_A_THREAD = 256
 """Positions of a pass beside which another one is made: a shorter one is over before a second thread has its turn."""
@@ -32,7 +32,7 @@ Measured = list[bytes] | Exception
 """The results of a part's rows, or why there are none."""
 
 
-class SideBySide:
+class Replicas:
     """Measures parts of one model. Everything is called from one thread."""
 
     def __init__(self, loaded: LoadedModel) -> None:

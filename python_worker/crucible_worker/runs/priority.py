@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 
-__all__ = ["GIVE_WAY_SECONDS", "Precedence"]
+__all__ = ["YIELD_SECONDS", "CallPriority"]
 
-GIVE_WAY_SECONDS = 0.05
+YIELD_SECONDS = 0.05
 """How long reading stands still at most; then it goes on for as long, however many calls there are."""
 
 
-class Precedence:
+class CallPriority:
     """Who goes first in one process."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Precedence:
             if not self._calls:
                 self._nobody.set()
 
-    def give_way(self) -> None:
+    def yield_to_calls(self) -> None:
         """Stand still while others go first, within bounds; for a thread to call again and again."""
         if self._nobody.is_set() or time.monotonic() < self._on_until:
             return
-        if not self._nobody.wait(GIVE_WAY_SECONDS):
+        if not self._nobody.wait(YIELD_SECONDS):
             # Two threads may both set it: either time is as good as the other.
-            self._on_until = time.monotonic() + GIVE_WAY_SECONDS
+            self._on_until = time.monotonic() + YIELD_SECONDS

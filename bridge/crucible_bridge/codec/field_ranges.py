@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError, Message
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 
-__all__ = ["Span", "Unusual", "content_span", "parsed", "plainly", "split", "varint"]
+__all__ = ["FieldRange", "NeedsFallback", "content_range", "parsed", "plainly", "split", "varint"]
 
-Span = tuple[int, int]
+FieldRange = tuple[int, int]
 """Where a field's content begins and ends."""
 
 _VARINT, _DELIMITED = 0, 2
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
-class Unusual(Exception):
+class NeedsFallback(Exception):
     """The bytes are malformed, or of a form that only protobuf reads."""
 
 
@@ -64,17 +64,17 @@ def plainly(
     """
     try:
         return decode(data)
-    except (Unusual, IndexError, DecodeError):
+    except (NeedsFallback, IndexError, DecodeError):
         whole = parse(message, data)
         whole.DiscardUnknownFields()
     try:
         return decode(whole.SerializeToString())
-    except (Unusual, IndexError, DecodeError):
+    except (NeedsFallback, IndexError, DecodeError):
         # Nothing that an encoder of this message writes, even where protobuf is lenient enough to read it.
         raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
 
 
-def split(data: bytes, span: Span, bulky: Collection[int]) -> tuple[dict[int, list[Span]], bytes]:
+def split(data: bytes, span: FieldRange, bulky: Collection[int]) -> tuple[dict[int, list[FieldRange]], bytes]:
     """Part a message's bulky fields from the rest.
 
     Args:
@@ -86,32 +86,32 @@ def split(data: bytes, span: Span, bulky: Collection[int]) -> tuple[dict[int, li
         Where the contents of each bulky field lie, in order, and the bytes of all other fields.
 
     Raises:
-        Unusual: protobuf is to say what this is; so is an IndexError.
+        NeedsFallback: protobuf is to say what this is; so is an IndexError.
     """
     at, end = span
-    spans: dict[int, list[Span]] = {number: [] for number in bulky}
+    spans: dict[int, list[FieldRange]] = {number: [] for number in bulky}
     rest: list[bytes] = []
     while at < end:
-        begin, (number, content, at) = at, content_span(data, at)
+        begin, (number, content, at) = at, content_range(data, at)
         if content is not None and (found := spans.get(number)) is not None:
             found.append(content)
         else:
             rest.append(data[begin:at])
     if at != end:
-        raise Unusual
+        raise NeedsFallback
     return spans, b"".join(rest)
 
 
-def content_span(data: bytes, at: int) -> tuple[int, Span | None, int]:
+def content_range(data: bytes, at: int) -> tuple[int, FieldRange | None, int]:
     """A field's number, where its content lies if it has a length, and where the field ends.
 
     Raises:
-        Unusual: protobuf is to say what this is; so is an IndexError.
+        NeedsFallback: protobuf is to say what this is; so is an IndexError.
     """
     tag, at = varint(data, at)
     wire = tag & 7
     if tag < 8:
-        raise Unusual  # no field has the number 0
+        raise NeedsFallback  # no field has the number 0
     if wire == _DELIMITED:
         size, at = varint(data, at)
         return tag >> 3, (at, at + size), at + size
@@ -119,14 +119,14 @@ def content_span(data: bytes, at: int) -> tuple[int, Span | None, int]:
         return tag >> 3, None, varint(data, at)[1]
     if wire in _FIXED_BYTES:
         return tag >> 3, None, at + _FIXED_BYTES[wire]
-    raise Unusual
+    raise NeedsFallback
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where it ends.
 
     Raises:
-        Unusual: it does not end; so is an IndexError.
+        NeedsFallback: it does not end; so is an IndexError.
     """
     value = data[at]
     if value < 0x80:
@@ -137,4 +137,4 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, at + index + 1
-    raise Unusual
+    raise NeedsFallback
