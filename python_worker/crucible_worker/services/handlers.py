@@ -1,4 +1,4 @@
-"""What services registered with a server, to be called by other doors as well."""
+"""What services registered with a server, to be called by other endpoints as well."""
 
 from __future__ import annotations
 
