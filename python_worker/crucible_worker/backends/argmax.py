@@ -1,4 +1,4 @@
-"""Which tokens a model holds for the likeliest in place of a prompt's own."""
+"""Which tokens a model considers the likeliest in place of a prompt's own."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["argmax_tokens"]
 
 
 async def argmax_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
-    """Likeliest token behind each of these but the last, given all before it.
+    """Likeliest token after each of these except the last, given all before it.
 
     Args:
         model: what is called.
         tokens: shape (n,), int64, n at least 1.
 
     Returns:
-        Shape (n - 1,), int64; `UNKNOWN_TOKEN` where it is another one than the next, and no more is known.
+        Shape (n - 1,), int64; `UNKNOWN_TOKEN` where it differs from the next one, and no more is known.
 
     Raises:
-        FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
+        FailedPrecondition: its service does not report them (NO_GREEDY_TOKENS).
         BackendError: there is no answer, or none that makes sense.
     """
     answer = await model.compute_argmax(ModelInput.of(tokens))

@@ -6,10 +6,10 @@
         async def sample_text(self, input, params, num_samples=1, *, plain=False):
             return [SampledSequence(text=str(input), tokens=())] * num_samples
 
-A backend opens a `ModelRef`; a model has a method for each question that it can be asked. The methods that a class does
-not define refuse with one error, and `capabilities` names those that it does. Token ids go in and out; `tokenizer`
+A backend opens a `ModelRef`; a model has a method for each question that it can answer. The methods that a class does
+not define raise one error; `capabilities` names those that it defines. Token ids go in and out; `tokenizer`
 turns text into them. Every method is a coroutine that never blocks the event loop, may be called concurrently, and may
-be cancelled: the result is then thrown away.
+be cancelled: the result is then discarded.
 
 Errors are `crucible_bridge.errors`: InvalidField for input that can never work (a prompt longer than the context),
 BackendError for the rest. Its `retryable` says whether another try may help.
@@ -57,12 +57,12 @@ __all__ = [
 ]
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Of a continuation that somebody else tells: a page of samples must be able to carry any of them, whatever U+FFFD has
-made of it."""
+"""Bound on a continuation from outside the worker: a page of samples must have room for any of them, also after U+FFFD
+has replaced its surrogates."""
 
 
 UNKNOWN_TOKEN = -1
-"""Stands for a token of which no more is known than that it is another one than the prompt's."""
+"""In place of an unknown token that differs from the prompt's."""
 
 
 def exceeds(text: str) -> bool:
@@ -72,7 +72,7 @@ def exceeds(text: str) -> bool:
 
 
 def too_long(tokens: int, context: int | None, answer: int = 0) -> str | None:
-    """Why so many tokens do not fit into a context of which an answer needs some; None if they fit."""
+    """Why so many tokens, and those that an answer needs, do not fit into a context; None if they fit."""
     if context is None or tokens + answer <= context:
         return None
     needs = f", and the answer needs at least {answer} of them" if answer > 0 else ""
@@ -86,11 +86,11 @@ class Rendered:
     tokens: Sequence[int]
     """Token ids."""
     weights: Sequence[float] | None = None
-    """What each token counts, where it is what a model is measured on; None where it is a prompt."""
+    """The weight of each token in a measurement; None if this is a prompt."""
     stop: Sequence[str] = ()
     """Texts that end an answer to it."""
     text: str | None = None
-    """What the tokens were made of, with the marks of its template; None where that is not known."""
+    """The text before tokenization, with the marks of its template; None if that is not known."""
 
 
 class Tokenizer(abc.ABC):
@@ -118,37 +118,37 @@ class Tokenizer(abc.ABC):
         """Token ids of a conversation by the model's own chat template."""
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        """Token ids of each text, as `encode` has it, or `encode_continuation` if they are continuations.
+        """Token ids of each text, as `encode` returns them, or `encode_continuation` if they are continuations.
 
         A tokenizer in another process answers them all in one call.
         """
         return await asyncio.gather(*map(self.encode_continuation if continuations else self.encode, texts))
 
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        """A conversation as `encode_chat` has it, with the text that the template made, if that is known."""
+        """A conversation as `encode_chat` returns it, with the text that the template made, if that is known."""
         return Rendered(tokens=await self.encode_chat(messages, generation_prompt=generation_prompt))
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones.
 
         Raises:
-            FailedPrecondition: the tokenizer has no way back (NO_TOKENIZER).
+            FailedPrecondition: the tokenizer cannot decode (NO_TOKENIZER).
         """
         raise FailedPrecondition(
             "the model has no tokenizer at hand: the text of its tokens is not known", reason=Reason.NO_TOKENIZER
         )
 
     async def show(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included; empty if the tokenizer has no way back."""
+        """The text of tokens, special ones included; empty if the tokenizer cannot decode."""
         return ""
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
-        """A conversation as one of tinker-cookbook's renderers has it.
+        """A conversation as one of tinker-cookbook's renderers makes it.
 
         Args:
-            renderer: its name there.
+            renderer: its name in tinker-cookbook.
             messages: at least one.
             train_on: None for a prompt; else what of it has weight: last_assistant, all_assistant or all.
 
@@ -164,7 +164,7 @@ class Tokenizer(abc.ABC):
 
 
 class Capability(enum.StrEnum):
-    """A question that a model can be asked: each is the name of the method that answers it."""
+    """A question that a model can answer: each is the name of the method that answers it."""
 
     SAMPLE = "sample"
     SAMPLE_TEXT = "sample_text"
@@ -188,13 +188,13 @@ class Model(abc.ABC):
     __slots__ = ()
 
     fingerprint: str
-    """Content of the checkpoint: equal for equal weights, another one when it changed."""
+    """Content of the checkpoint: equal for equal weights, different after a change."""
     context_length: int | None = None
-    """Tokens that fit into its context, once it is loaded; None if it names no limit."""
+    """Tokens that fit into its context, once it is loaded; None if it has no known limit."""
     tokenizer: Tokenizer | None = None
-    """Its tokenizer, once it is loaded; None if only tokens can be sent, or if it lies with the model's server."""
+    """Its tokenizer, once it is loaded; None if only tokens can be sent, or if the model's server has it."""
     renderer: str = "auto"
-    """How a server that takes text wants to be asked for answers: "chat_template", "raw", or "auto" if it decides."""
+    """How text is sent to a server that accepts it: "chat_template", "raw", or "auto" if the server decides."""
     resolved_renderer: str | None = None
     """What `auto` was resolved to before; None if that was not done."""
 
@@ -209,12 +209,12 @@ class Model(abc.ABC):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can be asked: the methods that its class defines, unless it says otherwise."""
+        """The questions that it answers: the methods that its class defines, unless a subclass overrides this."""
         return self._defined
 
     @property
     def sampling(self) -> Self | None:
-        """The model itself if it samples or measures prompts, else None: packages written for two sides ask so."""
+        """The model itself if it samples or measures prompts, else None; for packages written for two sides."""
         return None if self.capabilities.isdisjoint(_SAMPLING) else self
 
     @property
@@ -229,18 +229,18 @@ class Model(abc.ABC):
 
     @property
     def gone(self) -> bool:
-        """Whether the caller that holds it has left."""
+        """Whether the caller that has the model has disconnected."""
         return False
 
     @property
     def evaluated_fingerprint(self) -> str:
-        """The fingerprint as an evaluation keeps it: that of a server says how it is asked for answers."""
+        """The fingerprint that an evaluation records: that of a server includes how text is sent to it."""
         return self.fingerprint
 
     def metered(self, meter: Meter) -> Model | None:
-        """The same model, which reports to the meter what its service says of each answer, whether used or not.
+        """The same model, which passes its service's report on each answer to the meter, whether used or not.
 
-        None if its service reports nothing: then whoever makes the calls counts them.
+        None if its service reports nothing: then the caller counts them.
         """
         return None
 
@@ -270,7 +270,7 @@ class Model(abc.ABC):
     ) -> Sequence[SampledSequence]:
         """Generate continuations of a text, or answers to a conversation, if tokenizer and template lie with a server.
 
-        A text that is `plain` is continued as it stands; of any other, the server may make a message of a user.
+        A text that is `plain` is continued unchanged; the server may turn any other into a user's message.
         """
         self._refuse(Capability.SAMPLE_TEXT)
 
@@ -283,7 +283,7 @@ class Model(abc.ABC):
 
         Raises:
             FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
-            BridgeError: the server could not be asked.
+            BridgeError: the request to the server failed.
         """
         self._refuse(Capability.PROBE)
 
@@ -296,7 +296,7 @@ class Model(abc.ABC):
                 prompt's own.
 
         Raises:
-            FailedPrecondition: its service answers no such question (NO_TARGET_LOGPROBS); `compute_logprobs` it may.
+            FailedPrecondition: its service answers no such question (NO_TARGET_LOGPROBS); `compute_logprobs` may work.
         """
         self._refuse(Capability.TARGETS)
 
@@ -314,10 +314,10 @@ class Model(abc.ABC):
     async def compute_argmax(self, prompt: ModelInput) -> Sequence[int | None]:
         """Likeliest token at every place of a prompt given the prompt's own tokens before it; the first is None.
 
-        `UNKNOWN_TOKEN` where the likeliest is another one than the prompt's, and its service does not say which.
+        `UNKNOWN_TOKEN` where the likeliest differs from the prompt's, and its service does not report which it is.
 
         Raises:
-            FailedPrecondition: its service does not tell (NO_GREEDY_TOKENS).
+            FailedPrecondition: its service does not report them (NO_GREEDY_TOKENS).
         """
         self._refuse(Capability.ARGMAX)
 
@@ -349,14 +349,14 @@ class Backend(abc.ABC, Generic[RefT]):
     """A kind of place where models live."""
 
     def info(self) -> BackendInfo:
-        """What it is called, which models it knows, and whether it can be used here. Cheap: imports nothing heavy.
+        """Its name, the models that it knows, and whether it can be used here. Cheap: imports nothing heavy.
 
-        Not called of an installed backend: GetInfo lists it by its scheme, and imports none.
+        Not called for an installed backend: GetInfo lists it by its scheme, and does not import it.
         """
         return BackendInfo(name=type(self).__name__)
 
     async def check(self, model: RefT) -> None:
-        """Refuse a model that `open` refuses, as far as that shows at once: no weights are read, no service is asked.
+        """Refuse a model that `open` refuses, as far as that shows at once: reads no weights, calls no service.
 
         Raises:
             BridgeError: as `open` does.
@@ -374,4 +374,4 @@ class Backend(abc.ABC, Generic[RefT]):
         """
 
     async def aclose(self) -> None:
-        """End every child process and free what is held. Idempotent, and quick: at most a second."""
+        """End every child process and free all resources. Idempotent, and quick: at most a second."""

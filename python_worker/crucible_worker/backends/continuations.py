@@ -131,7 +131,7 @@ def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
     """
     covering: dict[int, list[int]] = {}
     latest = -1
-    # Falling: a key comes behind those that begin with it, and whatever stands between them does so too.
+    # Descending order: a key comes after those that begin with it, and all between them begin with it too.
     for index in sorted(range(len(keys)), key=keys.__getitem__, reverse=True):
         key = keys[index]
         if latest < 0 or keys[latest][: len(key)] != key:
@@ -141,7 +141,7 @@ def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
 
 
 def _placed(prompt: Tokens, continuation: Tokens) -> list[tuple[int, int]]:
-    """Each token of a continuation with its place behind the prompt."""
+    """Each token of a continuation with its place after the prompt."""
     return list(enumerate(map(int, continuation), len(prompt)))
 
 
@@ -150,7 +150,7 @@ async def _all(asking: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in asking]
     except BaseExceptionGroup as failed:
-        # One reason is enough for the caller, and the group is no error of ours.
+        # One reason is enough for the caller, and an exception group is not a BridgeError.
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 

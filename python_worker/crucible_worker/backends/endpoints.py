@@ -1,7 +1,7 @@
-"""What a worker is told of others that it may ask over the network: addresses, and where their keys lie.
+"""Settings of the servers that a worker may call over the network: addresses, and where their keys are stored.
 
-Requests name an endpoint, never an address or a key. Nothing that is refused here repeats a value, as one might be a
-key in the wrong place.
+Requests name an endpoint, never an address or a key. The errors here never repeat a value, because it might be a key in
+the wrong place.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ Reader = Callable[[Any, Path], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[_T]):
-    """A kind of endpoints, as settings have them."""
+    """A kind of endpoints in the settings."""
 
     setting: str
     """Key of their table: "openai_servers"."""
     noun: str
-    """What one is called: "OpenAI-compatible server"."""
+    """Its name in errors: "OpenAI-compatible server"."""
     article: str
-    """What goes before it."""
+    """The noun's article."""
     make: Callable[..., _T]
-    """Makes one of its `name` and of what its table says."""
+    """Makes an endpoint from its `name` and the values of its table."""
     readers: Mapping[str, Reader]
-    """What may be said of one."""
+    """The keys that its table may have, and how each value is read."""
     required: str = "base_url"
-    """What must be said of one; empty where nothing must."""
+    """The key that its table must have; empty if none."""
 
     def where(self, name: str) -> str:
-        """One of them, for an error."""
+        """The name of an endpoint, for an error."""
         return f"{self.noun} {name!r}"
 
 
@@ -119,7 +119,7 @@ def checked_url(text: str, where: str) -> SplitResult:
 def is_loopback(host: str) -> bool:
     """Whether a name or an address can mean this machine alone.
 
-    IPv4 addresses in the form of IPv6 (`::ffff:127.0.0.1`) do not count: only from Python 3.13 on are they told apart.
+    IPv4 addresses in the form of IPv6 (`::ffff:127.0.0.1`) do not count: Python distinguishes them only from 3.13 on.
     """
     if host == "localhost":
         return True
@@ -131,7 +131,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_way(url: SplitResult, where: str) -> None:
-    """Refuse a way on which a key could be read.
+    """Refuse a connection on which a key could be read.
 
     Raises:
         ValueError: it leaves the machine without TLS.
@@ -141,7 +141,7 @@ def check_way(url: SplitResult, where: str) -> None:
 
 
 def read_key(key_file: Path | None, key_env: str | None, where: str, environment: Mapping[str, str]) -> str | None:
-    """A key, read from where it lies; None where it lies nowhere.
+    """A key, read from its file or variable; None if neither is set.
 
     Raises:
         ValueError: it is not there, empty or no key, or everybody on this machine could read it.
@@ -162,7 +162,7 @@ def read_key(key_file: Path | None, key_env: str | None, where: str, environment
 
 
 def withdraw(variables: Iterable[str]) -> Mapping[str, str]:
-    """Take keys out of this process's environment: no child inherits them. What it was before, for `read_key`."""
+    """Remove keys from this process's environment, so that no child inherits them; return it as it was before."""
     taken = {variable: os.environ.pop(variable) for variable in variables if variable in os.environ}
     return ChainMap(os.environ, taken)
 

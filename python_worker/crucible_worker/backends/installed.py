@@ -2,7 +2,7 @@
 
 An entry point names a subclass of `base.Backend`, and its name is the scheme of model references: after
 `echo = "my_echo:EchoBackend"` the worker opens "echo:loud" by that class. It is imported with the first model of its
-scheme, made without arguments, and never takes the place of a backend of the worker.
+scheme, made without arguments, and never replaces a backend of the worker.
 
 It runs in the worker's process, with all its rights. Its failures end the call of the model, and nothing else.
 """
@@ -96,7 +96,7 @@ class InstalledBackends(Backend[InstalledModel]):
 
 
 class _InstalledModel(WrappedModel):
-    """A model of such a backend: what it raises and returns besides what it should becomes an error of its call."""
+    """A model of such a backend: unexpected exceptions and results become an error of its call."""
 
     def __init__(self, model: Model, scheme: str) -> None:
         super().__init__(model)
@@ -153,7 +153,7 @@ def _schemes() -> list[str]:
 
 
 async def _guarded(scheme: str, method: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
-    """What a backend's method answers; what it raises besides a BridgeError is a failure of the backend."""
+    """What a backend's method returns; any exception except a BridgeError is a failure of the backend."""
     try:
         return await method(*arguments, **options)
     except BridgeError:

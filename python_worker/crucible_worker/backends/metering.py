@@ -1,7 +1,7 @@
 """What calls of a model took: counted from what was sent and answered, or as a service reports it.
 
 A meter is one sample's, or one batch's. A model whose service reports what an answer took passes that on, see
-`Model.metered`; the calls of every other model are counted by whoever makes them.
+`Model.metered`; the calls of every other model are counted by the code that makes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Meter:
     )
 
     def __init__(self) -> None:
-        """Of no calls yet."""
+        """Begin with no calls."""
         self._closed = False
         self.calls = self.unreported_calls = 0
         self.prompt_tokens: int | None = None
@@ -74,7 +74,7 @@ class Meter:
         for answer in answers:
             tokens = len(answer.tokens) if answer.token_count is None else answer.token_count
             if not tokens and answer.token_count is None and answer.text:
-                output = None  # neither its tokens nor their number is told
+                output = None  # neither its tokens nor their number is reported
             elif output is not None:
                 output += tokens
             if answer.reasoning_tokens is not None:

@@ -1,4 +1,4 @@
-"""A model in place of another one: every question takes one way, which a subclass says."""
+"""A model in place of another one: every question passes one method, which a subclass defines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WrappedModel(Model):
     __slots__ = ("_model",)
 
     def __init__(self, model: Model) -> None:
-        """In the place of a model."""
+        """Wrap a model."""
         self._model = model
 
     @abc.abstractmethod

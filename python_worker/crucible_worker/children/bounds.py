@@ -1,4 +1,4 @@
-"""Bounds that the kernel keeps for a child: memory, processor time, and who goes first where memory runs out."""
+"""Bounds that the kernel enforces on a child: memory, processor time, and which process ends if memory runs out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OOM_SCORE_ADJ = "1000"
 
 
 def limit(kind: int, value: int) -> None:
-    """Set a limit of this process, or leave a lower one that it has."""
+    """Set a limit of this process, unless it has a lower one."""
     _, hard = resource.getrlimit(kind)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (bound, bound))
@@ -34,6 +34,6 @@ def limit_growth(more_bytes: int, *kinds: int) -> None:
 
 
 def be_first_to_go() -> None:
-    """Have the kernel end this process, and no other, where memory runs out."""
+    """Have the kernel end this process, and no other, if memory runs out."""
     with contextlib.suppress(OSError):  # no /proc, or a sandbox without this file: nothing is worse than before
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)

@@ -21,7 +21,7 @@ class Channel:
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
-        """Speak over a socket, which is closed with the channel."""
+        """Use a socket, which is closed with the channel."""
         end.setblocking(False)
         try:
             return cls(*await asyncio.open_unix_connection(sock=end))
@@ -52,7 +52,7 @@ class Channel:
             return None
 
     def end_input(self) -> None:
-        """Take what has arrived as all there is, whatever process still holds the other end."""
+        """Treat what has arrived as the whole input, even if a process still has the other end open."""
         with contextlib.suppress(OSError):
             self._writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
@@ -70,7 +70,7 @@ class Channel:
 
 
 class Questions:
-    """Questions on a channel; each has an id, which its answer bears."""
+    """Questions on a channel; each has an id, which its answer repeats."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -105,7 +105,7 @@ class Questions:
             future.set_exception(error)
 
     def fail_all(self, error_of: Callable[[], Exception]) -> None:
-        """Have every caller raise an error of its own: nothing is answered any more."""
+        """Have every caller raise a separate error: there will be no more answers."""
         for identity in list(self._waiting):
             self.fail(identity, error_of())
 

@@ -1,8 +1,8 @@
-"""A process that has loaded what others need, and is forked for each of them.
+"""A process that has loaded what its children need, and is forked for each of them.
 
-It runs nothing but its loading, so it hears its clients at once. An order on a control socket brings the socket of a
-new child; news on it tells that the child is started, and how it ended. With a control socket end the children that
-were started on it, each with its group; with the first one ends the server.
+It runs nothing except its loading, so it reads orders at once. An order on a control socket carries the socket of a new
+child; news on it report that the child has started, and how it ended. When a control socket closes, the children that
+were started on it end, each with its group. When the first one closes, the server ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def join(server: socket.socket) -> socket.socket:
 
 
 def refuse(control: socket.socket, error: BridgeError) -> NoReturn:
-    """Tell the clients why there is no server, and end."""
+    """Report to the clients why there is no server, and end."""
     news = packet(op="failed", number=0, error=error_to_map(error))
     with contextlib.suppress(ConnectionError):
         control.send(news)
@@ -105,11 +105,11 @@ class ForkServer:
         self._started: dict[int, _Started] = {}
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        # What was loaded may ignore the end of children, which would take away how ours have ended.
+        # Loaded code may ignore SIGCHLD; the exit statuses of our children would then be lost.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def serve(self) -> NoReturn:
-        """Obey until the first control socket is closed."""
+        """Serve orders until the first control socket is closed."""
         self._tell(self._first, packet(op="ready", number=0))
         while True:
             for descriptor, _ in self._poll.poll():
@@ -149,7 +149,7 @@ class ForkServer:
         self._prepare(name)
         try:
             pid = self._forked(name, end) if self._spawn is None or _is_single_threaded() else self._spawn(end)
-        except OSError as error:  # one more is too many, which is nothing to those that are at work
+        except OSError as error:  # there is no room for one more; running children are not affected
             self._tell(control, packet(op="not started", number=number, why=error.strerror))
             return
         finally:
@@ -163,7 +163,7 @@ class ForkServer:
         server = os.getpid()
         pid = os.fork()
         if pid:
-            # Here as in the child: whichever is first has done it before anything kills the group.
+            # Here and in the child: whichever comes first, the group exists before anything kills it.
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)
             return pid
@@ -178,7 +178,7 @@ class ForkServer:
                 signal.signal(signal.SIGCHLD, self._on_child)
             self._run(socket.socket(fileno=end), name)
             status = 0
-        except ConnectionError:  # whoever started it wants nothing more
+        except ConnectionError:  # the client has gone
             status = 0
         except Exception:
             traceback.print_exc()
@@ -189,7 +189,7 @@ class ForkServer:
         started = self._started.pop(descriptor)
         self._poll.unregister(descriptor)
         os.close(descriptor)
-        # Not yet waited for, its id belongs to no other process: what it has left behind is killed by its group.
+        # It is not reaped yet, so no other process has its id: killing its group ends what it has left.
         _kill(started.pid)
         _, status = os.waitpid(started.pid, 0)
         news = packet(op="ended", number=started.number, status=os.waitstatus_to_exitcode(status))

@@ -1,4 +1,4 @@
-"""A fork server and its children as a client in an event loop sees them; what the server does, `fork_server` says."""
+"""A client of a fork server in an event loop, with its children. The server itself is in `fork_server`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fork:
 
     def __init__(self, end: socket.socket, pidfd: int) -> None:
         self.end = end
-        """Blocking, until it is taken over by a channel."""
+        """Blocking, until a channel uses it."""
         self.ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         """Its exit status; None if the server ended before the child was reaped."""
         self._pidfd = pidfd
@@ -45,13 +45,13 @@ class Fork:
         return not poll.poll(0)
 
     def kill(self) -> None:
-        """Kill it; the server then kills its group, and tells of its end."""
+        """Kill it; the server then kills its group, and reports its end."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def has_ended(self, status: int | None) -> None:
-        """Take the news of its end."""
+        """Record its end."""
         if not self.ended.done():
             os.close(self._pidfd)
             self.ended.set_result(status)
@@ -62,9 +62,9 @@ class Forks:
 
     Args:
         control: a control socket of the server.
-        died: the error of whoever waits when the server ends; from the server's exit status, None where that is not
-            known.
-        process: the server, where it belongs to this client.
+        died: makes the error of waiting callers when the server ends; from the server's exit status, None if that is
+            not known.
+        process: the server, if it belongs to this client.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Forks:
             raise
 
     def close(self) -> None:
-        """Let go of the server: what was started here ends, and the server too, where it belongs to this client."""
+        """Close the connection: the children started here end, and the server too if it belongs to this client."""
         if self._control.fileno() < 0:
             return
         self._loop.remove_reader(self._control)
@@ -127,7 +127,7 @@ class Forks:
             self._deadline = self._loop.call_later(_END_SECONDS, self._process.kill)
 
     def kill(self) -> None:
-        """Kill the server, where it belongs to this client; what it has forked ends with it."""
+        """Kill the server if it belongs to this client; its children end with it."""
         self.alive = False
         if self._process is not None:
             self._process.kill()
@@ -137,7 +137,7 @@ class Forks:
             raise self._died(None)
         try:
             socket.send_fds(self._control, [order], [fd])
-        except (BlockingIOError, ConnectionError):  # it hears nothing any more
+        except (BlockingIOError, ConnectionError):  # the server no longer reads
             self._end()
 
     def _heard(self) -> None:
@@ -173,7 +173,7 @@ class Forks:
                     fork.has_ended(news["status"])
 
     def _end(self) -> None:
-        """The control socket is dead, and so is the server soon."""
+        """Handle a closed control socket: the server ends soon too."""
         if self._ending is None:
             self._ending = self._loop.create_task(self._ended())
 

@@ -1,4 +1,4 @@
-"""How long a process lives that a worker starts: no longer than its parent, as the kernel sees to."""
+"""A process that a worker starts lives no longer than its parent: the kernel kills it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel for a SIGKILL when the parent ends, however it ends; end at once where it has ended already.
+    """Have the kernel send SIGKILL when the parent ends, for any reason; end at once if it has already ended.
 
     Raises:
         OSError: the kernel refuses.
@@ -23,7 +23,7 @@ def die_with(parent: int) -> None:
 
 
 def outlive() -> None:
-    """Have this process be killed with its parent no more: it hears of that by itself, and has others to end first."""
+    """No longer be killed with the parent: this process detects its end, and has to end other processes first."""
     _at_its_death(0)
 
 

@@ -1,6 +1,6 @@
 """Messages between this package's processes: maps in msgpack, within frames; errors included.
 
-Text may hold what is no valid Unicode, which msgpack has no place for: it travels as an extension type then.
+Text that is not valid Unicode does not fit into msgpack's text, so it is sent as an extension type.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 MAX_CONTAINERS = 1 << 22
-"""Lists and maps in a message of a process that runs foreign code. Each takes sixty times the byte that it is written
-in."""
+"""Lists and maps in a message of a process that runs foreign code. One byte of the message can become sixty bytes of
+memory."""
 MAX_VALUES = 1 << 24
 """Values in such a message."""
 
@@ -123,7 +123,7 @@ def check_containers(body: bytes) -> None:
             raise ValueError(f"a message of more than {MAX_CONTAINERS:,} lists and maps, or {MAX_VALUES:,} values")
 
 
-# For the kinds from 0xC0: bytes behind the kind, and how many of them say how many more there are.
+# For the kinds from 0xC0: bytes after the kind, and how many of these are the length of what follows.
 _SIZES: tuple[tuple[int, int], ...] = (
     *((0, 0),) * 4,  # nil, unused, booleans
     *((1, 1), (2, 2), (4, 4)),  # bytes
@@ -151,7 +151,7 @@ def error_from_map(fields: Mapping[str, Any]) -> BridgeError:
     """The error that `error_to_map` was given."""
     kind = _CLASSES.get(fields["kind"], BackendError)
     error = kind.__new__(kind)
-    # Past the subclasses' constructors, which take their arguments in different orders.
+    # Bypasses the subclasses' constructors, which take their arguments in different orders.
     BridgeError.__init__(
         error, fields["message"], field=fields["field"], reason=fields["reason"], retryable=fields["retryable"]
     )

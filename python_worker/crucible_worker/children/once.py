@@ -22,7 +22,7 @@ class Unanswered(Exception):
 
 
 def bare_environment() -> dict[str, str]:
-    """What a child needs that is given nothing else of this process's environment."""
+    """The minimal environment of a child, without the rest of this process's environment."""
     return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
@@ -31,7 +31,7 @@ async def ask_once(module: str, question: bytes, *, environment: Mapping[str, st
 
     Args:
         module: what it runs.
-        question: what it is asked.
+        question: sent to the child.
         environment: the child's.
         logs: whether what it prints goes to this process's stderr.
 

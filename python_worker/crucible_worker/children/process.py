@@ -1,6 +1,6 @@
 """A child process as its parent sees it: a module of this package at the other end of a socket.
 
-It leads a process group, which is killed whole: what the child has started goes with it. The child dies with its
+It leads a process group, which is killed whole, with everything that the child has started. The child dies with its
 parent (`entry`). It is always reaped, so its id belongs to no other process while it can still be killed.
 """
 
@@ -21,7 +21,7 @@ from typing import IO
 
 __all__ = ["Process", "ending_of"]
 
-# A loop that ends before its children hears of them no more; a later start reaps them.
+# A loop that ends before its children receives no notice of their end; a later start reaps them.
 _unreaped: set[Process] = set()
 
 
@@ -94,7 +94,7 @@ class Process:
             cwd: the child's working directory.
             output: where stdout goes; nowhere if None.
             errors: where stderr goes; to `output` if None.
-            user: whom it runs as, with the group of that number and no other; as this process if None.
+            user: id of the user that it runs as, with only the group of the same number; as this process if None.
 
         Raises:
             OSError: it cannot be started.
@@ -115,14 +115,14 @@ class Process:
                 user=user,
                 group=user,
                 extra_groups=None if user is None else [],
-                # A group of its own, and out of reach of a terminal's Ctrl-C, which is for this process.
+                # A separate session: a terminal's Ctrl-C does not reach it.
                 start_new_session=True,
             )
         )
 
     def kill(self) -> None:
         """Kill it, and what it has started in its group. It remains to be reaped."""
-        # Not yet reaped, its id is its own, and so is the group.
+        # It is not reaped yet, so no other process or group has its id.
         if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Models that their orchestrator holds: it is asked over the stream on which it asked for the evaluation."""
+"""Models that stay with their orchestrator: questions go over the stream on which it requested the evaluation."""
 
 from crucible_worker.backends.orchestrator.backend import OrchestratorBackend
 from crucible_worker.backends.orchestrator.model import HeldModel

@@ -1,4 +1,4 @@
-"""The backend of models that are held elsewhere: it is asked for one only by a call that cannot reach it."""
+"""The backend of models that stay with their orchestrator: only calls that cannot reach such a model use it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["OrchestratorBackend"]
 
 
 class OrchestratorBackend(Backend):
-    """Refuses to open a model that its orchestrator holds: whoever holds it brings it along."""
+    """Refuses to open a model of an orchestrator: its caller has to bring it along."""
 
     def info(self) -> BackendInfo:
-        """What it is called; it can be used wherever there is a worker."""
+        """Its name; every worker can use it."""
         return BackendInfo(name="orchestrator")
 
     async def open(self, model: ModelRef) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A model that its orchestrator holds: every call of it is a question, and every answer is looked at."""
+"""A model that stays with its orchestrator: every call is a question, and every answer is checked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from crucible_worker.backends.orchestrator.session import Session
 __all__ = ["MAX_REASON_BYTES", "HeldModel"]
 
 MAX_REASON_BYTES = 64
-"""Of an orchestrator's own reason for having no answer, so many are kept."""
+"""Longest reason of an orchestrator for having no answer; the rest is truncated."""
 
 _SIDES = {
     OrchestratorCall.SAMPLE: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
@@ -46,33 +46,33 @@ class HeldModel(Model):
     """The model at the other end of a session."""
 
     def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: Session) -> None:
-        """Ask a session.
+        """Send questions to a session.
 
         Args:
             name: the orchestrator's own.
-            calls: what it can be asked for.
-            session: how.
+            calls: those that it supports.
+            session: the connection to the orchestrator.
         """
         self._name, self._calls, self._session = name, calls, session
         identity = ("orchestrator", name, sorted(calls))
         self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-        """SHA-256 of its name and of what it can be asked for: the worker knows nothing else of it."""
+        """SHA-256 of its name and the calls that it supports: the worker knows nothing else of it."""
         self._capabilities = frozenset(capability for call in calls for capability in _SIDES[call])
 
     @property
     def gone(self) -> bool:
-        """Whether nobody is there any more who would answer."""
+        """Whether the orchestrator has disconnected."""
         return self._session.closed
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What its orchestrator says that it can be asked for."""
+        """The calls that its orchestrator declares as supported."""
         return self._capabilities
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> tuple[SampledSequence, ...]:
-        """Have tokens continued.
+        """Request continuations of tokens.
 
         Raises:
             FailedPrecondition: the model does not sample (MISSING_CLIENT).
@@ -83,7 +83,7 @@ class HeldModel(Model):
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> tuple[SampledSequence, ...]:
-        """Have text or a conversation continued, as the orchestrator renders it; errors as of `sample`."""
+        """Request continuations of text or a conversation, which the orchestrator renders; errors as of `sample`."""
         return await self._sample(SampleQuestion(prompt=input, sampling=params, num_samples=num_samples, plain=plain))
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:

@@ -1,7 +1,7 @@
-"""Questions on their way to whoever holds a model, and the answers on their way back, in any order.
+"""Questions to an orchestrator that has a model, and its answers, in any order.
 
-Not more than a window of questions is open at once, from when a question is handed out until its answer comes or it is
-withdrawn. Withdrawals go out before further questions, so that the window holds at the other end, too.
+The window bounds how many questions are open at once. A question is open from when it is handed out until its answer
+comes or it is withdrawn. Withdrawals go out before further questions, so that the other end sees the same bound.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class PendingQuestion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A question that was handed out, and needs no answer any more."""
+    """A question that was handed out and no longer needs an answer."""
 
     id: int
 
 
 class Session:
-    """One stay of somebody who holds a model; of one event loop."""
+    """One connection of an orchestrator that has a model; belongs to one event loop."""
 
     def __init__(self, window: int) -> None:
-        """Ask so many questions at once, at most."""
+        """Have at most so many questions open at once."""
         self.ignored = 0
-        """Answers to what was not asked, or no longer."""
+        """Answers to questions that are not open."""
         self.closed = False
-        """Whether nobody is there to answer."""
+        """Whether the orchestrator has disconnected."""
         self._slots = asyncio.Semaphore(window)
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer | None]] = {}
@@ -51,10 +51,10 @@ class Session:
         self._news = asyncio.Event()
 
     async def ask(self, question: Question) -> Answer:
-        """Have a question answered, once the window has room for it; cancelled, it is withdrawn.
+        """Send a question once the window has room, and return its answer; a cancelled call withdraws it.
 
         Raises:
-            Unavailable: nobody is there to answer, or not any more.
+            Unavailable: the orchestrator has disconnected.
         """
         async with self._slots:
             if self.closed:
@@ -66,7 +66,7 @@ class Session:
             try:
                 answer = await future
             finally:
-                # Still there: it has no answer, and is not wanted any more.
+                # Still open: it has no answer, and its caller no longer needs one.
                 if self._open.pop(number, None) is not None and self._unsent.pop(number, None) is None:
                     self._withdrawn.append(number)
                     self._news.set()
@@ -75,16 +75,16 @@ class Session:
         return answer
 
     def answer(self, number: int, answer: Answer) -> None:
-        """Take the answer to the question of this id; one to what is not open is counted, and ignored."""
+        """Accept the answer to the question of this id; an answer to one that is not open is counted and ignored."""
         if number in self._unsent or number not in self._open:
             self.ignored += 1
             return
         future = self._open.pop(number)
-        if not future.done():  # whoever asked was cancelled in this very moment
+        if not future.done():  # the caller was cancelled in this very moment
             future.set_result(answer)
 
     async def frames(self) -> AsyncGenerator[PendingQuestion | Withdrawn, None]:
-        """What there is to tell, until this is closed."""
+        """The messages to send, until this is closed."""
         while not self.closed:
             if self._withdrawn:
                 yield Withdrawn(self._withdrawn.popleft())
@@ -96,7 +96,7 @@ class Session:
                 await self._news.wait()
 
     def close(self) -> None:
-        """Nobody is there any more: what is open fails. Idempotent."""
+        """End the session: open questions fail. Idempotent."""
         self.closed = True
         for future in self._open.values():
             if not future.done():
