@@ -80,11 +80,12 @@ class SampleContext:
     keeps_turns: bool = False
     """Whether `Outcome.turns` is recorded; if not, an evaluator need not build it."""
     progressed: Callable[[], None] = _unseen
-    """An evaluator that `stops_itself` calls it when its sample makes progress, so that it does not count as stalled."""
+    """An evaluator that `stops_itself` calls it when its sample makes progress, so that it never counts as stalled."""
     counted: Callable[[int, int], None] = _uncounted
     """An evaluator with many questions in a sample calls it with the number of questions done, and of all."""
     folder: Path | None = None
-    """A folder for files of this evaluation and evaluator; the evaluator creates it, it is deleted with the evaluation."""
+    """A folder for files of this evaluation and evaluator: the evaluator creates it, the worker deletes it with
+    the evaluation."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Outcome:
         """Make the outcome of an answer that is right or wrong, or that has a score.
 
         Args:
-            found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it as score.
+            found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it.
             measurements: by name.
         """
         verdict = Verdict.MEASURED
