@@ -19,12 +19,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, dataclass_transform
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InternalError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
@@ -204,20 +206,27 @@ class AnswerEvaluator(SamplingEvaluator):
         """Sample one answer, with the sample's own seed, and judge what it says after the reasoning.
 
         Raises:
-            BridgeError: the model could not be queried, or the prompt is empty.
+            BridgeError: the model could not be queried, the prompt is empty, or `judge` returned another type (reason
+                EVALUATOR_FAILED).
         """
         answering = Answering(sampling=self.sampling, renderer=self.renderer)
         answer = await answering.answer(context.model, sample.input, context.seed)
+        outcome = self.judge(answer.text, sample)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        if not isinstance(outcome, Outcome):
+            message = f"judge of the evaluator {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
+            raise InternalError(message, reason=Reason.EVALUATOR_FAILED)
         return dataclasses.replace(
-            self.judge(answer.text, sample),
+            outcome,
             output=answer.output,
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
         )
 
     @abc.abstractmethod
-    def judge(self, answer: str, sample: Sample) -> Outcome:
-        """Judge the answer, which comes without its reasoning; the caller adds the whole output to the outcome."""
+    def judge(self, answer: str, sample: Sample) -> Outcome | Awaitable[Outcome]:
+        """Judge the answer without its reasoning; the whole output is added to the outcome. It may be a coroutine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

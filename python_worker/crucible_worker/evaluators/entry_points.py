@@ -67,9 +67,12 @@ def kind_of(name: str, place: str, found: Any) -> GuardedType:
         found: a class of evaluators, or an object as `base.EvaluatorType` describes it.
 
     Raises:
-        FailedPrecondition: it is no evaluator, a field cannot be an option, or it has another kind (BAD_EVALUATOR).
+        FailedPrecondition: it is no evaluator, lacks a method, a field cannot be an option, or it has another kind
+            (BAD_EVALUATOR).
     """
     if isinstance(found, type) and issubclass(found, BaseEvaluator):
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, which lacks {', '.join(missing)}")
         found = DeclaredKind(found)
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
