@@ -25,6 +25,8 @@ import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, dataclass_transform
 
+import structlog
+
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -40,12 +42,14 @@ from crucible_worker.backends.base import Model
 from crucible_worker.declared_options import Handed, first_line, handed_names, schema_of, values_of
 from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.faults import logged, with_id
 from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_renderer
 
 __all__ = ["AnswerEvaluator", "BaseEvaluator", "DeclaredKind", "SamplingEvaluator"]
 
 _SAMPLING = "sampling"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -215,8 +219,10 @@ class AnswerEvaluator(SamplingEvaluator):
         if inspect.isawaitable(outcome):
             outcome = await outcome
         if not isinstance(outcome, Outcome):
-            message = f"judge of the evaluator {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
-            raise InternalError(message, reason=Reason.EVALUATOR_FAILED)
+            message = f"judge of {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
+            error_id = logged(_log, "evaluator_failed", evaluator=self.kind)
+            metadata = {"error_id": error_id}
+            raise InternalError(with_id(message, error_id), reason=Reason.EVALUATOR_FAILED, metadata=metadata)
         return dataclasses.replace(
             outcome,
             output=answer.output,
