@@ -215,8 +215,8 @@ class AnswerEvaluator(SamplingEvaluator):
         if inspect.isawaitable(outcome):
             outcome = await outcome
         if not isinstance(outcome, Outcome):
-            message = f"judge of the evaluator {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
-            raise InternalError(message, reason=Reason.EVALUATOR_FAILED)
+            returned = f"judge of the evaluator {self.kind!r} returned {type(outcome).__name__}"
+            raise InternalError(f"{returned}, not Outcome: return Outcome.of(score)", reason=Reason.EVALUATOR_FAILED)
         return dataclasses.replace(
             outcome,
             output=answer.output,
