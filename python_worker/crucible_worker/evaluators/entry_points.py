@@ -71,8 +71,6 @@ def kind_of(name: str, place: str, found: Any) -> GuardedType:
             (BAD_EVALUATOR).
     """
     if isinstance(found, type) and issubclass(found, BaseEvaluator):
-        if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, which lacks {', '.join(missing)}")
         found = DeclaredKind(found)
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
@@ -85,6 +83,10 @@ def kind_of(name: str, place: str, found: Any) -> GuardedType:
     if not isinstance(info, EvaluatorInfo) or not callable(create):
         message = f"is a {type(found).__name__} at {place!r}, without an EvaluatorInfo as `info` or a `create`"
         raise _POINTS.bad(name, message)
+    if isinstance(found, DeclaredKind) and (missing := sorted(found.evaluator.__abstractmethods__)):
+        raise _POINTS.bad(
+            name, f"is the class {found.evaluator.__name__} at {place!r}, which lacks {', '.join(missing)}"
+        )
     _check(name, info)
     return GuardedType(info=info, kind=found)
 
