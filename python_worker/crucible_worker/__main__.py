@@ -15,7 +15,7 @@ def main() -> None:
     try:
         run()
     finally:
-        # What was begun is cleaned up: only the interpreter's own end is still to come.
+        # All work is cleaned up; only the interpreter still has to end.
         end_quietly_again(sys.argv[1:])
 
 

@@ -1,7 +1,8 @@
 """Bounds in time for many tasks, by one timer of the event loop.
 
-`asyncio.timeout` makes a timer for each block and cancels it at its end: 4 us, and some 25 of a gRPC call between which
-the processor does other work. Calls and samples end long before their time, so here the timer stays where it is.
+`asyncio.timeout` makes a timer for each block and cancels it at its end: 4 us, and some 25 us within a gRPC
+call, where the processor does other work in between. Calls and samples end long before their time, so here the timer is
+not moved.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Self
 __all__ = ["Alarms", "TimeBound"]
 
 _FEW = 64
-"""Entries of blocks that have ended which are not worth removing."""
+"""Entries of ended blocks up to which removing them is not worth the time."""
 
 
 class Alarms:
-    """Blocks that are bounded in time; of one event loop."""
+    """Blocks with a time bound, in one event loop."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, TimeBound]] = []  # a heap
@@ -28,12 +29,12 @@ class Alarms:
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self, seconds: float | None) -> TimeBound:
-        """Bound a block, from now on; None bounds it once it is rescheduled."""
+        """Bound a block, from now on; with None it is unbounded until it is rescheduled."""
         ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
         return TimeBound(self, ends)
 
     def close(self) -> None:
-        """Forget all that is left: no block ends by its time any more."""
+        """Drop all entries: no block ends by its time any more."""
         self._entries.clear()
         self._over = 0
         if self._timer is not None:
@@ -75,7 +76,7 @@ class Alarms:
 class TimeBound:
     """Ends a block by its time, as `asyncio.timeout` does: with TimeoutError, by cancelling the task that runs it.
 
-    A block that is cancelled by another as well ends as cancelled.
+    A block that another task cancels as well ends as cancelled.
     """
 
     __slots__ = ("_alarms", "_cancelling", "_ends", "_expired", "_task", "running")
@@ -85,7 +86,7 @@ class TimeBound:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self.running = False
-        """Whether the block is being run, and its time is not over."""
+        """Whether the block is running, and its time is not over."""
 
     def when(self) -> float | None:
         """When it ends, by the loop's clock; None if it does not."""
@@ -96,9 +97,9 @@ class TimeBound:
         return self._expired
 
     def reschedule(self, ends: float | None) -> None:
-        """Have it end at another time."""
+        """Set another time for its end."""
         before, self._ends = self._ends, ends
-        # A later time is looked at when the earlier one has come.
+        # A later time is checked when the earlier one has come.
         if self.running and ends is not None and (before is None or ends < before):
             self._alarms._enter(self, ends)
 

@@ -1,6 +1,6 @@
-"""What callers name by a path, below folders that the operator has named.
+"""Files and folders that callers name by a path, below folders that the operator has named.
 
-A path is user input: it may hold `..`, be absolute, or meet symbolic links, and leads nowhere else by any of them.
+A path is user input: it may contain `..`, be absolute, or meet symbolic links. None of them leads out of the folders.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ class LeadsOut(Exception):
 
 
 def find_below(roots: Sequence[Path], path: str, is_it: Callable[[Path], bool]) -> Path | None:
-    """The real path of what lies below one of the roots, the first that has it; None where none has.
+    """The real path of a file or folder below the first root that has it; None if no root has it.
 
     Args:
         roots: folders.
         path: relative to any of them; without a zero byte.
-        is_it: whether a real path is what is looked for: `Path.is_file`, `Path.is_dir`.
+        is_it: whether a real path has the wanted type: `Path.is_file`, `Path.is_dir`.
 
     Raises:
-        LeadsOut: it leads out of a root, and no other has it. Nothing outside is looked at: the answer must not tell
-            what exists there.
+        LeadsOut: it leads out of a root, and no other root has it. Nothing outside is examined: the answer must not
+            reveal what exists there.
     """
     leads_out = False
     for root in roots:
@@ -36,7 +36,7 @@ def find_below(roots: Sequence[Path], path: str, is_it: Callable[[Path], bool]) 
                 leads_out = True
             elif is_it(found):
                 return found
-        except (OSError, RuntimeError):  # a name that is too long, links that go round: this root has no such thing
+        except (OSError, RuntimeError):  # a name that is too long, or a loop of links: this root does not have it
             continue
     if leads_out:
         raise LeadsOut

@@ -9,8 +9,8 @@ is the option `max_words`, in JSON schema:
     {"type": "integer", "minimum": 1, "default": 3, "description": "Words that a short answer has at most."}
 
 Types are bool, int, float, str, Literal of texts, enumerations of texts, lists and mappings of these, and each of them
-or None. Bounds are those of `msgspec.Meta`. A type that is none of these brings its schema as `extra_json_schema`. A
-field without a default has to be given; one whose default is `msgspec.UNSET` may be left out.
+or None. Bounds are those of `msgspec.Meta`. Any other type brings its schema as `extra_json_schema`. A field without a
+default has to be given; a field with the default `msgspec.UNSET` may be left out.
 '''
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Undeclarable(TypeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Flat:
-    """Of a field that is a dataclass: its fields are options themselves, `Annotated[Normalization, Flat()]`."""
+    """Marks a field that is a dataclass: its fields become options themselves, `Annotated[Normalization, Flat()]`."""
 
     only: tuple[str, ...] = ()
-    """Those of them that are, in this order; all if empty."""
+    """The fields that become options, in this order; all if empty."""
     rules: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict, hash=False)
-    """What else their schema says, by field."""
+    """Further entries of their schema, by field."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +88,21 @@ class Option:
     """One option."""
 
     name: str
-    """As requests write it."""
+    """Its name in requests."""
     rule: Mapping[str, Any]
     """Its JSON schema."""
     required: bool
     """Whether it has to be given."""
     convert: Callable[[Any], Any]
-    """What makes the field's value of the JSON value that a request holds."""
+    """Converts the JSON value of a request to the field's value."""
 
 
 def schema_of(declared: Any, rules: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """The JSON schema of the options that a class or function declares; it takes no others.
+    """The JSON schema of the options that a class or function declares; it allows no other options.
 
     Args:
         declared: a dataclass, or a function with keyword-only parameters.
-        rules: what else the schema says, by option.
+        rules: further entries of the schema, by option.
 
     Raises:
         Undeclarable: a field or parameter cannot be an option.
@@ -111,7 +111,7 @@ def schema_of(declared: Any, rules: Mapping[str, Mapping[str, Any]] | None = Non
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {option.name: dict(option.rule) for option in options},
-        # Before what is missing: the name of that may be misspelt.
+        # Before the check for missing options: the name of a missing one may be misspelt.
         "additionalProperties": False,
     }
     if required := [option.name for option in options if option.required]:
@@ -120,7 +120,7 @@ def schema_of(declared: Any, rules: Mapping[str, Mapping[str, Any]] | None = Non
 
 
 def values_of(declared: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that make it, of options that passed its schema."""
+    """The arguments for the class or function, from options that passed its schema."""
     found: dict[str, Any] = {}
     for field in _fields_of(declared):
         if field.flat is not None:
@@ -172,13 +172,13 @@ def _ruled(options: Sequence[Option], rules: Mapping[str, Mapping[str, Any]]) ->
 
 
 def first_line(declared: Any) -> str:
-    """What a docstring begins with, up to its first blank line."""
+    """The first paragraph of a docstring."""
     return " ".join((inspect.getdoc(declared) or "").partition("\n\n")[0].split())
 
 
 @functools.cache
 def docs_of(declared: Any) -> Mapping[str, str]:
-    """What the source says of each field or parameter: the docstring under it, or its line under "Args:"."""
+    """The description of each field or parameter in the source: the docstring under it, or its line under "Args:"."""
     if not isinstance(declared, type):
         return _argument_docs(inspect.getdoc(declared) or "")
     docs: dict[str, str] = {}
@@ -245,7 +245,7 @@ def _option(name: str, hint: Any, default: Any, doc: str) -> Option:
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type, and what is annotated to it."""
+    """A type, and its annotations."""
     if typing.get_origin(hint) is not Annotated:
         return hint, ()
     kind, *metadata = typing.get_args(hint)
@@ -253,7 +253,7 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _rule(kind: Any) -> tuple[dict[str, Any], Callable[[Any], Any]] | None:
-    """The JSON schema of a type, and what makes its values of JSON values; None where it has none."""
+    """The JSON schema of a type, and the conversion of JSON values to it; None if it has no schema."""
     kind, metadata = _parts(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -322,7 +322,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _field_docs(declared: type) -> Mapping[str, str]:
-    """Docstrings under the fields of a class, by field; none where there is no source."""
+    """Docstrings under the fields of a class, by field; none if there is no source."""
     tree = _class_in(_source_of(declared.__module__), declared.__name__)
     if tree is None:
         return {}
@@ -338,20 +338,20 @@ def _field_docs(declared: type) -> Mapping[str, str]:
 
 
 def _source_of(module: str) -> str:
-    # Not inspect.getsource, which looks through every module that is loaded: 5 ms for each class.
+    # Not inspect.getsource, which searches every loaded module: 5 ms for each class.
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     return "" if file is None else "".join(linecache.getlines(file, vars(found)))
 
 
 def _class_in(source: str, name: str) -> ast.ClassDef | None:
-    """A class of a module, read by itself: to read all of a long module takes ten times as long."""
+    """A class of a module, parsed alone: parsing all of a long module takes ten times as long."""
     begun = re.search(rf"^([ \t]*)class {name}\b.*?(?=^\1[^\s)\]}}]|\Z)", source, re.MULTILINE | re.DOTALL)
     if begun is None:
         return None
     try:
         trees = ast.parse(textwrap.dedent(begun[0])).body
-    except SyntaxError:  # a text of several lines in it has some that begin like the class
+    except SyntaxError:  # a string of several lines in the module has a line that looks like the class
         trees = list(ast.walk(ast.parse(source)))
     return next((tree for tree in trees if isinstance(tree, ast.ClassDef) and tree.name == name), None)
 

@@ -1,4 +1,4 @@
-"""Code of users, found by the entry points of installed distributions and loaded when it is asked for by its name."""
+"""Code of users, found by the entry points of installed distributions and loaded when a request names it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class EntryPoints:
     """The entry points of one group."""
 
     group: str
-    """Where they are announced: "crucible_worker.graders"."""
+    """The name of the group: "crucible_worker.graders"."""
     what: str
-    """What one is called in an error: "grader"."""
+    """The word for one of them in an error: "grader"."""
     reason: str
-    """Of errors about one that cannot be used: "BAD_GRADER"."""
+    """The reason of errors about one that cannot be used: "BAD_GRADER"."""
 
     def names(self) -> Sequence[str]:
-        """Names that are announced, sorted; nothing is loaded."""
+        """The announced names, sorted; loads nothing."""
         from importlib import metadata  # 10 ms that a worker need not spend at start
 
         return sorted({point.name for point in metadata.entry_points(group=self.group)})
 
     def load(self, name: str) -> tuple[str, Any] | None:
-        """Import what is announced under a name: where it comes from, and what is there; None where there is none.
+        """Import the object that is announced under a name: its origin, and the object; None if there is none.
 
         Raises:
-            FailedPrecondition: it cannot be loaded, or two distributions announce one (the group's reason); it needs a
-                library that is not installed (EXTRA_NOT_INSTALLED).
+            FailedPrecondition: it cannot be loaded, or two distributions announce this name (the group's reason); it
+                needs a library that is not installed (EXTRA_NOT_INSTALLED).
         """
         from importlib import metadata
 
@@ -50,16 +50,16 @@ class EntryPoints:
         try:
             return point.value, point.load()
         except ModuleNotFoundError as error:
-            # Its own module missing is a mistake of the distribution, any other one a library to install.
+            # If its own module is missing, the distribution is wrong; any other module is a library to install.
             if error.name is None or f"{point.module}.".startswith(f"{error.name}."):
                 raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
             message = f"the {self.what} {name!r} needs {error.name!r}, which is not installed"
             raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED) from error
-        except (Exception, SystemExit) as error:  # whatever foreign code does when it is imported
+        except (Exception, SystemExit) as error:  # foreign code may raise anything when it is imported
             raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
 
     def check_schema(self, name: str, schema: Mapping[str, Any]) -> None:
-        """Refuse options that are described by no JSON schema.
+        """Refuse options whose description is no JSON schema.
 
         Raises:
             FailedPrecondition: with the group's reason.
@@ -72,7 +72,7 @@ class EntryPoints:
             raise self.bad(name, f"has options that are no JSON schema: {error.message[:_MAX_SHOWN]}") from error
 
     def check_options(self, name: str, schema: Any) -> None:
-        """Refuse options that are not described one by one, by a JSON schema of an object that takes no others.
+        """Refuse a schema that is no object, does not describe each option, or allows further options.
 
         Raises:
             FailedPrecondition: with the group's reason.
@@ -86,14 +86,14 @@ class EntryPoints:
         self.check_schema(name, schema)
         rules = schema.get("properties", {}).values()
         if schema.get("additionalProperties") is not False or not all(isinstance(rule, dict) for rule in rules):
-            # An option that is misspelt would otherwise be none at all.
+            # A misspelt option would otherwise be silently ignored.
             raise self.bad(name, "has options that are not described one by one, with additionalProperties false")
 
     def bad(self, name: str, message: str) -> FailedPrecondition:
-        """The error that says what is wrong with one."""
+        """The error that says what is wrong with one of them."""
         return FailedPrecondition(f"the {self.what} {name!r} {message}", reason=self.reason)
 
 
 def told(error: BaseException) -> str:
-    """A foreign error, short enough to be repeated."""
+    """The text of a foreign error, truncated."""
     return f"{type(error).__name__}: {error}"[:_MAX_SHOWN]

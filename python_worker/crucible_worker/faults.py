@@ -11,7 +11,7 @@ __all__ = ["logged", "with_id"]
 def logged(log: Any, event: str, error: BaseException | None = None, **facts: Any) -> str:
     """Write a failure to the log, with its traceback if there is one.
 
-    The text of an error may hold model output or a path, so that a caller receives the id alone.
+    The text of an error may contain model output or a path, so a caller receives the id alone.
 
     Args:
         log: a logger of structlog.

@@ -1,4 +1,4 @@
-"""How the Hugging Face hub is asked by the child processes that do so, and what its library's errors mean."""
+"""How child processes query the Hugging Face hub, and what its library's errors mean."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from huggingface_hub.utils import get_session
 __all__ = ["SILENT_SECONDS", "bound_silence", "is_of_network"]
 
 SILENT_SECONDS = 30.0
-"""How long the hub may send nothing, each time it is asked; but for its first question it is asked some six times."""
+"""How long the hub may send nothing in one request; the library repeats all but the first, about six times."""
 
 _BUSY = 429
 _SERVER_ERRORS = 500
 
 
 def bound_silence() -> None:
-    """Have every request of the library end that nobody answers.
+    """Bound the time of every request of the library.
 
-    Some it makes without any bound, and each process that waits for ever keeps another one from being read.
+    It sends some requests without any bound, and a process that waits forever keeps another data set from being read.
     """
     made = get_session()  # of httpx or httpx2: whichever the library has
     client = type(made)

@@ -1,11 +1,11 @@
-"""Ctrl-C while a program is being loaded: it ends at once and says nothing, as nothing is begun that could be lost.
+"""Ctrl-C while a program is being loaded: it ends at once and prints nothing, as there is no work yet to lose.
 
-Python would raise KeyboardInterrupt in the middle of whatever import is at work, and show all of it as a traceback.
+Python would raise KeyboardInterrupt in the middle of an import, and print its traceback.
 """
 
 from __future__ import annotations
 
-# What `signal` is made of: that module also imports enum, and so takes 20 times as long until Ctrl-C is heard.
+# The C module below `signal`: `signal` also imports enum, so Ctrl-C would take effect 20 times later.
 import _signal as signal  # pyright: ignore[reportMissingImports]
 import os
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # typing would be imported for it
 __all__ = ["INTERRUPTED", "end_quietly", "end_quietly_again", "raise_interrupts"]
 
 INTERRUPTED: int = 128 + signal.SIGINT
-"""Exit code, as shells tell of a command that Ctrl-C ended."""
+"""Exit code of a command that Ctrl-C ended, as in shells."""
 
 _PROMISED = {"serve": 0}
 """Of commands that end so by whatever signal tells them to go."""
@@ -30,22 +30,22 @@ class _End:
         self._code = code
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        # No worker runs yet: there is nothing to clean up, and interpreters that end by themselves import more.
+        # No worker runs yet: there is nothing to clean up, and a normal end of the interpreter imports more.
         os._exit(self._code)
 
 
 def end_quietly(arguments: Sequence[str]) -> None:
     """From now on end at once by SIGINT, and by SIGTERM where the command promises its exit code for that too.
 
-    Called in the main thread, before anything is imported that takes its time.
+    Call it in the main thread, before any slow import.
 
     Args:
-        arguments: of the program; the first is its command.
+        arguments: those of the program; the first is its command.
     """
     command = arguments[0] if arguments else ""
     end = _End(_PROMISED.get(command, INTERRUPTED))
     for number in (signal.SIGINT, signal.SIGTERM) if command in _PROMISED else (signal.SIGINT,):
-        # Whoever starts a program in the background may have it ignore Ctrl-C.
+        # The parent may have set SIGINT to be ignored, for a program in the background.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
 
@@ -57,6 +57,6 @@ def end_quietly_again(arguments: Sequence[str]) -> None:
 
 
 def raise_interrupts() -> None:
-    """From now on raise KeyboardInterrupt by SIGINT, as work has begun that is to be cleaned up."""
+    """From now on raise KeyboardInterrupt by SIGINT, as work has begun that needs cleanup."""
     if isinstance(signal.getsignal(signal.SIGINT), _End):
         signal.signal(signal.SIGINT, signal.default_int_handler)

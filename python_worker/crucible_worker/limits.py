@@ -1,4 +1,4 @@
-"""Every limit of a worker, by name. `GetInfo` tells those in force; `--limit NAME=VALUE` sets one."""
+"""Every limit of a worker, by name. `GetInfo` returns those in force; `--limit NAME=VALUE` sets one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAY = 24 * 60 * 60
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """Bounds that a worker keeps; units in their names. All are above zero, except those of retention."""
+    """Bounds of a worker; units in their names. All are above zero, except those of retention."""
 
     max_message_bytes: int = 64 * 1024 * 1024
     """A message, either way; above, the call is refused."""
@@ -113,5 +113,5 @@ class WorkerLimits:
     """From SIGTERM to the end of the process, whatever runs."""
 
     def without_retention(self) -> WorkerLimits:
-        """The same, but what is in the journal stays there: for a process that runs what one command asked for."""
+        """The same limits without removal from the journal: for a process that runs a single command."""
         return dataclasses.replace(self, **dict.fromkeys(KEEP_FOREVER, 0))

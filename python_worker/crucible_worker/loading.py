@@ -1,4 +1,4 @@
-"""Importing what a worker is made of, many hundred modules at once, without what that costs beside the imports."""
+"""Importing a worker's many hundred modules at once, without the cost of garbage collection and waiting threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SHORTEST = "4"  # 16 cycles
 def loading() -> Iterator[None]:
     """Import within this, once, in a process that is a worker and nothing else.
 
-    What is loaded stays: it is not looked through for garbage, now or later, which would be a sixth of a start. The
-    threads of numpy's OpenBLAS sleep where nobody has work for them, unless the environment has a say in that; by
-    default each would first wait awake for it, on a core of its own, for 40 ms.
+    Loaded objects stay: the garbage collector does not scan them, now or later, which would take a sixth of a start.
+    The threads of numpy's OpenBLAS sleep when they have no work, unless the environment sets this otherwise; by default
+    each would first spin for 40 ms, on a separate core.
     """
     gc.disable()
     ours = _THREADS_WAIT not in os.environ

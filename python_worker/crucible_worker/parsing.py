@@ -1,6 +1,6 @@
-"""Reading and writing large foreign JSON in a thread, so that the worker's other calls go on.
+"""Reading and writing large foreign JSON in a thread, so that the worker's other calls continue.
 
-Python's parser and its writer let no other thread run, and a line of a data set may hold millions of values.
+Python's parser and its writer let no other thread run, and a line of a data set may contain millions of values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def uncollected(size: int) -> Iterator[None]:
     and again: 10 MB of lists stopped the worker for 1.0 to 1.8 s with it, for 0.2 to 0.3 s without.
 
     Args:
-        size: of the text, in bytes.
+        size: bytes of the text.
     """
     if size < LARGE_BYTES or not gc.isenabled():
         yield
@@ -40,13 +40,13 @@ def uncollected(size: int) -> Iterator[None]:
 
 
 def written(value: Any, size: int) -> str:
-    """JSON as `json.dumps(value, ensure_ascii=False)` writes it; if it is large, in steps between which others run.
+    """JSON as `json.dumps(value, ensure_ascii=False)` writes it; if large, in steps between which other threads run.
 
     Written at once, a list of three million numbers stopped the worker for 0.5 s.
 
     Args:
-        value: as `json.loads` gives it.
-        size: of the text that it was read from, in bytes.
+        value: a result of `json.loads`.
+        size: bytes of the text that it was read from.
     """
     return "".join(_pieces(value)) if size >= LARGE_BYTES else _dumps(value)
 
@@ -67,7 +67,7 @@ def _pieces(value: Any) -> Iterator[str]:
 
 
 def _members(values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Texts of a list's members, each with the list or object that comes behind it, or None."""
+    """Texts of a list's members, each with the list or object that follows it, or None."""
     between = ""
     for start in range(0, len(values), _RUN):
         run = values[start : start + _RUN]

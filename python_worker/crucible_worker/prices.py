@@ -1,4 +1,4 @@
-"""What tokens cost, as the operator says: a price by the name of a model, and nothing where there is none.
+"""What tokens cost, as the operator sets it: a price by the name of a model, and no cost without a price.
 
 Example: with "openai:lab/*=prompt:2.5,cached:1.25,output:10", a million tokens of a prompt cost 2.5, those of them that
 came from the cache 1.25, and a million generated ones 10. The currency is the operator's.
@@ -17,12 +17,12 @@ _MILLION = 1_000_000
 
 
 def priced(usage: Usage | None, model: ModelRef, prices: tuple[ModelPrice, ...]) -> Usage | None:
-    """A usage of a model, and of judges, with what each cost; the first pattern that fits a model counts.
+    """Add costs to the usage of a model and of judges; the first pattern that fits a model counts.
 
     Args:
-        usage: whose prices are still missing.
-        model: that it is of, judges aside.
-        prices: all that there are.
+        usage: a usage without costs.
+        model: the model of the usage, apart from judges.
+        prices: all prices.
     """
     if usage is None or not prices:
         return usage
@@ -40,7 +40,7 @@ def _with_cost(usage: Usage, model: str, prices: tuple[ModelPrice, ...]) -> Usag
 
 
 def _cost(usage: Usage, price: ModelPrice) -> float | None:
-    """What a usage costs; None where nothing of it was reported."""
+    """What a usage costs; None if no tokens were reported."""
     if usage.prompt_tokens is None and usage.output_tokens is None:
         return None
     prompt, output = usage.prompt_tokens or 0, usage.output_tokens or 0

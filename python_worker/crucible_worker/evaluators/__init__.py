@@ -1,1 +1,1 @@
-"""Evaluators: how samples are asked and judged."""
+"""Evaluators: how a model is queried about samples, and how its answers are judged."""

@@ -1,6 +1,6 @@
-"""The evaluator `accuracy`: the share of samples that a model answers right, as a grader judges it.
+"""The evaluator `accuracy`: the share of samples that a model answers right, as judged by a grader.
 
-See `crucible_worker.metrics.accuracy` for what the keys are.
+`crucible_worker.metrics.accuracy` defines the keys.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
 
     @functools.cached_property
     def cleaning(self) -> Cleaning:
-        """What of an answer is graded."""
+        """The steps that leave the part of an answer that is graded."""
         return NO_CLEANING
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a conversation that the renderer takes none of, and tokens where a judge has to read them.
+        """Refuse a conversation if the renderer accepts none, and tokens if a judge has to read them.
 
-        Whatever else cannot be asked is an ERROR of its own.
+        Any other sample that cannot be queried becomes an ERROR.
 
         Raises:
             InvalidField: names the conversation or the datum.
@@ -59,19 +59,19 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         check_question(self.judging, sample)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Sample one answer, with the sample's own seed where sampling is random, and grade it.
+        """Sample one answer, with the sample's own seed if sampling is random, and grade it.
 
         Raises:
-            InvalidField: there is nothing to ask, or the prompt is longer than the context.
+            InvalidField: the prompt is empty, or longer than the context.
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
-            BackendError: the model, or a judge, could not be asked, or answered with nothing.
-            InternalError: the grader gave a score that is none (reason BAD_SCORE).
+            BackendError: the model, or a judge, could not be queried, or gave no answer.
+            InternalError: the grader gave an invalid score (reason BAD_SCORE).
         """
         _, outcome = await self.answered(sample, context)
         return outcome
 
     async def answered(self, sample: Sample, context: SampleContext) -> tuple[Answer, Outcome]:
-        """As `run`, with the answer beside what was found of it."""
+        """Do what `run` does; return the answer with its outcome."""
         self.check(context.model)
         check_question(self.judging, sample)
         answering = Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
@@ -84,7 +84,7 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
             output=answer.output,
-            extracted=shown(grade.extracted),  # the whole response is recorded beside it
+            extracted=shown(grade.extracted),  # the whole response is recorded next to it
             method=grade.method,
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
@@ -102,5 +102,5 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         return await grade_answer(self.judging, answer, sample, context)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """The keys of `ACCURACY_KEYS`; unscored answers are never taken for wrong but in `accuracy_strict`."""
+        """The keys of `ACCURACY_KEYS`; unscored answers count as wrong only in `accuracy_strict`."""
         return accuracy(scores_by_sample(results))

@@ -1,4 +1,4 @@
-"""How evaluators have a model answer: one answer at a time, by a seed of its own, thoughts taken out of it."""
+"""How evaluators let a model answer: one answer at a time, with its own seed, with the reasoning removed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["KEEP_THINKING", "REMOVE_THINKING", "Answer", "Answering", "Thinking"
 
 REMOVE_THINKING: Final = "remove"
 KEEP_THINKING: Final = "keep"
-"""Whether thoughts are part of an answer."""
+"""Whether the reasoning is part of an answer."""
 
 Thinking: TypeAlias = Annotated[
     Literal["remove", "keep"],
     Meta(
         description=(
-            "remove: what stands between <think> and </think>, or <thinking> and </thinking>, is not graded; a "
-            "sample's record keeps it. An answer that holds nothing else is wrong. keep: it is graded as well."
+            "remove: the text between <think> and </think>, or <thinking> and </thinking>, is not graded; a "
+            "sample's record keeps it. An answer with nothing else is wrong. keep: it is graded as well."
         )
     ),
 ]
@@ -39,44 +39,44 @@ class Answer:
     """What a model answered."""
 
     prompt: ModelInput | None
-    """What it was asked, in tokens; None where its server made them."""
+    """The prompt in tokens; None if the model's server made them."""
     sequence: SampledSequence
     """What it generated."""
     output: str
-    """The text of that, with U+FFFD for each code point that is none."""
+    """The text of the prompt, with U+FFFD in place of each invalid code point."""
     replaced: int
     """How many those are."""
     said: str
-    """The output without what only ends it, as renderers have it."""
+    """The output without the marks that only end it, as the renderer parses it."""
     text: str
-    """What is to be judged: what was said, without thoughts where they are removed."""
+    """The text to judge: the output, without its reasoning if that is removed."""
     only_thought: bool
-    """Whether something was said, and all of it was thought."""
+    """Whether the output is not empty and all of it is reasoning."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answering:
-    """How a model is asked."""
+    """How a model is queried."""
 
     sampling: SamplingParams
     """How it is sampled."""
     renderer: str = "auto"
-    """How an input becomes what it gets, see `crucible_worker.rendering.renderers`."""
+    """How an input becomes the model's prompt, see `crucible_worker.rendering.renderers`."""
     thinking: str = REMOVE_THINKING
-    """Whether thoughts are part of an answer: "remove" or "keep"."""
+    """Whether the reasoning is part of an answer: "remove" or "keep"."""
 
     async def answer(self, model: Model, input: str | Conversation | Datum, seed: int | None = None) -> Answer:
-        """Have a model answer once.
+        """Sample one answer of a model.
 
         Args:
-            model: who is asked.
-            input: of a Sample, or a text.
-            seed: of this answer, where sampling is random; that of the parameters if None.
+            model: the model to query.
+            input: the input of a Sample, or a text.
+            seed: the seed of this answer, if sampling is random; if None, that of the parameters.
 
         Raises:
-            InvalidField: there is nothing to ask, or the prompt is longer than the context.
+            InvalidField: the prompt is empty, or longer than the context.
             FailedPrecondition: the input cannot be rendered for this model, or it has no sampling client.
-            BackendError: it could not be asked, or gave not exactly one answer (reason BACKEND_ANSWER).
+            BackendError: it could not be queried, or gave not exactly one answer (reason BACKEND_ANSWER).
         """
         params = self.sampling
         if seed is not None and params.temperature > 0:
@@ -104,9 +104,9 @@ def check_sampling_client(model: Model, kind: str, who: str = "the model") -> No
     """Refuse a model that cannot generate.
 
     Args:
-        model: it.
+        model: the model.
         kind: the evaluator's kind, for the error.
-        who: what the model is to the evaluator, likewise.
+        who: the model's role in the evaluator, for the error.
 
     Raises:
         FailedPrecondition: it lacks a sampling client (reason MISSING_CLIENT).

@@ -1,7 +1,7 @@
-"""What an evaluator is: how one sample is asked and judged, and how the judgements become metrics.
+"""What an evaluator is: how it queries and judges one sample, and how the judgements become metrics.
 
 The engine owns everything between: concurrency, retries, time-outs, the journal. An evaluator never retries, never
-catches a backend's error, and keeps no state between samples, so that an evaluation can go on elsewhere.
+catches a backend's error, and keeps no state between samples, so that an evaluation can resume on another worker.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """When a sample has to end, of an evaluator that `stops_itself`."""
+    """When a sample of an evaluator that `stops_itself` has to end."""
 
     seconds: float
-    """From the beginning of its run; then it receives the request to stop."""
+    """Seconds from the beginning of its run until it receives the request to stop."""
     wind_up_seconds: float
-    """From then on; then it is killed."""
+    """Seconds from that request until it is killed."""
     problem: Problem
-    """What it ends with if it is not done by then."""
+    """The problem of a sample that is not done by then."""
 
 
 def _unseen() -> None:
@@ -70,39 +70,40 @@ class SampleContext:
     model: Model
     """The model. Its calls are counted, gated and retried by the engine."""
     repeat: int
-    """Which of several samples of one input, from 0."""
+    """The number of this run of the sample, from 0 to `repeats` - 1."""
     seed: int
     """A function of the evaluation's seed, the sample's id and the repeat: the same on every attempt."""
     auxiliary_models: Mapping[str, Model] = dataclasses.field(default_factory=dict)
-    """The further models of an evaluator that `HasAuxiliaryModels`, treated as `model` is."""
+    """The further models of an evaluator that `HasAuxiliaryModels`; the engine treats them like `model`."""
     bound: Bound | None = None
-    """Of an evaluator that `stops_itself` alone; None if only the evaluation bounds it."""
+    """Only for an evaluator that `stops_itself`; None if only the evaluation bounds it."""
     keeps_turns: bool = False
-    """Whether `Outcome.turns` is recorded: without it, an evaluator need not put it together."""
+    """Whether `Outcome.turns` is recorded; if not, an evaluator need not build it."""
     progressed: Callable[[], None] = _unseen
-    """Called by an evaluator that `stops_itself` whenever its sample gets further: the evaluation does not stall."""
+    """An evaluator that `stops_itself` calls it when its sample makes progress, so that it never counts as stalled."""
     counted: Callable[[int, int], None] = _uncounted
-    """Called by an evaluator of which a sample is many questions: how many of them are done, and how many there are."""
+    """An evaluator with many questions in a sample calls it with the number of questions done, and of all."""
     folder: Path | None = None
-    """Where files may be kept that belong to this evaluation and evaluator; made by whoever keeps one, gone with it."""
+    """A folder for files of this evaluation and evaluator: the evaluator creates it, the worker deletes it with
+    the evaluation."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What an evaluator found of one sample; the engine adds identity, time and attempts."""
+    """An evaluator's result for one sample; the engine adds identity, time and attempts."""
 
     verdict: Verdict
     """What it amounts to."""
     score: float | None = None
-    """Finite, its meaning is the evaluator's; None where it is unscored."""
+    """A finite number whose meaning the evaluator defines; None if the sample is unscored."""
     output: str = ""
     """What the model said."""
     extracted: str = ""
-    """What the grader took for the answer."""
+    """What the grader parsed as the answer."""
     method: str = ""
     """How the verdict came about."""
     stop_reason: str = ""
-    """"stop", "length", or empty where nothing was generated."""
+    """"stop", "length", or empty if nothing was generated."""
     output_tokens: int = 0
     """Generated tokens."""
     problem: Problem | None = None
@@ -110,16 +111,16 @@ class Outcome:
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers, by name, that `aggregate` needs."""
     group: TrajectoryGroup | None = None
-    """Rollouts to be kept, at most MAX_GROUP_BYTES: above that the sample is an ERROR."""
+    """Rollouts to record, at most MAX_GROUP_BYTES: above that the sample is an ERROR."""
     turns: tuple[Turn, ...] = ()
-    """What the evaluated model got and said, with rewards, where the evaluator knows more of it than the calls show:
-    those of every model are noted anyway."""
+    """What the evaluated model received and answered, with rewards, if the evaluator knows more than the calls show:
+    the calls of every model are recorded anyway."""
     turns_left_out: int = 0
-    """Bytes of turns for which there was no room."""
+    """Bytes of turns that did not fit."""
 
     @classmethod
     def of(cls, found: bool | float, **measurements: float) -> Outcome:
-        """The outcome of an answer that is right or wrong, or that has a score.
+        """Make the outcome of an answer that is right or wrong, or that has a score.
 
         Args:
             found: True for CORRECT with score 1, False for INCORRECT with score 0, a number for MEASURED with it.
@@ -148,7 +149,7 @@ class Evaluator(Protocol):
         ...
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample of the request whose structure can never work; its values are judged by `run`.
+        """Refuse a sample of the request if its structure can never work; `run` judges its values.
 
         Raises:
             InvalidField: the path begins at the sample: `datum.loss_fn_inputs["weights"]`.
@@ -156,10 +157,10 @@ class Evaluator(Protocol):
         ...
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Ask and judge one sample.
+        """Query the model about one sample, and judge what it answers.
 
         Raises:
-            BridgeError: the sample cannot be judged: it becomes ERROR with that reason, the others go on.
+            BridgeError: the sample cannot be judged: it becomes ERROR with that reason, the other samples continue.
         """
         ...
 
@@ -170,15 +171,15 @@ class Evaluator(Protocol):
 
 @runtime_checkable
 class HasAuxiliaryModels(Protocol):
-    """What an evaluator of the worker's own has that asks further models; the engine opens and loads them."""
+    """The methods of a built-in evaluator that queries further models; the engine opens and loads these models."""
 
     @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
-        """Which, each by the option that names it: "judge", or "grader_options.judge" where it stands in another."""
+        """The further models, by the option that names each: "judge", or "grader_options.judge" for a nested option."""
         ...
 
     def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
-        """Refuse further models that it cannot work with.
+        """Refuse further models that the evaluator cannot work with.
 
         Raises:
             FailedPrecondition: one lacks the client that the evaluator needs.
@@ -187,23 +188,23 @@ class HasAuxiliaryModels(Protocol):
 
     @property
     def needs_auxiliary_models(self) -> bool:
-        """Whether it asks them about every sample: it fails where one cannot be loaded.
+        """Whether it queries them about every sample: then it fails if one of them cannot be loaded.
 
-        Of an evaluator that asks about some samples alone, those are ERROR then.
+        If it queries them about some samples only, those samples alone are ERROR.
         """
         ...
 
 
 @runtime_checkable
 class HoldsProcesses(Protocol):
-    """What an evaluator of the worker's own has that starts processes of its own."""
+    """The methods of a built-in evaluator that starts separate processes."""
 
     async def get_ready(self) -> None:
-        """Start what samples need, before the first is run; what fails here is told by those."""
+        """Start what samples need, before the first one runs; the samples report what fails here."""
         ...
 
     def close(self) -> None:
-        """End them as the attempt ends, at once but for what has to be given back; called once, does not wait."""
+        """End the processes at the end of the attempt, at once except for cleanup; called once, does not wait."""
         ...
 
 
@@ -215,21 +216,21 @@ def kinds_of(evaluator: Evaluator) -> Sequence[EvaluatorKind]:
 def stops_itself(evaluator: Evaluator) -> bool:
     """Whether one sample of it may take as long as an evaluation.
 
-    No time-out of the engine is for it. It ends at the `bound` of its context, with what it has found by then.
+    The engine's time-outs do not apply to it. It ends at the `bound` of its context, with its results up to then.
     """
     return getattr(evaluator, "stops_itself", False)
 
 
 def wants_answers(evaluator: Evaluator) -> bool:
-    """Whether it has a model answer, and compares: of a conversation it wants what was asked, apart from the answer."""
+    """Whether it lets a model answer and compares: it then needs a conversation's question apart from its answer."""
     return getattr(evaluator, "wants_answers", False)
 
 
 def as_asked(sample: Sample) -> Sample:
-    """A sample as an evaluator gets it that `wants_answers`.
+    """The sample that an evaluator receives which `wants_answers`.
 
-    Of a conversation without targets that ends with the assistant's message, that message is the target, and the
-    conversation before it is asked.
+    If a conversation without targets ends with the assistant's message, that message becomes the target, and the
+    conversation before it the question.
     """
     if sample.targets or not isinstance(sample.input, Conversation) or not sample.expected:
         return sample
@@ -238,7 +239,7 @@ def as_asked(sample: Sample) -> Sample:
 
 
 def measures_likelihoods(evaluator: Evaluator) -> bool:
-    """Whether it measures what is there, and has the model answer nothing: it asks for log-probabilities of prompts."""
+    """Whether it measures given text and generates nothing: it queries log-probabilities of prompts."""
     return getattr(evaluator, "measures_likelihoods", False)
 
 
@@ -249,14 +250,14 @@ class EvaluatorType(Protocol):
     def info(self) -> EvaluatorInfo:
         """What it is, with the JSON schema of its options.
 
-        `keys` names every key that `aggregate` can yield; an option that puts others in their place says so.
+        `keys` names every key that `aggregate` can yield; an option that replaces these keys says so.
         """
         ...
 
     def create(self, options: Mapping[str, Any], sampling: SamplingParams | None) -> Evaluator:
-        """Make one; the options have passed the schema and bear its defaults.
+        """Make one; the options have passed the schema and include its defaults.
 
         Raises:
-            InvalidField: what the schema cannot say is wrong, for instance no `sampling` where it is needed.
+            InvalidField: something is wrong that the schema cannot express, such as a needed `sampling` being absent.
         """
         ...

@@ -1,7 +1,7 @@
 """The evaluator `classification`: one of the same labels for every sample, by likelihood or by an answer.
 
-By likelihood, labels are compared as `multiple_choice` compares choices; by generation, an answer is sampled and the
-label found that it names. See `crucible_worker.metrics.classification` and `.calibration` for the keys.
+By likelihood, labels are compared as `multiple_choice` compares choices. By generation, an answer is sampled, and the
+prediction is the label that it names. `crucible_worker.metrics.classification` and `.calibration` define the keys.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _LIKELIHOOD: Final = "likelihood"
 _GENERATION = "generation"
 _TARGET, _PREDICTED, _CONFIDENCE = "target", "predicted", "confidence"
 _NONE = -1
-"""Index of the label where an answer names none."""
+"""Index of the label if an answer names none."""
 _NO_LABEL = "\0none"
 """No label, as labels are not blank and without control characters."""
 _MEASURES = ("precision", "recall", "f1")
 _CALIBRATION = "expected_calibration_error"
 
 _ONE_LINE = r"^[^\u0000-\u001f]*[^\s\u0000-\u001f][^\u0000-\u001f]*(?![\s\S])"
-"""What a label is: not blank, without control characters. To Python a `$` would also stand before a last line end."""
+"""A label is not blank and has no control characters. In Python, `$` would also match before a final line end."""
 
 _Label: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_ONE_LINE)]
 
@@ -74,7 +74,7 @@ class Classification(
     ]
     """The labels; a sample's target names one, by its text or else by its letter."""
     positive: str | None = None
-    """The label that precision, recall and f1 are of; if null, they are means over the labels that have one (macro)."""
+    """The label for precision, recall and f1; if null, they are means over the labels that have one (macro)."""
     by: Literal["likelihood", "generation"] = _LIKELIHOOD
     """likelihood: the label whose log-probability after the input is the greatest. generation: the label that a
     sampled answer names; at most 26 labels."""
@@ -88,11 +88,11 @@ class Classification(
     """See `evaluators.base.wants_answers`."""
 
     def __post_init__(self) -> None:
-        """Refuse labels that cannot be told apart.
+        """Refuse labels that an answer cannot distinguish.
 
         Raises:
-            InvalidField: `positive` is none of the labels; by generation, there are more labels than letters, two that
-                an answer cannot tell apart, or `sampling` is missing.
+            InvalidField: `positive` is none of the labels; by generation, there are more labels than letters, two
+                labels that an answer cannot distinguish, or `sampling` is missing.
             FailedPrecondition: the renderer needs a library that is not installed.
         """
         if self.positive is not None and self.positive not in self.labels:
@@ -102,7 +102,7 @@ class Classification(
 
     @functools.cached_property
     def asking(self) -> Accuracy | MultipleChoice:
-        """What queries and judges."""
+        """The evaluator that queries the model and judges."""
         if self.by == _GENERATION:
             choice.check_choices(self.labels, 'options["labels"]')
             if self.sampling is None:
@@ -118,7 +118,7 @@ class Classification(
 
     @property
     def measures_likelihoods(self) -> bool:
-        """Unless the labels are generated."""
+        """True unless the labels are generated."""
         return isinstance(self.asking, MultipleChoice)
 
     def check(self, model: Model) -> None:
@@ -130,7 +130,7 @@ class Classification(
         self.asking.check(model)
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample with choices of its own, without a target or with several, and a Datum.
+        """Refuse a sample with its own choices, without a target or with several targets, and a Datum.
 
         Raises:
             InvalidField: names what is wrong.
@@ -147,11 +147,11 @@ class Classification(
         """Predict one sample's label.
 
         Returns:
-            As of `multiple_choice`, or of `accuracy` with its grader; UNDECIDED where the target is no label. Measured
-            besides: indices of target and prediction (-1 where an answer names no label), and the confidence.
+            The outcome of `multiple_choice`, or of `accuracy` with its grader; UNDECIDED if the target is no label.
+            Further measurements: indices of target and prediction (-1 if an answer names no label), and the confidence.
 
         Raises:
-            BridgeError: as of these two.
+            BridgeError: what these two evaluators raise.
         """
         self.check_sample(sample)
         target = named_choice(sample.targets[0], self.labels)
@@ -207,7 +207,7 @@ class Classification(
         return _NO_LABEL if index == _NONE else self.labels[int(index)]
 
     def _found(self, outcome: Outcome) -> dict[str, float]:
-        """The index of the predicted label, and how probable it is where that is known."""
+        """The index of the predicted label, and its probability if that is known."""
         if isinstance(self.asking, Accuracy):
             letter = outcome.extracted
             return {_PREDICTED: float(string.ascii_uppercase.index(letter) if letter else _NONE)}
@@ -221,7 +221,7 @@ class Classification(
         ]
         taken = likeliest(choices, self.asking.measure)
         assert taken is not None  # it is scored: not every label is impossible
-        # Of several that are as likely, the first: a matrix of labels has no halves.
+        # Of several equally likely labels the first: a confusion matrix counts whole samples.
         found = {_PREDICTED: float(taken[0])}
         confidence = right_probability(choices, [taken[0]])
         return found if confidence is None else {**found, _CONFIDENCE: confidence}

@@ -1,4 +1,4 @@
-"""What of a text counts, as of an answer that is graded: steps that cut it down or make it plainer, in order."""
+"""Which part of a text counts, for instance of a graded answer: steps that shorten or normalize it, in order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from crucible_worker.grading.patterns import MAX_PATTERN_CHARS, BadPattern, TooM
 __all__ = ["MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning", "CleaningSteps", "Uncleanable"]
 
 MAX_STEPS = 8
-"""Of the option `clean`."""
+"""Steps of the option `clean`."""
 MAX_MARK_CHARS = 1_000
-"""Of the text of a step."""
+"""Characters of the text of a step."""
 
 _MARK = {"type": "string", "minLength": 1, "maxLength": MAX_MARK_CHARS}
 _EXTRACTS: Mapping[str, Callable[[str], str]] = MappingProxyType(
@@ -37,7 +37,7 @@ _NORMALIZATIONS = tuple(field.name for field in dataclasses.fields(Normalization
 _PLAIN: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {name: Normalization(**{each: each == name for each in _NORMALIZATIONS}) for name in _NORMALIZATIONS}
 )
-"""Steps that are no more than their names: what the grader exact_match has as options."""
+"""Steps that are given by their name alone: the grader exact_match has options of these names."""
 
 _STEP: Mapping[str, Any] = {
     "type": ["object", "string"],
@@ -47,29 +47,29 @@ _STEP: Mapping[str, Any] = {
     "maxProperties": 1,
     "additionalProperties": False,
     "properties": {
-        "until": {**_MARK, "description": "What stands before this text's first place; all, where it has none."},
-        "after": {**_MARK, "description": "What stands behind this text's last place; all, where it has none."},
+        "until": {**_MARK, "description": "The part before the first occurrence of this text; all if it has none."},
+        "after": {**_MARK, "description": "The part after the last occurrence of this text; all if it has none."},
         "regex": {
             "type": "string",
             "minLength": 1,
             "maxLength": MAX_PATTERN_CHARS,
             "description": (
-                "What the first group of this expression of RE2 matches first, or the expression, where it has no "
-                "group; nothing, where it does not match."
+                "The first match of this RE2 expression's first group, or of the whole expression if it has no "
+                "group; nothing if it does not match."
             ),
         },
         "extract": {
             "type": "string",
             "enum": list(_EXTRACTS),
             "description": (
-                "answer: what ExtractAnswer finds; box: what stands in the last \\boxed{}; number: the last "
-                "number. Nothing, where there is none."
+                "answer: what ExtractAnswer finds; box: the content of the last \\boxed{}; number: the last "
+                "number. Nothing if there is none."
             ),
         },
         "strip": {
             "type": "string",
             "maxLength": MAX_MARK_CHARS,
-            "description": "Without these characters at both ends; without white space there, where this is empty.",
+            "description": "Removes these characters at both ends; if this is empty, white space.",
         },
     },
 }
@@ -79,32 +79,33 @@ CleaningSteps: TypeAlias = Annotated[
     Meta(
         max_length=MAX_STEPS,
         description=(
-            "What of a text counts: steps, one after the other, each with one of these, or the name of what makes it "
-            "plainer, as of the grader exact_match: strip, collapse_whitespace, fold_case, strip_punctuation, nfkc."
+            "Which part of a text counts: steps, applied in order. A step is an object with one of these entries, or "
+            "the name of an option of the grader exact_match: strip, collapse_whitespace, fold_case, "
+            "strip_punctuation, nfkc."
         ),
         extra_json_schema={"items": _STEP},
     ),
 ]
-"""The type of an option that says what of a text counts."""
+"""The type of an option that says which part of a text counts."""
 
 
 class Uncleanable(ValueError):
-    """Nobody can say what steps would leave of a text; the message says why."""
+    """Steps cannot be applied to a text; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Steps that a text goes through."""
+    """Steps that are applied to a text."""
 
     steps: tuple[tuple[str, str], ...] = ()
-    """What each does, and by what; empty of those that are names alone."""
+    """The name of each step and its text; the text is empty for steps that are names alone."""
 
     @classmethod
     def of(cls, options: Sequence[Mapping[str, str] | str], field: str) -> Cleaning:
-        """Make one of what passed the schema of `CleaningSteps`.
+        """Make one of options that passed the schema of `CleaningSteps`.
 
         Raises:
-            InvalidField: an expression is none of RE2.
+            InvalidField: an expression is not valid in RE2.
         """
         steps = [step for option in options for step in ({option: ""} if isinstance(option, str) else option).items()]
         for index, (what, by) in enumerate(steps):
@@ -116,17 +117,17 @@ class Cleaning:
         return cls(tuple(steps))
 
     async def answer(self, text: str) -> str:
-        """What is left of an answer.
+        """Clean an answer.
 
         Raises:
-            Uncleanable: it is longer than answers that are graded, or as of `text`.
+            Uncleanable: it is longer than answers that are graded, or `text` raises it.
         """
         if self.steps and exceeds((text,)):
             raise Uncleanable(f"the answer is longer than {MAX_TEXT_BYTES:,} bytes")
         return await self.text(text)
 
     async def text(self, text: str) -> str:
-        """What is left of a text, however long it is.
+        """Clean a text of any length.
 
         Raises:
             Uncleanable: it is too long for a regular expression, or has too many combining marks in a row for nfkc.
@@ -145,7 +146,7 @@ class Cleaning:
 
 
 NO_CLEANING = Cleaning()
-"""Leaves an answer as it is."""
+"""Leaves an answer unchanged."""
 
 _STEPS: Mapping[str, Callable[[str, str], str]] = MappingProxyType(
     {

@@ -1,7 +1,7 @@
-"""The evaluator `comparison`: how often a judge holds a model's answers for better than the references.
+"""The evaluator `comparison`: how often a judge considers a model's answers better than the references.
 
-Each pair is judged twice, in both orders, as judges have a liking for a place: a judge that always says "A" gives 0.5.
-The judge is any model that can be asked in words, or a preference model.
+Each pair is judged twice, in both orders, as judges prefer a position: a judge that always says "A" gives 0.5.
+The judge is any model that can be queried in words, or a preference model.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_C
 __all__ = ["MAX_CRITERION_CHARS", "Comparison"]
 
 MAX_CRITERION_CHARS = 4_000
-"""Of the option `criterion`."""
+"""Characters of the option `criterion`."""
 
 _QUESTION: Final = "question"
 _PREFERENCE = "preference"
-_PREFERENCE_TOKENS = 1  # all that such a model was trained to say
-_SHOWN_CHARS = 800  # of a judgement that is none: its end, where the preference should stand
+_PREFERENCE_TOKENS = 1  # a preference model was trained to answer with one token
+_SHOWN_CHARS = 800  # of an invalid judgement: its end, where the preference should be
 _KEYS = ("win_rate", "win_rate_stderr")
 
 
 class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction of 1")):
-    """Samples answers and has a judge compare each with the sample's reference, in both orders."""
+    """Samples answers and lets a judge compare each with the sample's reference, in both orders."""
 
     form: Literal["question", "preference"] = _QUESTION
-    """question: the judge is asked in words. preference: it was trained on comparisons as tinker-cookbook writes them,
-    and says A, B or Tie in one token."""
+    """question: the judge is queried in words. preference: it was trained on comparisons in tinker-cookbook's form,
+    and answers A, B or Tie in one token."""
     criterion: Annotated[str, Meta(min_length=1, max_length=MAX_CRITERION_CHARS)] = DEFAULT_CRITERION
     """What makes an answer the better one, in words for the judge."""
     renderer: RendererName = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse what a preference model has no use for.
+        """Refuse options that a preference model cannot use.
 
         Raises:
             InvalidField: names the option; or the judge is no model of this worker.
@@ -77,24 +77,24 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
 
     @property
     def preference(self) -> bool:
-        """Whether the judge is a preference model, and not queried in words."""
+        """Whether the judge is a preference model, which is not queried in words."""
         return self.form == _PREFERENCE
 
     @property
     def judge_sampling(self) -> SamplingParams:
-        """How the judge is sampled: a preference model for one token."""
+        """How the judge is sampled: a preference model with one token."""
         params = super().judge_sampling
         return dataclasses.replace(params, max_tokens=_PREFERENCE_TOKENS) if self.preference else params
 
     def opened_judge(self, context: SampleContext) -> Judge:
-        """The judge of a sample; a preference model by its chat template."""
+        """The judge of a sample; a preference model is queried with its chat template."""
         judge = super().opened_judge(context)
         if self.preference and judge.renderer == AUTO:
             return dataclasses.replace(judge, renderer=CHAT_TEMPLATE)
         return judge
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample that is tokens, has no reference, or whose conversation the renderer takes none of.
+        """Refuse a sample that is tokens, has no reference, or is a conversation if the renderer accepts none.
 
         Raises:
             InvalidField: names it.
@@ -106,15 +106,15 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         check_input(sample.input, self.renderer)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Sample one answer, with the sample's own seed where sampling is random, and have it judged in both orders.
+        """Sample one answer, with the sample's own seed if sampling is random, and let the judge compare both orders.
 
-        The score is 1 where both judgements prefer the answer, 0 where both prefer the reference, 0.5 where they cancel
-        out; and 0 where the answer says nothing, about which no judge is asked.
+        The score is 1 if both judgements prefer the answer, 0 if both prefer the reference, 0.5 if they cancel out. An
+        empty answer has 0, without a query to the judge.
 
         Raises:
-            InvalidField: as of `check_sample`; or a prompt is longer than a context.
+            InvalidField: what `check_sample` refuses; or a prompt is longer than a context.
             FailedPrecondition: the sample cannot be rendered for the model or the judge.
-            BackendError: model or judge could not be asked, or answered with nothing.
+            BackendError: model or judge could not be queried, or gave no answer.
         """
         self.check_sample(sample)
         assert not isinstance(sample.input, Datum)
@@ -141,7 +141,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         return await self._judged(found, self.opened_judge(context), questions)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """`win_rate`, the mean score, and its standard error; an invalid judgement is no tie, and is left out."""
+        """`win_rate`, the mean score, and its standard error; an invalid judgement is left out: it is no tie."""
         scores = [result.score for result in results if result.verdict.scored and result.score is not None]
         if not scores:
             return Metrics.all_undefined(_KEYS, "no sample was scored")
@@ -152,7 +152,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         return Metrics({"win_rate": win_rate, "win_rate_stderr": stderr})
 
     async def _judged(self, found: Outcome, judge: Judge, questions: Sequence[str | Conversation]) -> Outcome:
-        """What is found of an answer that stands behind the reference, then before it."""
+        """The outcome of an answer that is shown after the reference, then before it."""
         said: list[Said] = []
         preferences: list[int] = []
         for asked in questions:

@@ -19,12 +19,16 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, dataclass_transform
 
-from crucible_bridge.errors import InvalidField
+import structlog
+
+from crucible_bridge.errors import InternalError, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorKind,
@@ -38,24 +42,26 @@ from crucible_worker.backends.base import Model
 from crucible_worker.declared_options import Handed, first_line, handed_names, schema_of, values_of
 from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.faults import logged, with_id
 from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_renderer
 
 __all__ = ["AnswerEvaluator", "BaseEvaluator", "DeclaredKind", "SamplingEvaluator"]
 
 _SAMPLING = "sampling"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 class _Declared:
-    """Makes a frozen dataclass of each subclass, and keeps what its header says."""
+    """Makes each subclass a frozen dataclass, and stores what its header says."""
 
     kind: ClassVar[str]
-    """What requests ask for."""
+    """Its name in requests."""
     kinds: ClassVar[tuple[EvaluatorKind, ...]] = (EvaluatorKind.SAMPLING,)
     """Which clients of a model it can work with."""
     keys: ClassVar[Mapping[str, str]]
-    """Every key that `aggregate` can yield, with its unit; `pass@<k>` stands for all with something in place of <k>."""
+    """Every key that `aggregate` can yield, with its unit; `pass@<k>` means every key with a value in place of <k>."""
     score_goal: ClassVar[Goal | None] = Goal.HIGHER
     """Which scores are better; None if neither."""
 
@@ -71,12 +77,12 @@ class _Declared:
         """Declare a kind of evaluator.
 
         Args:
-            kind: what requests ask for; the name of the class in small letters, BrevityOfAll as brevity_of_all, if
-                empty.
-            keys: see `keys`; if None, those of the mean score and its standard error, or of the class whose `aggregate`
-                it inherits.
-            kinds: see `kinds`; those of the class that it extends if None.
-            score_goal: see `score_goal`; that of the class that it extends if empty.
+            kind: the name in requests; if empty, the name of the class in small letters: BrevityOfAll is
+                brevity_of_all.
+            keys: see `keys`; if None, the keys of the class from which it inherits `aggregate`, or else those of the
+                mean score and its standard error.
+            kinds: see `kinds`; if None, those of the base class.
+            score_goal: see `score_goal`; if empty, that of the base class.
             further: for other base classes.
         """
         super().__init_subclass__(**further)
@@ -95,7 +101,7 @@ class _Declared:
 class BaseEvaluator(_Declared, abc.ABC, keys={}):
     """An evaluator with its options, which are its fields; see `evaluators.base.Evaluator` for the methods.
 
-    Without more it takes every model and every sample, once, and reports the mean of the scores.
+    By default it accepts every model and every sample, runs each sample once, and reports the mean of the scores.
     """
 
     sampling: Handed[SamplingParams | None] = None
@@ -105,11 +111,11 @@ class BaseEvaluator(_Declared, abc.ABC, keys={}):
     """Whether a request has to say how to sample."""
 
     def __post_init__(self) -> None:
-        """Refuse what no schema can say of options. A subclass that has this, too, calls it.
+        """Refuse wrong options that no schema can express. A subclass that overrides this method calls it.
 
         Raises:
             InvalidField: an option is wrong; its path begins with `options["name"]`.
-            FailedPrecondition: an option needs a library that is not installed, or what this worker lacks.
+            FailedPrecondition: an option needs a library that is not installed, or a part that this worker lacks.
         """
         for name in ("renderer", "judge_renderer"):
             if isinstance(renderer := getattr(self, name, None), str):
@@ -124,14 +130,14 @@ class BaseEvaluator(_Declared, abc.ABC, keys={}):
         """Accept every model."""
 
     def check_sample(self, sample: Sample) -> None:
-        """Accept every sample: one that cannot be run is an ERROR of its own."""
+        """Accept every sample: a sample that cannot be run becomes an ERROR."""
 
     @abc.abstractmethod
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Query the model about one sample, and judge what it answers."""
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Means over the scored results: of the score for the kind, of the measurement for each other key.
+        """Compute means over the scored results: the mean score for the kind, the mean measurement for each other key.
 
         A key that ends in "_stderr" is the standard error of the mean score, clustered by sample.
         """
@@ -153,12 +159,12 @@ class BaseEvaluator(_Declared, abc.ABC, keys={}):
 
     @classmethod
     def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield; they are valid."""
+        """The keys that an evaluator with these options can yield; the options are valid."""
         return tuple(cls.keys)
 
     @classmethod
     def definitions(cls) -> Mapping[str, Any]:
-        """What the schema of the options has in `$defs`."""
+        """The content of `$defs` in the schema of the options."""
         return {}
 
     @classmethod
@@ -168,9 +174,9 @@ class BaseEvaluator(_Declared, abc.ABC, keys={}):
 
 
 class SamplingEvaluator(BaseEvaluator):
-    """One that has the model generate."""
+    """An evaluator that lets the model generate."""
 
-    # What makes one refuses a request without.
+    # `DeclaredKind.create` refuses a request without it.
     sampling: Handed[SamplingParams]  # pyright: ignore[reportGeneralTypeIssues]
     """How the model is sampled."""
 
@@ -188,12 +194,12 @@ class SamplingEvaluator(BaseEvaluator):
 
 
 class AnswerEvaluator(SamplingEvaluator):
-    """One that has the model answer each sample once, and judges the answer by itself: `judge` is all it needs."""
+    """An evaluator with one answer to each sample, which it judges without a grader: `judge` is all it needs."""
 
     renderer: RendererName = "auto"
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a conversation that the renderer takes none of.
+        """Refuse a conversation if the renderer accepts no conversations.
 
         Raises:
             InvalidField: names it.
@@ -204,25 +210,34 @@ class AnswerEvaluator(SamplingEvaluator):
         """Sample one answer, with the sample's own seed, and judge what it says after the reasoning.
 
         Raises:
-            BridgeError: the model could not be queried, or there is nothing to query it with.
+            BridgeError: the model could not be queried, the prompt is empty, or `judge` returned another type (reason
+                EVALUATOR_FAILED).
         """
         answering = Answering(sampling=self.sampling, renderer=self.renderer)
         answer = await answering.answer(context.model, sample.input, context.seed)
+        outcome = self.judge(answer.text, sample)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        if not isinstance(outcome, Outcome):
+            message = f"judge of {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
+            error_id = logged(_log, "evaluator_failed", evaluator=self.kind)
+            metadata = {"error_id": error_id}
+            raise InternalError(with_id(message, error_id), reason=Reason.EVALUATOR_FAILED, metadata=metadata)
         return dataclasses.replace(
-            self.judge(answer.text, sample),
+            outcome,
             output=answer.output,
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
         )
 
     @abc.abstractmethod
-    def judge(self, answer: str, sample: Sample) -> Outcome:
-        """Judge the answer without its reasoning; the whole output is added to the outcome."""
+    def judge(self, answer: str, sample: Sample) -> Outcome | Awaitable[Outcome]:
+        """Judge the answer without its reasoning; the whole output is added to the outcome. It may be a coroutine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredKind:
-    """A class of evaluators, as the registry holds a kind."""
+    """A class of evaluators as a kind in the registry."""
 
     evaluator: type[BaseEvaluator]
     """It."""
@@ -238,22 +253,22 @@ class DeclaredKind:
         return dataclasses.replace(info, unavailable=why) if why else info
 
     def keys_by(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """The keys that one with these options can yield."""
+        """The keys that an evaluator with these options can yield."""
         return self.evaluator.keys_for(options)
 
     def create(
         self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
     ) -> BaseEvaluator:
-        """Make one of options that passed the schema and bear its defaults.
+        """Make an evaluator of options that passed the schema and include its defaults.
 
         Args:
-            options: they.
+            options: its options.
             sampling: how the request wants to be sampled.
-            parts: what its fields that are `Handed` name.
+            parts: the worker's parts, for its fields that are `Handed`.
 
         Raises:
-            InvalidField: `sampling` is missing, or as of `BaseEvaluator.__post_init__`.
-            FailedPrecondition: likewise.
+            InvalidField: `sampling` is missing, or `BaseEvaluator.__post_init__` refuses an option.
+            FailedPrecondition: `BaseEvaluator.__post_init__` raises it.
         """
         kind = self.evaluator.kind
         if self.evaluator.needs_sampling and sampling is None:

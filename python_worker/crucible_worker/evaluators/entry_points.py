@@ -1,11 +1,11 @@
 """Evaluators of users, found by the entry points of installed distributions in the group `crucible_worker.evaluators`.
 
 An entry point names a class of evaluators, see `declared`, or an instance of what `base.EvaluatorType` describes. Its
-name is the `kind` that requests ask for. It is imported when somebody asks for it or lists what there is, and never in
-place of an evaluator of ours.
+name is the `kind` in requests. It is imported when a request names it or lists evaluators. It never replaces a built-in
+evaluator.
 
-What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
-See `guarded.py` for what becomes of its failures.
+Its code is trusted: it runs on the worker's event loop, in the worker's process, with all its rights. `guarded.py` says
+how its failures are handled.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from crucible_worker.grading.base import NO_OPTIONS
 __all__ = ["GROUP", "described", "find", "kind_of", "names"]
 
 GROUP = "crucible_worker.evaluators"
-"""Where evaluators are announced."""
+"""The entry point group that announces evaluators."""
 
 _POINTS = EntryPoints(group=GROUP, what="evaluator", reason=Reason.BAD_EVALUATOR)
 
 
 def names() -> Sequence[str]:
-    """Kinds of the evaluators that are announced, sorted; nothing is loaded."""
+    """Kinds of the announced evaluators, sorted; loads nothing."""
     return _POINTS.names()
 
 
 def described(name: str) -> EvaluatorInfo:
-    """What a listing says of one that is announced; of one that cannot be used, why."""
+    """The entry of an announced evaluator in a listing; if it cannot be used, the entry says why."""
     try:
         found = find(name)
     except BridgeError as error:
@@ -46,11 +46,11 @@ def described(name: str) -> EvaluatorInfo:
 
 
 def find(name: str) -> GuardedType | None:
-    """Load the evaluator that is announced under a name; None where there is none.
+    """Load the evaluator that is announced under a name; None if there is none.
 
     Raises:
-        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_EVALUATOR); it
-            needs a library that is not installed (EXTRA_NOT_INSTALLED).
+        FailedPrecondition: it cannot be loaded, is no evaluator, or two distributions announce this name (reason
+            BAD_EVALUATOR); it needs a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     loaded = _POINTS.load(name)
     if loaded is None:
@@ -59,15 +59,16 @@ def find(name: str) -> GuardedType | None:
 
 
 def kind_of(name: str, place: str, found: Any) -> GuardedType:
-    """What stands somewhere, as the evaluator of a kind.
+    """Make the evaluator type of a loaded object.
 
     Args:
         name: the kind.
-        place: where it stands, for errors.
+        place: where the object was loaded from, for errors.
         found: a class of evaluators, or an object as `base.EvaluatorType` describes it.
 
     Raises:
-        FailedPrecondition: it is none, a field cannot be an option, or it calls itself otherwise (BAD_EVALUATOR).
+        FailedPrecondition: it is no evaluator, lacks a method, a field cannot be an option, or it has another kind
+            (BAD_EVALUATOR).
     """
     if isinstance(found, type) and issubclass(found, BaseEvaluator):
         found = DeclaredKind(found)
@@ -77,11 +78,15 @@ def kind_of(name: str, place: str, found: Any) -> GuardedType:
         info, create = getattr(found, "info", None), getattr(found, "create", None)
     except Undeclarable as error:
         raise _POINTS.bad(name, str(error)) from error
-    except (Exception, SystemExit) as error:  # whatever foreign code does
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
     if not isinstance(info, EvaluatorInfo) or not callable(create):
         message = f"is a {type(found).__name__} at {place!r}, without an EvaluatorInfo as `info` or a `create`"
         raise _POINTS.bad(name, message)
+    if isinstance(found, DeclaredKind) and (missing := sorted(found.evaluator.__abstractmethods__)):
+        raise _POINTS.bad(
+            name, f"is the class {found.evaluator.__name__} at {place!r}, which lacks {', '.join(missing)}"
+        )
     _check(name, info)
     return GuardedType(info=info, kind=found)
 

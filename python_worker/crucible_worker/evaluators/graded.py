@@ -1,4 +1,4 @@
-"""What evaluators with an option `grader` share: the option, who judges an answer, and what becomes of a grade."""
+"""What evaluators with an option `grader` share: the option, how an answer is judged, and how a grade is used."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ JUDGE = "grader_options.judge"
 """The option that names a grader's judge."""
 
 NO_ANSWER = "no answer: nothing but thought"
-"""How a verdict came about where thought is all there is."""
+"""The method of a verdict on an answer that is reasoning alone."""
 NO_ANSWER_CUT = "no answer: cut at max_tokens while thinking"
-"""The same, where there might have been an answer later on."""
+"""The same, if the output was truncated before an answer."""
 
 GraderName: TypeAlias = Annotated[
     str,
@@ -55,7 +55,7 @@ GraderName: TypeAlias = Annotated[
 ]
 """The type of the option `grader`."""
 DEFAULT_GRADER = "exact_match"
-"""Of the option `grader`."""
+"""The default of the option `grader`."""
 
 
 def grader_definitions() -> Mapping[str, Any]:
@@ -68,8 +68,8 @@ def grader_of(name: str, options: Mapping[str, Any], grading: GradingParts) -> G
 
     Raises:
         InvalidField: there is no such grader, or an option of it is unknown or wrong.
-        FailedPrecondition: it needs a library that is not installed or a part that this worker lacks; or it is a user's
-            and cannot be used.
+        FailedPrecondition: it needs a library that is not installed, or a part that this worker lacks; or it is an
+            installed grader that cannot be used.
     """
     return graders.create(
         name,
@@ -81,13 +81,13 @@ def grader_of(name: str, options: Mapping[str, Any], grading: GradingParts) -> G
 
 
 class Graded(SamplingEvaluator):
-    """An evaluator that has a grader judge what the model answers."""
+    """An evaluator with a grader that judges what the model answers."""
 
     grader: GraderName = DEFAULT_GRADER
     grader_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of the grader; their schema stands under its name in $defs."""
+    """Options of the grader; $defs has their schema under its name."""
     grading: Handed[GradingParts] = NO_GRADING_PARTS
-    """What graders use of the worker."""
+    """The parts of the worker that graders use."""
 
     def __post_init__(self) -> None:
         """Make the grader; raises what `grader_of` raises."""
@@ -106,7 +106,7 @@ class Graded(SamplingEvaluator):
 
     @property
     def needs_auxiliary_models(self) -> bool:
-        """Unless its grader decides some answers without the judge."""
+        """True unless its grader decides some answers without the judge."""
         return isinstance(self.judging, AsksJudge) and self.judging.needs_judge
 
     def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
@@ -126,16 +126,16 @@ def check_question(grader: Grader, sample: Sample) -> None:
     Raises:
         InvalidField: it is tokens.
     """
-    # The protocol last: to look for its members takes 10 us, of each sample.
+    # The protocol check comes last: looking for its members takes 10 us for each sample.
     if isinstance(sample.input, Datum) and isinstance(grader, AsksJudge):
         raise InvalidField("datum", "is tokens, and a judge reads text")
 
 
 def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader:
-    """The grader of answers to a sample: one that asks a judge is bound to it.
+    """The grader of answers to a sample; a grader that queries a judge is bound to the sample.
 
     Raises:
-        InvalidField: as of `check_question`.
+        InvalidField: `check_question` refuses the sample.
     """
     judge = context.auxiliary_models.get(JUDGE)
     if judge is None or not isinstance(grader, AsksJudge):
@@ -146,12 +146,12 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
 
 
 async def grade_answer(grader: Grader, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
-    """Grade what a model answered; an answer that is nothing but thought is wrong, and no judge is asked about it.
+    """Grade what a model answered; an answer that is only reasoning is wrong, and no judge is queried about it.
 
     Raises:
-        InvalidField: as of `check_question`.
-        InternalError: the grader gave a score that is none (reason BAD_SCORE).
-        BridgeError: its judge could not be asked.
+        InvalidField: `check_question` refuses the sample.
+        InternalError: the grader gave an invalid score (reason BAD_SCORE).
+        BridgeError: its judge could not be queried.
     """
     grade = await grader_for(grader, sample, context).grade(answer.text, sample.targets, sample.choices)
     if grade.verdict.scored and not (grade.score is not None and 0 <= grade.score <= 1):

@@ -1,4 +1,4 @@
-"""What stands between the engine and an evaluator of a user: its failures and nonsense end one sample, or it alone."""
+"""The guard around a user's evaluator: its failures and invalid results end one sample, or this evaluator alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from crucible_worker.faults import logged, with_id
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Of an `Outcome.output` that is kept; the rest is cut off."""
+"""Bytes of an `Outcome.output` that are recorded; the rest is truncated."""
 MAX_MEASUREMENTS = 1_000
 """Measurements of one sample."""
 
@@ -62,7 +62,7 @@ class GuardedType:
     """A kind of evaluator that a user has brought."""
 
     info: EvaluatorInfo
-    """What it says that it is; checked."""
+    """Its own description, checked."""
     kind: EvaluatorType
     """It."""
 
@@ -73,11 +73,11 @@ class GuardedType:
     def create(
         self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
     ) -> Guarded:
-        """Make one; of what belongs to the worker, a class of evaluators gets what its fields name, others nothing.
+        """Make one. A class of evaluators gets the parts of the worker that its fields name; other types get none.
 
         Raises:
-            InvalidField: as the evaluator has it.
-            FailedPrecondition: it says that it cannot be used here, it cannot be made, or is none (BAD_EVALUATOR).
+            InvalidField: the evaluator raises it.
+            FailedPrecondition: it is `unavailable`, it cannot be made, or it is no evaluator (BAD_EVALUATOR).
         """
         name = self.info.kind
         if self.info.unavailable:
@@ -111,7 +111,7 @@ class Guarded:
     evaluator: Evaluator
     """It."""
     repeats: int
-    """How often each sample is run, as it said when it was made."""
+    """How often each sample is run; read once, when it was made."""
     keys: tuple[str, ...]
     """What it announces."""
     kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
@@ -128,25 +128,25 @@ class Guarded:
         return measures_likelihoods(self.evaluator) is True
 
     def check(self, model: Model) -> None:
-        """Have it refuse a model.
+        """Let it refuse a model.
 
         Raises:
-            BridgeError: as it has it; BAD_EVALUATOR where it fails itself.
+            BridgeError: it refuses the model; BAD_EVALUATOR if its own code fails.
         """
         with _refused(self.name, "cannot check a model"):
             self.evaluator.check(model)
 
     def check_sample(self, sample: Sample) -> None:
-        """Have it refuse a sample; raises as `check` does."""
+        """Let it refuse a sample; raises as `check` does."""
         with _refused(self.name, "cannot check a sample"):
             self.evaluator.check_sample(sample)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Have it ask and judge one sample.
+        """Let it query and judge one sample.
 
         Raises:
-            BridgeError: as it has it; EVALUATOR_FAILED where it gives what is no outcome, or wants to end the process.
-            Exception: of its own.
+            BridgeError: it raises one; EVALUATOR_FAILED if its result is no outcome, or if it tries to exit.
+            Exception: its code raises it.
         """
         try:
             outcome = await self.evaluator.run(sample, context)
@@ -156,18 +156,18 @@ class Guarded:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancels this sample: let through, it would silently end one of those that take samples.
+            # The engine did not cancel this sample: passed on, the error would silently end a task that runs samples.
             raise self._failed("was cancelled by what it waited for", error) from error
         if not isinstance(outcome, Outcome):
             raise self._failed(f"gave a {type(outcome).__name__}, not an Outcome")
         return self._checked(outcome)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Have it count; an announced key that it leaves out is undefined.
+        """Let it aggregate; an announced key that it leaves out is undefined.
 
         Raises:
             InternalError: it gives no Metrics, or keys that it does not announce (reason EVALUATOR_FAILED).
-            Exception: of its own.
+            Exception: its code raises it.
         """
         try:
             metrics = self.evaluator.aggregate(results)
@@ -176,7 +176,7 @@ class Guarded:
         if not isinstance(metrics, Metrics):
             raise self._failed(f"gave a {type(metrics).__name__}, not Metrics")
         found = {*metrics.values, *metrics.undefined}
-        # Which keys of a request collide was judged by those that are announced.
+        # The check for equal keys in a request used the announced keys.
         announced = "|".join(re.sub("<.+?>", "[^/]+", re.escape(key)) for key in self.keys)
         for key in sorted(found, key=str):
             if not isinstance(key, str) or re.fullmatch(announced, key) is None:
@@ -234,7 +234,7 @@ class Guarded:
             raise self._failed(f"gave a {type(given).__name__}, not a TrajectoryGroup")
         try:
             return given.checked("group")
-        except Exception as error:  # its fields may hold anything
+        except Exception as error:  # its fields may contain anything
             raise self._failed(f"gave rollouts that are none: {told(error)}", error) from error
 
     def _turns(self, outcome: Outcome) -> tuple[Turn, ...]:
@@ -253,11 +253,11 @@ class Guarded:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _GuardedWithJudges(Guarded):
-    """One that extends an evaluator of ours which queries further models."""
+    """A user's evaluator that extends a built-in one which queries further models."""
 
     @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
-        """Which; see `HasAuxiliaryModels`."""
+        """The further models; see `HasAuxiliaryModels`."""
         return self._judged.auxiliary_models
 
     @property
@@ -266,13 +266,13 @@ class _GuardedWithJudges(Guarded):
         return self._judged.needs_auxiliary_models
 
     def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
-        """Have it refuse further models; raises as `check` does."""
+        """Let it refuse further models; raises as `check` does."""
         with _refused(self.name, "cannot check a judge"):
             self._judged.check_auxiliary_models(auxiliary_models)
 
     @property
     def _judged(self) -> HasAuxiliaryModels:
-        assert isinstance(self.evaluator, HasAuxiliaryModels)  # it is made of nothing else
+        assert isinstance(self.evaluator, HasAuxiliaryModels)  # this class is only used for such evaluators
         return self.evaluator
 
 
@@ -282,7 +282,7 @@ def _refused(name: str, what: str) -> Iterator[None]:
         yield
     except BridgeError:
         raise
-    except (Exception, SystemExit) as error:  # whatever foreign code does
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise _bad(name, f"{what}: {told(error)}") from error
 
 

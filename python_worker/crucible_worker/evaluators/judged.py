@@ -1,4 +1,4 @@
-"""What evaluators have in common that name a judge of their own."""
+"""What evaluators with an option `judge` have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Judged"]
 
 
 class Judged(SamplingEvaluator):
-    """An evaluator that samples answers of the model, and has another model judge them."""
+    """An evaluator that samples answers of the model, and lets another model judge them."""
 
     judge: JudgeName
     judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
@@ -47,7 +47,7 @@ class Judged(SamplingEvaluator):
 
     @property
     def judge_sampling(self) -> SamplingParams:
-        """How the judge is sampled: its likeliest answer."""
+        """How the judge is sampled: greedily."""
         return SamplingParams(max_tokens=self.judge_max_tokens, temperature=0.0)
 
     @property
@@ -61,7 +61,7 @@ class Judged(SamplingEvaluator):
 
     @property
     def needs_auxiliary_models(self) -> bool:
-        """It does: the judge has the say in every sample."""
+        """True: the judge decides every sample."""
         return True
 
     def opened_judge(self, context: SampleContext) -> Judge:

@@ -1,4 +1,4 @@
-"""Which of two answers is better, as a model says: what it is asked, and how its answer is read."""
+"""Which of two answers is better, as a model judges: its question, and how its answer is parsed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from crucible_worker.rendering.prompts import messages_of
 __all__ = ["DEFAULT_CRITERION", "judgement", "preference_prompt", "question"]
 
 DEFAULT_CRITERION = "Which answer is better: more correct, more helpful, clearer?"
-"""What a judge is asked where the options do not say."""
+"""The criterion if the options give none."""
 
 _PREFERENCE = {"a": -1, "tie": 0, "b": 1}
-# Nothing is given back: linear in what a judge says.
+# Possessive, so that matching never backtracks: linear in the length of the judge's answer.
 _VERDICT = re.compile(r"\W*+(?>(?:answer\s++)?)\W*+(a|b|tie)\W*+", re.IGNORECASE)
 
 
 def question(asked: str, a: str, b: str, criterion: str) -> str:
-    """What a judge is asked of two answers; see `fence` for how the texts are kept apart from what it is told.
+    """The question to a judge about two answers; `fence` separates the texts from the instructions.
 
     Args:
-        asked: what both answer.
+        asked: the question that both answer.
         a: the first answer.
         b: the second one.
-        criterion: what is better, in words.
+        criterion: what makes an answer better, in words.
     """
     fence = Fence(digest_mark((asked, a, b, criterion)))
     texts = (fence.text("question", asked), fence.text("answer A", a), fence.text("answer B", b), fence.end())
@@ -37,13 +37,13 @@ def question(asked: str, a: str, b: str, criterion: str) -> str:
 
 
 def preference_prompt(asked: str | Conversation, a: str, b: str) -> Conversation:
-    """What a preference model is asked of two answers.
+    """The prompt of a preference model for two answers.
 
-    The form that tinker-cookbook trains such models in (`preference.types.ComparisonRendererFromChatRenderer`). Answers
-    stand in turns of their own, whose marks they cannot write, see `readable`.
+    It has the form in which tinker-cookbook trains such models (`preference.types.ComparisonRendererFromChatRenderer`).
+    Each answer is a separate turn; it cannot contain the marks of turns, see `readable`.
 
     Args:
-        asked: what both answer.
+        asked: the question that both answer.
         a: the first answer.
         b: the second one.
     """
@@ -55,7 +55,7 @@ def preference_prompt(asked: str | Conversation, a: str, b: str) -> Conversation
 
 
 def judgement(said: str) -> int | None:
-    """What a judge's answer amounts to: -1 for A, 1 for B, 0 for a tie; None where its last line is none of them."""
+    """Parse a judge's answer: -1 for A, 1 for B, 0 for a tie; None if its last line is none of them."""
     lines = said.strip().splitlines()
     found = _VERDICT.fullmatch(lines[-1]) if lines else None
     return None if found is None else _PREFERENCE[found[1].lower()]

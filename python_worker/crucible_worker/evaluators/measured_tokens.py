@@ -1,7 +1,7 @@
-"""The option `intermediates` of evaluators that measure given tokens: what was measured, as a learner takes it.
+"""The option `intermediates` of evaluators that measure given tokens: the measured tokens, in the form for training.
 
-A sample becomes a group as of `rollout`: what was measured stands as an action behind all the tokens before it, though
-nothing was generated. Where it has gaps, as with several answers of a conversation, each stretch is a turn.
+A sample becomes a group as of `rollout`: the measured tokens are the action after all tokens before them, though
+nothing was generated. If they have gaps, as with several answers of a conversation, each stretch is a turn.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def measured_group(datum: Datum, logprobs: np.ndarray | None, score: float) -> T
     """The tokens of one sample, as one rollout whose reward is its score.
 
     Args:
-        datum: the sample in tokens; those that have weight were measured.
-        logprobs: of each target, shape (T,), nats; None if there are none.
-        score: of the sample.
+        datum: the sample in tokens; tokens with weight were measured.
+        logprobs: log-probability of each target, shape (T,), nats; None if there are none.
+        score: the score of the sample.
 
     Raises:
-        InvalidField: a target that has weight is not the token that follows in the input, or that is no text: then
-            there is no one sequence of tokens.
+        InvalidField: a target with weight is not the token that follows in the input, or that one is no text: then
+            input and targets are not one sequence of tokens.
     """
     sequence = sequence_of(datum, "intermediates are one sequence of tokens").astype(np.int32)
     _, weights = checked_targets(datum)
@@ -49,7 +49,7 @@ def measured_group(datum: Datum, logprobs: np.ndarray | None, score: float) -> T
             sequence[: first + 1],
             sequence[first + 1 : end + 1],
             None if logprobs is None else logprobs[first:end],
-            # The last one: the sum over the turns is the score, and no turn is worth more than it.
+            # The last turn has the reward: the sum over the turns is then the score.
             score if end == stretches[-1][1] else 0.0,
         )
         for first, end in stretches
@@ -68,7 +68,7 @@ def choice_group(
     Args:
         prompt: token ids of the question.
         continuations: token ids of each choice.
-        logprobs: of the tokens of each, nats.
+        logprobs: log-probabilities of the tokens of each, nats.
         right: indices of the choices that a target names.
     """
     asked = np.array(prompt, np.int32)
@@ -92,7 +92,7 @@ def _turn(observation: np.ndarray, action: np.ndarray, logprobs: np.ndarray | No
 
 
 def _stretches(weights: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Where weights that are not 0 stand in a row: of each such row its first place, and that behind its last."""
+    """Runs of weights other than 0: the first index of each run, and the index after its last."""
     marked = np.concatenate(([False], weights != 0, [False]))
     edges = np.flatnonzero(marked[1:] != marked[:-1])
     return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

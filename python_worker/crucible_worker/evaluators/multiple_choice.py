@@ -1,7 +1,7 @@
-"""The evaluator `multiple_choice`: the share of questions whose right choice the model holds for the likeliest.
+"""The evaluator `multiple_choice`: the share of questions of which the model considers the right choice the likeliest.
 
-Nothing is generated: the log-probabilities of the choices behind the question are compared. See
-`crucible_worker.metrics.choices` for how, and `crucible_worker.rendering.choices` for how a question becomes tokens.
+Nothing is generated: the log-probabilities of the choices after the question are compared.
+`crucible_worker.metrics.choices` says how, `crucible_worker.rendering.choices` how a question becomes tokens.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _TRAINING, _SAMPLING = "training", "sampling"
 
 _BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
 _AT_ONCE = frozenset({Capability.CONTINUATIONS, Capability.TARGETS})
-"""What measures several choices with one call."""
+"""The calls that measure several choices at once."""
 _MEASURING = _AT_ONCE | {Capability.LOGPROBS}
 _PROBABILITY = "target_probability"
 _KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
 Delimiter: TypeAlias = Annotated[
-    str, Meta(max_length=100, description="Text between question and choice, where that is text.")
+    str, Meta(max_length=100, description="Text between question and choice, if the choice is text.")
 ]
 """The type of the option `delimiter`."""
 Client: TypeAlias = Annotated[
@@ -71,8 +71,8 @@ Decides: TypeAlias = Annotated[
     Measure,
     Meta(
         description=(
-            "What decides: the sum of the log-probabilities of a choice's tokens, or that over the number of tokens, "
-            "or of UTF-8 bytes. The accuracy of each is reported as well."
+            "What decides: the sum of the log-probabilities of a choice's tokens, or this sum divided by the number of "
+            "tokens, or of UTF-8 bytes. The accuracy of each measure is reported as well."
         )
     ),
 ]
@@ -81,8 +81,8 @@ Form: TypeAlias = Annotated[
     ChoiceForm,
     Meta(
         description=(
-            "text: the text of each choice follows the question. letters: choices are listed in it, and their "
-            "letters stand behind it."
+            "text: the text of each choice follows the question. letters: the question lists the choices, and their "
+            "letters follow it."
         )
     ),
 ]
@@ -116,7 +116,7 @@ class MultipleChoice(
         return keys_by(options, _KEYS)
 
     def check(self, model: Model) -> None:
-        """Refuse a model without the client that is asked for.
+        """Refuse a model without the client that is needed.
 
         Raises:
             FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
@@ -124,10 +124,10 @@ class MultipleChoice(
         self._forwards(model)
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample that is no question, whatever the model; what its targets name is judged by `run`.
+        """Refuse a sample that is no question for any model; `run` checks what its targets name.
 
         Raises:
-            InvalidField: names its choices, its targets, or an input of which no question can be made.
+            InvalidField: names its choices, its targets, or an input that cannot become a question.
         """
         check_input(sample.input, self.renderer)
         check_choices(sample, self.form)
@@ -138,14 +138,14 @@ class MultipleChoice(
         """Measure the choices of one sample.
 
         Returns:
-            CORRECT or INCORRECT with score 1 or 0; PARTIAL where right and wrong choices share the greatest value, with
-            the share of right ones; UNDECIDED where a target names no choice, or the model holds every one for
-            impossible.
+            CORRECT or INCORRECT with score 1 or 0; PARTIAL if right and wrong choices share the greatest value, with
+            the share of right ones as score; UNDECIDED if a target names no choice, or the model considers every
+            choice impossible.
 
         Raises:
-            InvalidField: the sample is no question, or there is more of it than the context holds.
+            InvalidField: the sample is no question, or is longer than the context.
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
-            BackendError: the model could not be asked, or answered with NaN (reason NAN_LOGPROB) or +inf.
+            BackendError: the model could not be queried, or answered with NaN (reason NAN_LOGPROB) or +inf.
         """
         self.check_sample(sample)
         named = [named_choice(target, sample.choices) for target in sample.targets]
@@ -163,9 +163,9 @@ class MultipleChoice(
         return dataclasses.replace(outcome, group=group)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Accuracy by the measure that decides, with its uncertainty; by each measure; and the right probability.
+        """Accuracy by the deciding measure, with its uncertainty; by each measure; and the target's probability.
 
-        Or what `reduce` says.
+        The option `reduce` may replace them.
         """
         return reduced_or(results, self.reduce, self._means)
 
@@ -185,7 +185,7 @@ class MultipleChoice(
             if measured and len(found) == measured:
                 values[key] = math.fsum(found) / measured
             elif measured:
-                # In all of them or in none: a mean over some would be one of other samples.
+                # A mean over some of the samples would not compare with the other means.
                 undefined[key] = f"{measured - len(found):,} of {measured:,} samples have choices without bytes"
             else:
                 undefined[key] = "no sample was scored"
@@ -217,7 +217,7 @@ class MultipleChoice(
         return await sample_continuations(model, prompt, continuations)
 
     def _forwards(self, model: Model) -> bool:
-        """Whether forward passes serve, and not questions of a sampling client."""
+        """Whether forward passes measure the choices, and not queries of a sampling client."""
         able = model.capabilities
         measures = self.client != _TRAINING and not able.isdisjoint(_MEASURING)
         forwards = self.client != _SAMPLING and Capability.FORWARD in able
@@ -242,7 +242,7 @@ def _check(logprobs: Sequence[np.ndarray]) -> None:
 
 
 def _measurements(found: Sequence[ChoiceLikelihood], right: frozenset[int]) -> dict[str, float]:
-    """What is kept of a sample; a log-probability of -inf is left out, as measurements are finite."""
+    """The measurements of a sample; a log-probability of -inf is left out, as measurements are finite."""
     kept: dict[str, float] = {}
     for index, choice in enumerate(found):
         if math.isfinite(choice.logprob):

@@ -1,4 +1,4 @@
-"""What a grader is: a response and what would be right, in; a verdict with its reason, out."""
+"""The interface of graders: from a response and its targets to a verdict with its reason."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additional
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Grade(types.Grade):
-    """What was found of one response; `id` and `duration_ns` are those of a call's items, and empty in evaluations."""
+    """The result for one response; `id` and `duration_ns` belong to items of calls, and are empty in evaluations."""
 
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers, by name, for a sample's record."""
 
     @classmethod
     def of(cls, grade: types.Grade) -> Grade:
-        """The same grade, whole: what a call answers of an item is what an evaluation keeps of a sample."""
+        """The same grade with all its fields: a call returns of an item what an evaluation records of a sample."""
         return cls(**{field.name: getattr(grade, field.name) for field in dataclasses.fields(types.Grade)})
 
 
@@ -39,16 +39,16 @@ class Grader(Protocol):
 
 @runtime_checkable
 class AsksJudge(Protocol):
-    """What a grader of the worker's own has that asks a model: it names it, and grades once it is bound to it."""
+    """A built-in grader that queries a judge model: it names the judge, and grades once it is bound to it."""
 
     @property
     def judge(self) -> ModelRef:
-        """Who is asked; opened and loaded by whoever uses the grader."""
+        """The judge model; the caller of the grader opens and loads it."""
         ...
 
     @property
     def needs_judge(self) -> bool:
-        """Whether it is asked about every answer that says something; else about what nobody else can decide."""
+        """Whether the judge gets every answer that says something; if not, only what no other grader can decide."""
         ...
 
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
@@ -61,16 +61,16 @@ class GraderType:
     """A grader that can be made."""
 
     name: str
-    """What it is asked for by."""
+    """Its name in the option `grader`."""
     description: str
     """One sentence."""
     options_schema: Mapping[str, Any] = dataclasses.field(default_factory=lambda: NO_OPTIONS)
     """JSON schema of its options, an object."""
     make: Callable[..., Grader]
-    """Makes one of options that passed the schema and bear its defaults: `make(options)`. One of the worker's own names
-    what it needs of the worker as keyword-only parameters, see `needs`.
+    """Makes a grader: `make(options)`. The options have passed the schema, and its defaults are filled in. A built-in
+    grader names what it needs of the worker as keyword-only parameters, see `needs`.
 
     Raises:
-        InvalidField: what the schema cannot say is wrong; the path begins at the options.
+        InvalidField: an option breaks a rule that the schema cannot express; the path begins at the options.
         FailedPrecondition: the worker lacks what it needs.
     """

@@ -1,4 +1,4 @@
-"""What was found of questions that come again, as the answers of a group do."""
+"""Results of questions that are repeated, for example by the answers of a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _V = TypeVar("_V")
 
 
 class Cache(Generic[_K, _V]):
-    """The entries that were used last, bounded by number and by size.
+    """The most recently used entries, bounded by number and by size.
 
     Args:
         max_entries: at most so many.
@@ -37,7 +37,7 @@ class Cache(Generic[_K, _V]):
         return entry[0]
 
     def put(self, key: _K, value: _V, size: int) -> None:
-        """Keep an entry, and drop the ones that were not used for longest; one that is larger than all is not kept."""
+        """Store an entry, and drop the least recently used ones; one that exceeds `max_size` alone is not stored."""
         if size > self._max_size:
             return
         if (before := self._entries.pop(key, None)) is not None:

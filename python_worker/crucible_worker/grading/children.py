@@ -1,4 +1,4 @@
-"""What runs in the children of a `GradingPool`: how one begins, and how it works through what it is given.
+"""The code of the children of a `GradingPool`: how a child starts, and how it processes its items.
 
 Nothing heavy is imported here: the worker knows these names as well. Items and values travel by pickle, between the
 worker and processes that run its own code alone; what they compute may be foreign.
@@ -30,7 +30,7 @@ OUT_OF_TIME = -signal.SIGPROF
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of one item."""
+    """The result of one item."""
 
     value: Any = None
     """What the function returned."""

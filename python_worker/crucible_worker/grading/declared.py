@@ -8,9 +8,9 @@ Args:
         """
         return len(response.split()) <= max_words
 
-A function gives True or False, a score from 0 to 1, or a `Grade`; it may be a coroutine, and take the choices of the
-sample as a third argument. A class has a method `grade`, see `base.Grader`; if it is a dataclass, its fields are its
-options.
+A function returns True or False, a score from 0 to 1, or a `Grade`. It may be a coroutine, and may take the choices of
+the sample as a third argument. A class has a method `grade`, see `base.Grader`; if it is a dataclass, its fields are
+its options.
 '''
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def declared_grader(name: str, declared: Any, where: str) -> GraderType:
-    """What a function or a class declares, as a grader of a name.
+    """The grader that a function or a class declares.
 
     Args:
-        name: of the option `grader`.
+        name: its value in the option `grader`.
         declared: the function or class.
-        where: where it stands, for errors.
+        where: its place in the source, for errors.
 
     Raises:
-        Undeclarable: it is neither, or has not the shape of a grader; the message says how.
+        Undeclarable: it is neither, or does not have the shape of a grader; the message says how.
     """
     if isinstance(declared, type):
         if not callable(getattr(declared, "grade", None)):
@@ -67,10 +67,10 @@ def declared_grader(name: str, declared: Any, where: str) -> GraderType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FunctionGrader:
-    """Has a function judge responses."""
+    """Judges responses by a function."""
 
     function: Callable[..., Any]
-    """It, with its options."""
+    """The function, with its options."""
     name: str
     """The name of the grader."""
     choices: bool = False
@@ -80,7 +80,7 @@ class FunctionGrader:
         """Judge one response.
 
         Raises:
-            Exception: of the function.
+            Exception: what the function raises.
         """
         found = self.function(response, targets, choices) if self.choices else self.function(response, targets)
         if inspect.isawaitable(found):

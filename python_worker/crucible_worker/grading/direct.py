@@ -1,4 +1,4 @@
-"""Graders that decide by themselves, within bounds: most in time linear in what they read, others say their limit."""
+"""Graders that decide without a model or a child process: most in linear time; the others state their limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOO_LONG = "too_long"
 MAX_TARGETS = 1_000
 """With more, a response is UNDECIDED: it is looked through for each of them."""
 MAX_INLINE_CHARS = 20_000
-"""Longer ones are judged in a thread: a few milliseconds is what the event loop may stand still."""
+"""Longer ones are judged in a thread: the event loop may be blocked for a few milliseconds at most."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class DirectGrader(abc.ABC):
         return self.grade_now(response, targets, choices)
 
     def grade_now(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Judge one response; UNDECIDED where a target is missing, empty or beyond a limit, whatever it says.
+        """Judge one response; UNDECIDED if a target is missing, empty or beyond a limit, whatever the response is.
 
-        A response that is too long is wrong if all targets are small: it is no way not to be scored.
+        A response that is too long is wrong if all targets are small, so that length cannot prevent a score.
         """
         if self.reads_targets:
             if not targets:

@@ -1,15 +1,15 @@
 """Graders of users, found by the entry points of installed distributions in the group `crucible_worker.graders`.
 
-An entry point names a function or a class, see `declared`, or a `GraderType`. It is loaded when somebody asks for it by
-its name, and never in place of a grader of ours. A distribution that brings one, whole but for its pyproject.toml:
+An entry point names a function or a class, see `declared`, or a `GraderType`. It is loaded when a request names it, and
+never replaces a built-in grader. A complete distribution with a grader, except for its pyproject.toml:
 
     # [project.entry-points."crucible_worker.graders"]
     # in_order = "my_package:in_order"
     def in_order(response, targets):
         return response.split() == sorted(response.split())
 
-What it computes is its own business: it runs on the worker's event loop, in the worker's process, with all its rights.
-A grader that raises, or gives what is no grade, makes an ERROR of that one response.
+The worker does not restrict what it computes: it runs on the worker's event loop, in the worker's process, with all its
+rights. A grader that raises, or returns something else than a grade, makes that one response an ERROR.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from crucible_worker.grading.declared import declared_grader
 __all__ = ["GROUP", "Guarded", "find", "guarded", "names"]
 
 GROUP = "crucible_worker.graders"
-"""Where graders are announced."""
+"""The entry point group of graders."""
 
 _log = structlog.get_logger(__name__)
 _POINTS = EntryPoints(group=GROUP, what="grader", reason=Reason.BAD_GRADER)
@@ -40,16 +40,16 @@ _VERDICTS = (Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL, Verdict.UNDECI
 
 
 def names() -> Sequence[str]:
-    """Names of the graders that are announced, sorted; nothing is loaded."""
+    """Names of the graders in the group, sorted; nothing is loaded."""
     return _POINTS.names()
 
 
 def find(name: str) -> GraderType | None:
-    """Load the grader that is announced under a name; None where there is none.
+    """Load the grader of a name from the group; None if there is none.
 
     Raises:
-        FailedPrecondition: it cannot be loaded, is none, or two distributions announce one (reason BAD_GRADER); it
-            needs a library that is not installed (EXTRA_NOT_INSTALLED).
+        FailedPrecondition: it cannot be loaded, is not a grader, or two distributions provide one of this name (reason
+            BAD_GRADER); it needs a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     loaded = _POINTS.load(name)
     if loaded is None:
@@ -63,10 +63,10 @@ def find(name: str) -> GraderType | None:
 
 
 def guarded(name: str, declared: GraderType) -> GraderType:
-    """The same grader, kept from doing harm.
+    """The same grader, with its failures contained.
 
     Raises:
-        FailedPrecondition: its options are described by no JSON schema (reason BAD_GRADER).
+        FailedPrecondition: no valid JSON schema describes its options (reason BAD_GRADER).
     """
     _POINTS.check_schema(name, declared.options_schema)
     return dataclasses.replace(declared, make=lambda options: Guarded(name, _made(name, declared, options)))
@@ -86,7 +86,7 @@ def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarded:
-    """A foreign grader whose failures and nonsense are ERRORs."""
+    """A foreign grader. If it fails or returns nonsense, the grade is ERROR."""
 
     name: str
     """Its name."""

@@ -1,11 +1,11 @@
-"""How much is told of what was taken for an answer."""
+"""How much of an extracted answer is reported."""
 
 from __future__ import annotations
 
 __all__ = ["MAX_EXTRACTED_CHARS", "shown"]
 
 MAX_EXTRACTED_CHARS = 1_000
-"""Of what was taken for the answer, so many characters are told: in a grade, in an evaluation's samples, in a file."""
+"""Most characters of an extracted answer that are reported: in a grade, in an evaluation's samples, in a file."""
 
 
 def shown(answer: str) -> str:

@@ -95,10 +95,10 @@ _DECORATION = " \t\r\f\v*_`"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """What was taken for the answer of a response."""
+    """The answer that was read in a response."""
 
     answer: str = ""
-    """As it is written there, white space around it dropped; empty where there is none."""
+    """The answer as written, without white space around it; empty if there is none."""
     how: str = ""
     """"json", "tag", "box", "marker", "sentence", "math", "whole" or "number"; empty where there is none."""
     reason: str = ""

@@ -31,12 +31,12 @@ _KINDS = {
 
 
 def load_checker() -> None:
-    """Import what `checked_options` needs: a thread does so without holding the event loop, at the first use."""
+    """Import what `checked_options` needs: at the first use a thread does so, which does not block the event loop."""
     import jsonschema  # pyright: ignore[reportUnusedImport]  # noqa: F401  # 40 ms that a worker need not spend at start
 
 
 def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """The options as a schema wants them: checked, defaults filled in, whole numbers as int where an integer is asked.
+    """The options as a schema wants them: checked, with defaults filled in, and whole numbers as int for `integer`.
 
     Args:
         options: JSON values.

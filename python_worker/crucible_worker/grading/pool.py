@@ -1,9 +1,9 @@
-"""The processes in which mathematics runs: what a model wrote may take for ever there, or all memory, and hurt nobody.
+"""The child processes of the mathematics: a model's text may take endless time or all memory there, without harm.
 
-They are forked by a server that has the mathematics loaded, ended when a task takes too long, and replaced. Time is
-processor time of the child, so verdicts do not depend on what else the machine does; the clock ends only what gets too
-little of that. When the server dies, another one is started, and what was asked is asked again. No task holds a child
-for longer than a turn, except slow ones, and those never hold all children.
+A fork server that has the mathematics loaded forks them. A child whose task takes too long is ended and replaced. Time
+is processor time of the child, so verdicts do not depend on what else the machine does; the clock ends only a task that
+gets too little of it. If the server dies, another one is started, and the tasks are sent again. No task occupies a
+child for longer than a turn, except slow tasks, and those never occupy all children.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ __all__ = [
 ]
 
 MATH_MODULES = ("crucible_worker.grading.math.rehearsal",)
-"""Loads all that the mathematics needs, and leaves nothing to be done at a child's first task."""
+"""Loads everything that the mathematics needs, so that a child's first task does not wait."""
 MIN_CHILDREN = 2
-"""One for slow tasks and one that is never theirs."""
+"""One for slow tasks, and one that never gets slow tasks."""
 MAX_CHILDREN = 64
 """Of one worker."""
 DEFAULT_MAX_CHILDREN = 4
-"""Of one worker that was told nothing: there may be many workers on a machine."""
+"""Of one worker without the option: there may be many workers on a machine."""
 TURN_ITEMS = 128
-"""Items that travel to a child at once, at most."""
+"""Most items that are sent to a child at once."""
 TURN_BYTES = 256 * 1024
-"""Of the items of a turn; the one that reaches it is the last."""
+"""Of the items of a turn; the item that reaches it is the last of its turn."""
 HEAVY_BYTES = 16 * 1024
-"""Of an item; one with more has a turn for itself."""
+"""Of an item; a larger one gets a separate turn."""
 TURN_SECONDS = 0.010
-"""After so long a child hands back what it has done and takes what is next in line, whoever asks for it."""
+"""After this time a child returns what it has done and takes the next in line, of any caller."""
 PATIENCE_SECONDS = 0.050
-"""A call that has had a turn, and work that may be long, waits so much longer for those that have had none."""
+"""Calls that have not had a turn come first; others, and work that may be long, wait this much longer."""
 STUCK_SECONDS = 0.150
-"""Processor time of a turn: one that takes longer holds an item without end. The child is ended, and each item tried by
-itself."""
+"""Processor time of a turn: if it takes longer, an item in it does not end. The child is ended, and each item is tried
+separately."""
 SLOW_SECONDS = 0.300
-"""Processor time of a slow task, and of an item that is tried by itself: then the child is ended."""
+"""Processor time of a slow task, and of an item that is tried separately: then the child is ended."""
 CLOCK_FACTOR = 5
-"""A child is killed after so many times its processor time by the clock, however little it got of that."""
+"""A child is killed when the clock reaches this multiple of its processor limit, even if it got less processor time."""
 MAX_DEATHS = 2
-"""Of children over one and the same item: it is the item then, and not chance."""
+"""Deaths of children at the same item: then the item is the cause, and not chance."""
 
 _MIN_TURN_ITEMS = 16  # fewer are not worth a second child
 _MAX_ATTEMPTS = 4  # at a task whose pool broke, and at a start
@@ -87,15 +87,15 @@ class _End:
 
 
 def default_children() -> int:
-    """Children of a pool that is told nothing: one for each core, from `MIN_CHILDREN` to `DEFAULT_MAX_CHILDREN`."""
+    """Default number of children: one for each core, from `MIN_CHILDREN` to `DEFAULT_MAX_CHILDREN`."""
     return min(max(len(os.sched_getaffinity(0)), MIN_CHILDREN), DEFAULT_MAX_CHILDREN)
 
 
 class GradingPool:
     """Runs functions in children that can be killed. Belongs to the event loop that starts it.
 
-    Functions are sent by name, so they stand at the top of a module; items and values travel by pickle. The fork server
-    stays when a pool is closed, for the next one, and ends with this process.
+    Functions are sent by name, so they must be module-level; items and values are pickled. When a pool is closed, the
+    fork server stays for the next one; it ends with this process.
 
     Args:
         children: how many; `default_children` if None.
@@ -140,14 +140,14 @@ class GradingPool:
     async def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], weigh: Callable[[Any], int] = lambda item: 0
     ) -> list[Answer]:
-        """Do bounded work: items in turns, by all children, beside whatever else is asked.
+        """Do bounded work: all children share the items in turns, alongside other calls.
 
-        An item over which its child is killed costs only itself. A caller that is cancelled has nothing more begun.
+        If a child is killed at an item, only that item is lost. After a cancellation nothing more of the call is begun.
 
         Args:
             function: does one item.
-            items: each with a value of its own in return.
-            weigh: about how many bytes an item has to travel with.
+            items: each gets one value in return.
+            weigh: about how many bytes an item has when it is sent.
 
         Raises:
             Unavailable: the pool is closed, or does not start again.
@@ -187,7 +187,7 @@ class GradingPool:
         return answers
 
     async def run(self, function: Callable[[Any], Any], item: Any) -> Answer:
-        """Do work that may never end: it has `SLOW_SECONDS` of processor time.
+        """Do work that may never end: it gets `SLOW_SECONDS` of processor time.
 
         Raises:
             Unavailable: the pool is closed, or does not start again.
@@ -228,11 +228,11 @@ class GradingPool:
     ) -> _End:
         """Have a child work at items when it is their turn.
 
-        What has begun goes on when its caller is gone: to kill a child costs more than it saves.
+        Work that has begun continues when its caller is gone: to kill a child costs more than it saves.
         """
         await self._turns.acquire(patience)
         task = self._spawn(self._work(seconds, function, items, turn))
-        # Not before the child is free again, whoever waits for it.
+        # Not before the child is free again, even if the caller no longer waits.
         task.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(task)
 
@@ -247,7 +247,7 @@ class GradingPool:
         raise Unavailable("the children that grade die again and again", reason=Reason.GRADING_POOL)
 
     async def _ready(self) -> Processes:
-        """The processes, which are started where there are none."""
+        """The processes; starts them if there are none."""
         if self._closed.is_set():
             raise _closed()
         if self._processes is not None:
@@ -295,7 +295,7 @@ class GradingPool:
         return starting.result()
 
     def _retire(self, processes: Processes | None) -> None:
-        """Have nobody ask these any more, and end them; whoever found them broken asks again, and so starts others."""
+        """End these processes and use them no more; the calls that found them broken try again, which starts others."""
         if processes is None or processes is not self._processes:
             return
         self._processes = None
@@ -305,7 +305,7 @@ class GradingPool:
             self._log.warning("grading_pool_broken")
 
     def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Run something to its end, whether anybody waits for it or not."""
+        """Run something to its end, even if no caller waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -314,7 +314,7 @@ class GradingPool:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it is told; nobody may
+            task.exception()  # a caller that waits receives it; there may be none
 
 
 def _closed() -> Unavailable:

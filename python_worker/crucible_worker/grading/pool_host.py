@@ -1,4 +1,4 @@
-"""The fork server of grading pools: `python -m crucible_worker.grading.pool_host`. It loads modules, and is forked."""
+"""The fork server of grading pools, `python -m crucible_worker.grading.pool_host`: loads modules, forks children."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The children of one pool: forked by a server that has their modules loaded, and asked for one thing at a time.
+"""The children of one pool: a server that has their modules loaded forks them; each does one task at a time.
 
-The server of some modules serves every pool of this process that needs them, as loading takes seconds; it ends with the
-process. Nothing here tries anything twice.
+Every pool of this process that needs the same modules shares their server, because loading takes seconds. It ends with
+the process. Nothing here tries anything twice.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from crucible_worker.grading.children import Answer
 __all__ = ["Ending", "Processes"]
 
 START_SECONDS = 60.0
-"""For the server to load its modules, and for the first child to answer."""
+"""Time for the server to load its modules, and for the first child to answer."""
 STALL_SECONDS = 2.0
-"""For a killed child to be gone."""
+"""Time for a killed child to be gone."""
 
 _HOST = "crucible_worker.grading.pool_host"
 # Of the process, whose event loops may start pools at the same time.
@@ -47,11 +47,11 @@ class Ending(enum.Enum):
     TIMEOUT = enum.auto()
     """Its child was ended for its processor time."""
     STALLED = enum.auto()
-    """Its child was killed by the clock: it got too little processor time to end in either way."""
+    """The clock killed its child, which got too little processor time to finish or to reach its limit."""
     DIED = enum.auto()
     """Its child died."""
     BROKEN = enum.auto()
-    """The server of the children died, or the pool was closed; that may have had nothing to do with this task."""
+    """The server of the children died, or the pool was closed; this task may not be the cause."""
 
 
 class _Broken(Exception):
@@ -65,7 +65,7 @@ class _Child:
 
 
 class Processes:
-    """So many children. Made by `start`; belongs to the running event loop."""
+    """A number of children. Made by `start`; belongs to the running event loop."""
 
     def __init__(self, forks: Forks) -> None:
         self._forks = forks
@@ -75,10 +75,10 @@ class Processes:
 
     @classmethod
     async def start(cls, count: int, modules: Sequence[str]) -> Processes | None:
-        """Start so many children, each with these modules, and wait until one has answered.
+        """Start `count` children, each with these modules, and wait until one has answered.
 
         Returns:
-            None where none answers: they may have been killed.
+            None if no child answers: they may have been killed.
 
         Raises:
             Unavailable: their modules cannot be loaded (reason GRADING_POOL).
@@ -103,7 +103,7 @@ class Processes:
     async def ask(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
     ) -> list[Answer] | Ending:
-        """Have a child do `children.work`, for at most so many seconds by the clock; or how that ended.
+        """Have a child do `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
 
         To be called for no more tasks at once than there are children.
         """
@@ -135,7 +135,7 @@ class Processes:
         return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
 
     async def stop(self) -> None:
-        """End every child; whoever waits is told that the pool broke. Idempotent."""
+        """End every child; callers that wait get `Ending.BROKEN`. Idempotent."""
         self._over = True
         living = [*self._idle, *self._busy]
         self._idle.clear()
@@ -162,7 +162,7 @@ class Processes:
         return _Child(fork, await Channel.over(fork.end))
 
     async def _gone(self, child: _Child) -> int | None:
-        """Wait for a child's end, and no longer than it may take; its exit status if that is known."""
+        """Wait for a child's end, within a limit; its exit status if that is known."""
         child.fork.kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STALL_SECONDS):
@@ -171,9 +171,9 @@ class Processes:
 
 
 def _joined(modules: tuple[str, ...]) -> socket.socket:
-    """A control socket of the server of these modules, which is started where none runs.
+    """A control socket of the server of these modules; starts the server if none runs.
 
-    To be called in a thread that lives as long as the children: it is a thread's end that they hear of and die.
+    Call it in a thread that lives as long as the children: they die when that thread ends.
     """
     with _starting:
         process, control = _servers.get(modules, (None, None))

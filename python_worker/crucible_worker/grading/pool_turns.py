@@ -1,4 +1,4 @@
-"""Who is next at a child: whoever asked first, but for those who can wait a little."""
+"""The order in which callers get a child: first come, first served, except that patient callers wait a little."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """So many turns at once; more wait in line.
+    """A limited number of turns at once; more callers wait in line.
 
     Args:
         count: how many.
@@ -22,7 +22,7 @@ class Turns:
         self._numbers = itertools.count()
 
     async def acquire(self, patience: float = 0.0) -> None:
-        """Wait for a turn; whoever asks up to so many seconds later and has no patience goes first."""
+        """Wait for a turn; callers without patience that come up to `patience` seconds later go first."""
         if self._free and not self._line:
             self._free -= 1
             return
@@ -37,7 +37,7 @@ class Turns:
             raise
 
     def release(self) -> None:
-        """Give a turn back, to whoever is next in line."""
+        """Give a turn back, to the next in line."""
         while self._line:
             _, _, turn = heapq.heappop(self._line)
             if not turn.done():

@@ -1,4 +1,4 @@
-"""Every grader that can be asked for by name."""
+"""Every grader that can be requested by name."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class OwnGrader:
     """A grader that comes with the worker: its options are the fields of a class."""
 
     def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
-        """Nothing is read of the class before it is needed.
+        """Nothing of the class is read before it is needed.
 
         Args:
-            name: what it is asked for by.
-            declared: its options are the fields; what it is, is the first line of its docstring.
-            make: makes one of options that passed the schema; the class itself if None. Its keyword-only parameters
-                name parts of `GradingParts`.
+            name: its name in requests.
+            declared: its fields are the options; the first line of its docstring is the description.
+            make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
+            parameters name parts of `GradingParts`.
         """
         self.name, self._declared = name, declared
         self.make: Callable[..., Grader] = self._made if make is None else make
@@ -98,11 +98,11 @@ GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
         )
     }
 )
-"""Those that come with the worker, by name."""
+"""The built-in graders, by name."""
 
 
 def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
-    """Names that can be asked for: ours, a user's own, then those that are installed; nothing is loaded."""
+    """Names that can be requested: built-in, then the user's own, then installed ones; nothing is loaded."""
     return list(dict.fromkeys((*GRADERS, *parts.own_graders, *entry_points.names())))
 
 
@@ -123,12 +123,12 @@ def create(
     name_field: str,
     options_field: str,
 ) -> Grader:
-    """Make the grader of a name: one of `GRADERS`, otherwise one that an installed distribution announces.
+    """Make the grader of a name: one of `GRADERS`, otherwise one that an installed distribution provides.
 
     Args:
-        name: what it is asked for by.
+        name: its name in the request.
         options: JSON values, checked against the grader's schema.
-        parts: those of the worker that grades.
+        parts: what the worker provides for grading.
         name_field: path of the name, for errors.
         options_field: path of the options, for errors.
 

@@ -1,7 +1,7 @@
 """Scores of texts as a request asks for them: one scorer, many items.
 
-A text that is given as a response is scored whole, as an answer is: what these scorers read is the wording. Of either,
-the scorer of numbers takes the last one.
+A response is scored whole, as an answer is, because these scorers read the wording. In both, the scorer of numbers
+takes the last number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["score", "scorer_of"]
 _log = structlog.get_logger(__name__)
 _PARTLY = {"f1": F1, "bleu": Bleu, "rouge": Rouge}
 _FORM_FIELDS = {BoxedForm: "boxed", MarksForm: "marks.marks", JsonSchemaForm: "json_schema"}
-_PARTLY_RIGHT = 0.5  # the threshold of these, where none is given
+_PARTLY_RIGHT = 0.5  # the default threshold of these scorers
 
 
 def score(items: Sequence[GradeItem], options: ScoreOptions) -> list[Grade]:
@@ -54,7 +54,7 @@ def score(items: Sequence[GradeItem], options: ScoreOptions) -> list[Grade]:
 
 
 def scorer_of(options: ScoreOptions) -> Callable[[GradeItem], Grade]:
-    """What scores the items of one call, one after the other. An item takes as long as it takes: use a thread.
+    """A function that scores the items of one call, one by one. The time of an item has no limit: use a thread.
 
     An item that cannot be judged is UNDECIDED, with the reason; one on which a scorer fails is ERROR.
 
@@ -108,7 +108,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
     start = time.perf_counter_ns()
     try:
         grade = grader.grade_now(item.text, item.targets, choices)
-    except Exception as error:  # a bug of ours or of a library: one item's, not the batch's
+    except Exception as error:  # a bug of ours or of a library affects one item, not the batch
         error_id = logged(_log, "grader_failed", error, scorer=_name(options))
         message = with_id(f"{type(error).__name__} in the scorer", error_id)
         problem = Problem(reason=Reason.GRADER_FAILED, message=message)

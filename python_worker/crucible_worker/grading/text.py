@@ -97,7 +97,7 @@ class Contains(DirectGrader):
 
     "46" is in "it is 46.", not in "146". What a word and a number are is said in `crucible_worker.grading.tokens`.
     White space between them does not count. A response that names several answers holds each of them: this grader
-    suits targets that are not said by chance.
+    suits targets that do not occur by chance.
     """
 
     # White space never counts between tokens.

@@ -1,4 +1,4 @@
-r"""Markup that a marker stands in, and that goes on behind it: `\text{The answer is } (D)`, `<b>Answer:</b> 7`.
+r"""Markup around a marker, which continues after it: `\text{The answer is } (D)`, `<b>Answer:</b> 7`.
 
 What follows a marker loses the brace that closes the marker's `\text{}`, ends where the mathematics around the marker
 ends, and ends before a tag of HTML or a special token of a model. Work is bounded, but for one pass over the text.

@@ -1,4 +1,4 @@
-"""From text and conversations to tokens: what a model is asked, and what it is trained on."""
+"""From text and conversations to tokens: prompts for a model, and tokens to train on."""
 
 from crucible_worker.rendering.asking import Answered, ask, sample_answers
 from crucible_worker.rendering.prompts import render_prompt

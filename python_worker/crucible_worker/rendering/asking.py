@@ -1,4 +1,4 @@
-"""How a model is asked for answers: in tokens where its tokenizer is at hand, in words where its server has it."""
+"""How a model is queried for answers: in tokens if its tokenizer is at hand, in words if only its server has it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Answered", "ask", "sample_answers"]
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Answered:
-    """What a model was asked, and how it answered."""
+    """A model's prompt, and its answers."""
 
     prompt: ModelInput | None
-    """What it got, in tokens; None where its server made them."""
+    """The prompt in tokens; None if the model's server made them."""
     answers: Sequence[SampledSequence]
     """Its answers."""
 
@@ -48,23 +48,23 @@ async def ask(
     *,
     renderer: str = AUTO,
 ) -> Answered:
-    """Have a model answer an input.
+    """Sample answers of a model to an input.
 
-    Tokens are sent as they are. Text and conversations are rendered here where the model has a tokenizer; where its
-    sampling side takes words, its server gets messages, or for what `role_colon` and `raw` make of them text to go on
-    from. Stop sequences that the renderer brings come behind those of the parameters.
+    Tokens are sent unchanged. Text and conversations are rendered here if the model has a tokenizer. If its sampling
+    side takes words, its server gets messages; with `role_colon` and `raw` it gets a text to complete. Stop sequences
+    of the renderer follow those of the parameters.
 
     Args:
-        model: who is asked.
-        input: of a Sample, or tokens.
+        model: the model to query.
+        input: the input of a Sample, or tokens.
         params: how to sample.
         num_samples: how many answers.
         renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: the model has no sampling client (MISSING_CLIENT), or the input cannot be rendered for it.
-        InvalidField: there is nothing to ask, or more than fits; the renderer takes no conversation.
-        BackendError: the model could not be asked.
+        InvalidField: the prompt is empty, or longer than the context; the renderer accepts no conversation.
+        BackendError: the model could not be queried.
     """
     able, tokenizer = model.capabilities, model.tokenizer
     if able.isdisjoint(ANSWERING):
@@ -74,7 +74,7 @@ async def ask(
     elif Capability.SAMPLE_TEXT in able and (tokenizer is None or Capability.SAMPLE not in able):
         chosen = resolved(model, renderer)
         if renderer == AUTO and chosen == RAW and plain_text(input) is None:
-            chosen = CHAT_TEMPLATE  # what settings say of text says nothing of roles
+            chosen = CHAT_TEMPLATE  # the setting for text does not apply to messages with roles
         return Answered(prompt=None, answers=await _in_words(model, input, params, num_samples, chosen))
     else:
         begun = model.resolved_renderer == SERVED

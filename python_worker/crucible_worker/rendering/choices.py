@@ -1,8 +1,8 @@
 """A question with several answers to choose from, as one prompt and the continuations whose likelihoods are compared.
 
-The choices stand behind the question one at a time, as text; or they are listed in it with letters, and the letters
-stand behind it. Where question and choice are plain text, they are encoded together, as a tokenizer may join what meets
-at the seam: the prompt is then what all of them, and the question alone, begin with.
+Each choice follows the question as text; or the question lists the choices with letters, and each letter follows it. If
+question and choice are plain text, they are encoded together, as a tokenizer may join the last characters of one with
+the first of the other: the prompt is then the common beginning of all these texts and of the question alone, in tokens.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from crucible_worker.rendering.renderers import AUTO, before_answer
 __all__ = ["MAX_CHOICES", "ChoiceForm", "Question", "check_choices", "named_choice", "render_choices"]
 
 MAX_CHOICES = 256
-"""Choices of a sample; as many as there are letters where these are asked for."""
+"""The most choices of a sample; with letters there are at most as many as letters."""
 
 _LETTERS = string.ascii_uppercase
 _ASKED = "\nAnswer:"
 
 
 class ChoiceForm(enum.StrEnum):
-    """What of a choice stands behind the question."""
+    """Which part of a choice follows the question."""
 
     TEXT = "text"
     """Its text."""
@@ -48,16 +48,16 @@ class Question:
     continuations: Sequence[Sequence[int]]
     """Token ids of each choice, at least one."""
     texts: Sequence[str | None]
-    """What of each choice stands behind the prompt, without what parts it from the question; None for tokens."""
+    """The text of each choice after the prompt, without the delimiter; None for tokens."""
 
 
 def check_choices(sample: Sample, form: ChoiceForm) -> None:
-    """Refuse a sample that has not the structure of a question, whatever the model.
+    """Refuse a sample that is no question for any model.
 
     Raises:
         InvalidField: there are too few choices, too many, an empty one or the same twice; there is no target; a Datum's
-            choices are no token ids, or are to have letters; a conversation whose choices are to be listed does not end
-            with a message of the user.
+            choices are no token ids, or would need letters; choices are to be listed in a conversation that does not
+            end with a message of the user.
     """
     most = len(_LETTERS) if form is ChoiceForm.LETTERS else MAX_CHOICES
     if not sample.choices:
@@ -83,7 +83,7 @@ def check_choices(sample: Sample, form: ChoiceForm) -> None:
 
 
 def named_choice(target: str, choices: Sequence[str]) -> int | None:
-    """Index of the choice that a target names: by its text, or else by its letter; None where it names none."""
+    """Index of the choice that a target names: by its text, or else by its letter; None if it names none."""
     if target in choices:
         return choices.index(target)
     letter = _LETTERS.find(target) if len(target) == 1 else -1
@@ -96,15 +96,15 @@ async def render_choices(
     """Render a sample that `check_choices` has passed.
 
     Args:
-        tokenizer: the model's, where it has one.
-        sample: text, a conversation, or a Datum, whose choices are JSON lists of token ids.
-        form: what of a choice stands behind the question.
-        delimiter: put before the text of each choice.
+        tokenizer: the model's, if it has one.
+        sample: text, a conversation, or a Datum with JSON lists of token ids as choices.
+        form: which part of a choice follows the question.
+        delimiter: text before each choice.
         renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: no tokenizer, no chat template, or the renderer cannot be used with this model.
-        InvalidField: nothing is asked, or a choice has no tokens.
+        InvalidField: the question is empty, or a choice has no tokens.
     """
     if isinstance(sample.input, Datum):
         tokens = [_tokens_of(choice, index) for index, choice in enumerate(sample.choices)]
@@ -113,7 +113,7 @@ async def render_choices(
     known = require_tokenizer(tokenizer)
     asked, texts = _asked(sample.input, sample.choices, form)
     plain = plain_of(known, asked, renderer)
-    # Letters stand behind "Answer:" as a text would go on there; in an answer of its own nothing comes before them.
+    # After "Answer:" in the same text, a letter follows a space; as a separate answer message, nothing precedes it.
     before = ("" if plain is None else " ") if form is ChoiceForm.LETTERS else delimiter
     if plain is not None and isinstance(asked, Prompted) and not before:
         before = before_next(plain, "")
@@ -132,7 +132,7 @@ async def render_choices(
 def _asked(
     input: str | Conversation, choices: Sequence[str], form: ChoiceForm
 ) -> tuple[str | Conversation, Sequence[str]]:
-    """The question, with the choices listed where letters are asked for, and what can stand behind it."""
+    """The question, with its choices listed if they have letters, and the texts that can follow it."""
     if form is ChoiceForm.TEXT:
         return input, choices
     letters = _LETTERS[: len(choices)]
@@ -159,7 +159,7 @@ async def _encoded_together(
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """With how many equal tokens two sequences begin."""
+    """The number of equal tokens at the start of two sequences."""
     pairs = enumerate(zip(first, second))
     return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))
 

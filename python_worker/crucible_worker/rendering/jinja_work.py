@@ -1,6 +1,6 @@
-"""Templates of Jinja2, in its sandbox: run in children that are killed where one takes too long, or too much memory.
+"""Templates of Jinja2, in its sandbox: run in children that are killed if one takes too long, or too much memory.
 
-Jinja2 is imported there alone.
+Only these children import Jinja2.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MAX_SHOWN_CHARS = 300
 
 
 def rendered(item: tuple[str, Mapping[str, Any]]) -> tuple[bool, str]:
-    """A template with the columns of a row in it; whether that worked, and the text or what is wrong.
+    """Fill a template with the columns of a row; returns whether that worked, and the text or the error.
 
-    An undefined name is an error. Lines that hold a block alone leave nothing, as in chat templates.
+    An undefined name is an error. Lines with only a block leave nothing, as in chat templates.
     """
     template, columns = item
     try:
@@ -50,7 +50,7 @@ def _made(template: str, columns: Mapping[str, Any]) -> str:
         raise BadTemplate(f"is no template of Jinja2: line {error.lineno}: {_told(error)}") from error
     except jinja2.UndefinedError as error:
         raise BadTemplate(f"cannot be filled: {_told(error)}; the row has {', '.join(sorted(columns))}") from error
-    except Exception as error:  # a program of another: whatever it raises is about this row
+    except Exception as error:  # foreign code: any error concerns this row
         raise BadTemplate(f"cannot be filled: {type(error).__name__}: {_told(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""The conversation that a prompt makes of a row, and the one text that it is without a chat template.
+"""The conversation that a prompt makes of a row, and its form as one text for models without a chat template.
 
     system message        Add the numbers.
                           (an empty line between messages)
@@ -21,21 +21,21 @@ __all__ = ["MESSAGE_SEPARATOR", "Prompted", "before_next", "joined", "plain_text
 MESSAGE_SEPARATOR = "\n\n"
 """Between two messages: an empty line."""
 ANSWER_SEPARATOR = " "
-"""Between a message and the assistant's that answers it, unless white space stands there."""
+"""Between a message and the assistant's answer to it, unless there is white space already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prompted(Conversation):
-    """A conversation that can be joined to one text, other than those of data sets: roles say nothing in it."""
+    """A conversation that can be joined to one text, as its roles carry no meaning; those of data sets cannot."""
 
     question: str
-    """What the row asks, without what the prompt adds to it: what a judge reads."""
+    """The question of the row, without additions of the prompt: a judge reads this text."""
 
 
 def plain_text(input: str | Conversation) -> str | None:
-    """The text that an input is without a chat template; None for a conversation of a data set, which has roles.
+    """The input as text without a chat template; None for a conversation of a data set, which has roles.
 
-    A conversation of one user message is its text.
+    A conversation of one user message becomes the text of the message.
     """
     if isinstance(input, str):
         return input
@@ -57,15 +57,15 @@ def joined(messages: Sequence[ChatMessage]) -> str:
 
 
 def before_next(question: str, answer: str) -> str:
-    """What stands between a question and its answer."""
+    """The text between a question and its answer."""
     return "" if question[-1:].isspace() or answer[:1].isspace() else ANSWER_SEPARATOR
 
 
 def stops_of(input: str | Conversation) -> tuple[str, ...]:
     """Texts that end an answer to a joined text.
 
-    Where answers came before, a model goes on with the next question: the empty line before that ends its answer,
-    unless an answer before holds one itself.
+    After examples with answers, a model would continue with the next question: the empty line before it ends the
+    answer, unless an earlier answer contains an empty line.
     """
     if not isinstance(input, Prompted):
         return ()

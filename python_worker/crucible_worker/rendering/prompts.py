@@ -1,4 +1,4 @@
-"""What a model is asked: tokens of a sample's input, up to where its answer begins."""
+"""Prompts: the tokens of a sample's input, up to where the answer begins."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ __all__ = [
 async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation | Datum) -> ModelInput:
     """Render a sample's input as a prompt.
 
-    Text is one user message where the model has a chat template, else plain text; a conversation goes through the chat
-    template, with the generation prompt; a Datum's input is taken as it is.
+    Text is one user message if the model has a chat template, else plain text; a conversation goes through the chat
+    template, with the generation prompt; a Datum's input is not changed.
 
     Args:
-        tokenizer: the model's, where it has one.
-        input: of a Sample.
+        tokenizer: the model's, if it has one.
+        input: the input of a Sample.
 
     Raises:
         FailedPrecondition: text or a conversation for a model without a tokenizer (NO_TOKENIZER), a conversation for
             one without a chat template (NO_CHAT_TEMPLATE).
-        InvalidField: nothing is left to ask: no message, or no token.
+        InvalidField: the prompt is empty: it has no message, or no token.
     """
     if isinstance(input, Datum):
         return input.model_input
@@ -55,18 +55,18 @@ async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation |
 async def render_question(tokenizer: Tokenizer | None, input: str | Conversation, renderer: str) -> Rendered:
     """Render text or a conversation as a prompt, with the stop sequences that the renderer brings.
 
-    Text is one user message to every renderer but `raw`, and to `auto` where the model has no chat template. What a
-    prompt makes of a row is text to these, too.
+    Text is plain for `raw`, and for `auto` if the model has no chat template; so is the conversation that a prompt
+    makes of a row. For every other renderer text is one user message.
 
     Args:
-        tokenizer: the model's, where it has one.
-        input: of a Sample.
+        tokenizer: the model's, if it has one.
+        input: the input of a Sample.
         renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: the model has no tokenizer (NO_TOKENIZER), no chat template (NO_CHAT_TEMPLATE), or the
             renderer is one that cannot be used with it.
-        InvalidField: nothing is left to ask: no message, or no token; or the renderer takes no conversation.
+        InvalidField: the prompt is empty: it has no message, or no token; or the renderer accepts no conversation.
     """
     check_input(input, renderer)
     known = require_tokenizer(tokenizer)
@@ -83,7 +83,7 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
 
 
 def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
-    """The text that a model gets as it stands; None where a template makes the prompt of messages."""
+    """The text that a model gets unchanged; None if a template makes the prompt of messages."""
     if renderer == RAW or (renderer == AUTO and not tokenizer.has_chat_template):
         return plain_text(input)
     if renderer == SERVED and isinstance(input, str) and not tokenizer.has_chat_template:
@@ -92,7 +92,7 @@ def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> 
 
 
 def opening_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str, answer: str) -> str:
-    """What stands between a prompt and an answer that is measured behind it."""
+    """The text between a prompt and a measured answer after it."""
     if isinstance(input, Prompted) and (text := plain_of(tokenizer, input, renderer)) is not None:
         return before_next(text, answer)
     return before_answer(renderer)
@@ -117,7 +117,7 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
 
 
 async def encode_text(tokenizer: Tokenizer, text: str, *, plain: bool = False) -> Sequence[int]:
-    """Tokens of a text that asks something, never none; `plain` text is no message, whatever the model has.
+    """Tokens of a prompt in text, at least one; `plain` text is no message, even if the model has a chat template.
 
     Raises:
         InvalidField: the text has no tokens.

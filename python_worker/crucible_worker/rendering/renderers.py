@@ -1,4 +1,4 @@
-"""Which renderers there are, what an option that chooses one looks like, and what each of them refuses."""
+"""The renderers, the option that chooses one, and what each of them refuses."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ __all__ = [
 ]
 
 AUTO = "auto"
-"""The chat template where the model has one, or its server; else plain text."""
+"""The chat template if the model or its server has one; else plain text."""
 SERVED = "served"
-"""As `auto`, and text is left to a server as it stands: of ModelService and of evaluations that began so. No option."""
+"""As `auto`, but a server gets text unchanged: for ModelService, and evaluations that began so. Not an option."""
 CHAT_TEMPLATE = "chat_template"
 """The model's own chat template, never plain text."""
 ROLE_COLON = "role_colon"
 """A role and a colon before each message, see `role_colon.py`."""
 RAW = "raw"
-"""Text as it stands, and what a prompt makes joined to one text; no other conversations."""
+"""Text unchanged, and the conversation of a prompt joined to one text; no other conversations."""
 COOKBOOK = "tinker:"
-"""Before the name of one of tinker-cookbook's renderers."""
+"""The prefix of the name of one of tinker-cookbook's renderers."""
 
 ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
 
 MAX_NAME_CHARS = 100
-"""Of the name of one of tinker-cookbook's renderers."""
+"""Characters of the name of one of tinker-cookbook's renderers."""
 
-# Python's $ lets a line end pass, that of JSON schema does not.
+# Python's $ also matches before a final line end, that of JSON schema does not.
 RENDERER_PATTERN = (
     f"^({AUTO}|{CHAT_TEMPLATE}|{ROLE_COLON}|{RAW}|{COOKBOOK}\\w[\\w./-]{{0,{MAX_NAME_CHARS - 1}}})(?!\\n)$"
 )
@@ -69,7 +69,7 @@ RendererName: TypeAlias = Annotated[
 
 
 def check_renderer(renderer: str) -> None:
-    """Refuse a renderer that cannot be used in this worker, whatever the model.
+    """Refuse a renderer that cannot be used in this worker with any model.
 
     Raises:
         FailedPrecondition: tinker-cookbook is not installed (EXTRA_NOT_INSTALLED).
@@ -79,7 +79,7 @@ def check_renderer(renderer: str) -> None:
 
 
 def check_input(input: str | Conversation | Datum, renderer: str) -> None:
-    """Refuse an input that a renderer can do nothing with, whatever the model.
+    """Refuse an input that a renderer cannot use with any model.
 
     Raises:
         InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION).
@@ -91,10 +91,10 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
 
 
 def before_answer(renderer: str) -> str:
-    """What stands between a prompt and an answer: what the renderer writes before every message's content."""
+    """The text between a prompt and an answer: the renderer writes it before the content of every message."""
     return role_colon.BEFORE if renderer in ROLE_COLONS else ""
 
 
 def answer_of(output: str, renderer: str) -> str:
-    """What of an output is the answer: without what the renderer writes around every message."""
+    """The answer in an output: the output without the text that the renderer writes around every message."""
     return role_colon.answer_of(output) if renderer in ROLE_COLONS else output

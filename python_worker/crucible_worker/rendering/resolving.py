@@ -1,4 +1,4 @@
-"""What the renderer `auto` comes to with a model: at the start of an evaluation, and wherever a model answers."""
+"""Which renderer `auto` means for a model: at the start of an evaluation, and wherever a model answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["resolved"]
 
 
 def resolved(model: Model, renderer: str) -> str:
-    """How a model that is to answer is asked, once it is loaded.
+    """The renderer for a loaded model that is to answer.
 
-    `auto` is what was resolved before, where the evaluation brings that; the chat template of the model or of its
-    server; or plain text. It stays `auto` where an orchestrator renders.
+    `auto` becomes the renderer that the evaluation recorded before, if it did; else the chat template of the model or
+    its server; else plain text. It stays `auto` if an orchestrator renders.
     """
     if renderer != AUTO:
         return renderer

@@ -1,11 +1,11 @@
-"""Conversations as plain text, a role and a colon before each message: what base models are asked in.
+"""Conversations as plain text, a role and a colon before each message: the form for base models.
 
     User: <content>
 
     Assistant: <content>
 
 The form, its tokens and its weights are those of tinker-cookbook's RoleColonRenderer. Each piece is encoded by itself,
-so that a message has the same tokens wherever it stands.
+so that a message has the same tokens at every position.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from crucible_worker.backends.base import Rendered, Tokenizer
 __all__ = ["BEFORE", "STOP", "answer_of", "encode_prompt", "encode_weighted", "prompt_text"]
 
 STOP = "\n\nUser:"
-"""What a model writes when its answer is over: the user's next turn."""
+"""A model writes this after its answer: the user's next turn."""
 
 BEFORE = " "
-"""What parts every content from its role."""
+"""Separates every content from its role."""
 
 _AFTER = "\n\n"
 _NEXT = "User:"
-"""What STOP needs behind the end of a message."""
+"""The rest of STOP after the end of a message."""
 
 
 def prompt_text(messages: Sequence[ChatMessage]) -> str:
@@ -40,7 +40,7 @@ def prompt_text(messages: Sequence[ChatMessage]) -> str:
 
 
 async def encode_prompt(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> Rendered:
-    """A conversation with an answer opened, behind the token that begins a text, if the model has one.
+    """A conversation with an answer opened, after the token that begins a text, if the model has one.
 
     Raises:
         InvalidField: there is no message.
@@ -57,9 +57,9 @@ async def encode_prompt(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -
 async def encode_weighted(
     tokenizer: Tokenizer, messages: Sequence[ChatMessage], counted: Sequence[int], *, headers: bool = False
 ) -> Rendered:
-    """A conversation to measure: the contents of some messages have weight 1, with the line ends that close them.
+    """A conversation to measure: the contents of some messages have weight 1, with the line ends after them.
 
-    Where the last message is the assistant's, what completes STOP follows it, with its weight.
+    If the last message is the assistant's, the rest of STOP follows it, with the same weight.
 
     Args:
         tokenizer: the model's.
@@ -88,7 +88,7 @@ async def encode_weighted(
 
 
 def answer_of(output: str) -> str:
-    """What the assistant's message holds: the output up to STOP, without what surrounds every content."""
+    """The content of the assistant's message: the output up to STOP, without the text around every content."""
     return output.partition(STOP)[0].removeprefix(BEFORE).removesuffix(_AFTER)
 
 

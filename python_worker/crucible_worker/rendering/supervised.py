@@ -1,4 +1,4 @@
-"""What a model is trained and measured on: tokens with a weight each, shifted by one."""
+"""The tokens on which a model is trained and measured: each with a weight, shifted by one."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ async def render_supervised(
 
     Input i is followed by target i: the model input is every token but the last, the targets every token but the first.
 
-    - A Datum is passed through as it is.
+    - A Datum is passed through unchanged.
     - Text with targets: the prompt, weight 0, then the first target and the end-of-sequence token if the model has one,
       weight 1.
-    - A conversation: through the chat template. A message of the assistant counts with what closes it. Under
-      `last_assistant` it ends with that message. One that ends without a message of the assistant gets the first target
-      for it, if the sample has targets.
+    - A conversation: through the chat template. A message of the assistant counts with the tokens that close it. With
+      `last_assistant` the conversation ends with that message. If its last message is not the assistant's, the first
+      target becomes one, if the sample has targets.
 
-    That is what `auto` and `chat_template` do. To `raw`, text is plain and no end of sequence is added. To `role_colon`
-    and tinker-cookbook's renderers, text with a target is a message of the user with its answer, and weights are those
-    of tinker-cookbook.
+    `auto` and `chat_template` do that. With `raw`, text is plain and no end of sequence is added. With `role_colon` and
+    tinker-cookbook's renderers, text with a target is a message of the user with its answer, and weights are those of
+    tinker-cookbook.
 
     Args:
-        tokenizer: the model's, where it has one.
-        sample: what to render.
-        train_on: what counts in a conversation.
+        tokenizer: the model's, if it has one.
+        sample: the sample to render.
+        train_on: which messages of a conversation count.
         renderer: see `renderers.py`.
 
     Returns:
@@ -58,7 +58,7 @@ async def render_supervised(
     Raises:
         FailedPrecondition: no tokenizer, no chat template, or one that renders a message otherwise when others follow;
             or the renderer cannot be used with this model.
-        InvalidField: there is no target, or no message of the assistant; or the renderer takes no conversation.
+        InvalidField: there is no target, or no message of the assistant; or the renderer accepts no conversation.
     """
     if isinstance(sample.input, Datum):
         return sample.input
@@ -80,7 +80,7 @@ async def _text(
 ) -> tuple[np.ndarray, np.ndarray]:
     _check_targets(targets)
     text = plain_of(tokenizer, input, renderer)
-    if text is None:  # also for a model without a chat template where that is wanted: the error says so
+    if text is None:  # also if `chat_template` is wanted and the model has none: the error says so
         prompt = list(await encode_conversation(tokenizer, messages_of(input), generation_prompt=True))
     else:
         prompt = list(await encode_text(tokenizer, text, plain=True))
@@ -98,7 +98,7 @@ async def _text(
 async def _messages(
     tokenizer: Tokenizer, input: str | Conversation, targets: Sequence[str], train_on: TrainOn, renderer: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As a renderer has it that weighs tokens by itself."""
+    """Render messages with a renderer that sets its own weights."""
     if isinstance(input, str):
         _check_targets(targets)
         train_on = "last_assistant"
@@ -162,13 +162,13 @@ async def _conversation(
 async def _span(
     tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int, tokens: Sequence[int]
 ) -> tuple[int, int]:
-    """Where a message of the assistant begins, behind its generation prompt, and ends.
+    """The start of a message of the assistant, after its generation prompt, and its end.
 
-    The chat template alone knows, so it is asked for the conversation before and up to the message; both have to be
-    beginnings of the whole. Templates that drop earlier thoughts, or insert something before the last message, fail.
+    Only the chat template determines this, so it renders the conversation before the message and up to it; both have to
+    be prefixes of the whole. Templates that drop earlier reasoning, or insert text before the last message, fail.
     """
     before = messages[:index]
-    # A conversation that begins with the assistant: what opens its message cannot be told from the message.
+    # A conversation that begins with the assistant: the opening of its message cannot be separated from the message.
     opening = await encode_conversation(tokenizer, before, generation_prompt=True) if before else ()
     closing = await encode_conversation(tokenizer, messages[: index + 1], generation_prompt=False)
     for part in (opening, closing):

@@ -1,9 +1,9 @@
 r"""Templates of prompts: text with the columns of a row in it.
 
     {question} (one of {choices})             names in braces, taken here
-    {{ question | upper }}                    Jinja2, where the text has "{{", "{%" or "{#": run where it can be killed
+    {{ question | upper }}                    Jinja2, if the text has "{{", "{%" or "{#": run in a child process
 
-A name in braces that is no column is an error if it looks like one; any other brace is text, as of \boxed{}.
+A name in braces is an error if it looks like a column and is none; any other brace is text, as in \boxed{}.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MAX_PROMPT_CHARS = 1_000_000
-"""Of what a template makes of a row."""
+"""Characters that a template may make of a row."""
 
 _JINJA = re.compile(r"\{[{%#]")
 _NAME = re.compile(r"\{([^{}\n]{1,200})\}")
@@ -34,18 +34,18 @@ _LETTERS = string.ascii_uppercase
 
 
 class BadTemplate(ValueError):
-    """A template cannot be used; the message goes on a sentence about it."""
+    """A template cannot be used; the message continues a sentence about it."""
 
 
 def is_jinja(template: str) -> bool:
-    """Whether a template is one of Jinja2, and no text with names in braces."""
+    """Whether a template is in Jinja2, and not a text with names in braces."""
     return _JINJA.search(template) is not None
 
 
 def columns_of(sample: Sample) -> dict[str, Any]:
-    """What a template can name of a row: its metadata by their keys, then what every row has.
+    """The columns of a row that a template can name: its metadata by their keys, then those that every row has.
 
-    `metadata` holds a column that is called as one of those.
+    A metadata entry with the name of a built-in column is only in `metadata`.
 
     Raises:
         BadTemplate: the row is tokens.
@@ -71,7 +71,7 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
     Choices are lettered, a line each; targets are a line each.
 
     Raises:
-        BadTemplate: a name is that of no column, or the text becomes too long.
+        BadTemplate: a name is no column, or the text becomes too long.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -87,7 +87,7 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
             )
         return match[0]
 
-    # Measured before it is made: one column may be named many times.
+    # The length is checked before the text is made: one column may be named many times.
     parts: list[str] = []
     length = end = 0
     for match in _NAME.finditer(template):
@@ -103,7 +103,7 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
 
 
 def too_long() -> BadTemplate:
-    """What is raised where a template makes more than `MAX_PROMPT_CHARS`."""
+    """The error of a template that makes more than `MAX_PROMPT_CHARS`."""
     return BadTemplate(f"makes more than {MAX_PROMPT_CHARS:,} characters of the row")
 
 

@@ -11,24 +11,25 @@ _TAG = re.compile(r"<(/?)think(?:ing)?>")
 
 
 def without_thinking(text: str) -> str:
-    """What a model says without its reasoning, see `part_thinking`; done again it changes nothing."""
+    """The output of a model without its reasoning, see `part_thinking`; idempotent."""
     return part_thinking(text)[1]
 
 
 def part_thinking(text: str) -> tuple[str, str]:
-    """Part reasoning from what a model says beside `<think>...</think>` and `<thinking>...</thinking>`, in one pass.
+    """Separate the reasoning in `<think>...</think>` and `<thinking>...</thinking>` from the answer, in one pass.
 
-    - A thought ends with the first closing tag behind its opening one; a tag opened within it is a word of it.
-    - A closing tag that nothing opened closes what the prompt opened, as chat templates do: all before it is thought.
-    - An unclosed thought with no answer before it is all there is: the answer is empty. Further on, it is text.
+    - Reasoning ends with the first closing tag after its opening tag; a second opening tag within it is text.
+    - A closing tag without an opening one closes reasoning that the prompt opened, as chat templates do: all text
+      before it is reasoning.
+    - Unclosed reasoning with no answer before it extends to the end: the answer is empty. After an answer, it is text.
 
-    Text without such a tag is returned as it is; where something is removed, white space around the rest goes as well.
-    A thought that the prompt opened and that was cut before its end bears no tag, and cannot be told from an answer.
+    Text without such a tag is returned unchanged; if something is removed, so is white space around the rest. Reasoning
+    that the prompt opened and that was truncated has no tag, and cannot be distinguished from an answer.
 
     Returns:
-        The reasoning, its parts in paragraphs and without tags; empty where there is none. And the rest.
+        The reasoning, its parts in paragraphs and without tags; empty if there is none. And the rest.
     """
-    if _TAG.search(text) is None:  # as a rule
+    if _TAG.search(text) is None:  # the usual case
         return "", text
     said: list[str] = []
     thoughts: list[str] = []
@@ -47,7 +48,7 @@ def part_thinking(text: str) -> tuple[str, str]:
             said.append(text[start : tag.start()])
             start, opened, thinking = tag.start(), tag.end(), True
     rest = text[start:]
-    # Once, and not at each such tag: a text may be nothing but tags.
+    # Once, and not at each such tag: a text may consist of tags alone.
     thoughts.insert(0, _TAG.sub("", text[:prompted]))
     if thinking and not any(map(str.strip, said)):
         return _joined([*thoughts, text[opened:]]), ""
@@ -55,7 +56,7 @@ def part_thinking(text: str) -> tuple[str, str]:
         said[-1] += rest
     else:
         said.append(rest)
-    # With a space between them, two ends never make a tag.
+    # With a space in between, the two remaining parts never form a tag.
     return _joined(thoughts), " ".join(said).strip() if removed else text
 
 

@@ -1,7 +1,6 @@
-"""tinker-cookbook's renderers, run on a tokenizer of transformers wherever that lives: its own process, mostly.
+"""tinker-cookbook's renderers, run in the process of a transformers tokenizer, mostly a separate one.
 
-Importing tinker-cookbook takes a second or two and brings torch along: that happens with the first conversation, never
-before.
+Importing tinker-cookbook takes a second or two and imports torch: only the first conversation imports it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from crucible_worker.backends.base import Rendered
 __all__ = ["check_installed", "preload", "render"]
 
 _MAX_SHOWN_BYTES = 300
-"""Of what tinker-cookbook says of an error."""
+"""Bytes of the text of tinker-cookbook's errors."""
 
 
 def check_installed() -> None:
-    """Refuse to go on without tinker-cookbook. Imports nothing.
+    """Refuse to continue without tinker-cookbook. Imports nothing.
 
     Raises:
         FailedPrecondition: it is not installed (EXTRA_NOT_INSTALLED).
@@ -35,23 +34,23 @@ def check_installed() -> None:
 
 
 def preload() -> None:
-    """Import it if it is there: `render` says what is missing. Takes a second or two the first time."""
+    """Import it if it is installed: `render` reports what is missing. Takes a second or two the first time."""
     with contextlib.suppress(ImportError):
         importlib.import_module("tinker_cookbook.renderers")
 
 
 def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None) -> Rendered:
-    """A conversation as a renderer of tinker-cookbook has it. Takes a second or two the first time.
+    """Render a conversation with a renderer of tinker-cookbook. Takes a second or two the first time.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: a tokenizer of transformers.
         renderer: its name in tinker-cookbook.
         messages: at least one.
-        train_on: None for a prompt with the stop sequences of its answer; else what of the conversation has weight.
+        train_on: None for a prompt with the stop sequences of its answer; else the messages that have weight.
 
     Raises:
         FailedPrecondition: tinker-cookbook, or what it imports, is not installed (EXTRA_NOT_INSTALLED); it has no such
-            renderer, or none that takes this tokenizer (UNKNOWN_RENDERER).
+            renderer, or none that accepts this tokenizer (UNKNOWN_RENDERER).
         InvalidField: the renderer refuses the conversation.
     """
     made = _made(tokenizer, renderer)
@@ -60,7 +59,7 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
         return _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
     except BridgeError:
         raise
-    except Exception as error:  # another's code, on another's text: whatever it raises is about this conversation
+    except Exception as error:  # foreign code on foreign text: any error concerns this conversation
         raise InvalidField("input.messages", f"are refused by the renderer {renderer!r}: {_said(error)}") from error
 
 

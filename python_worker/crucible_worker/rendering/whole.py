@@ -1,4 +1,4 @@
-"""Text to be measured as a whole: every token of it counts, and every one of its bytes."""
+"""Text to be measured as a whole: all its tokens and all its bytes count."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["is_whole", "render_behind", "render_whole"]
 
 
 def is_whole(input: str | Conversation | Datum, targets: Sequence[str]) -> TypeGuard[str]:
-    """Whether the input of a sample is text without a target: measured as a whole by what measures texts."""
+    """Whether the input of a sample is text without a target, which is measured as a whole."""
     return isinstance(input, str) and not targets
 
 
 async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
-    """Render a text all of whose tokens count, the first one behind the token that begins a text.
+    """Render a text of which all tokens count; the first one follows the token that begins a text.
 
-    That is the model's own such token, or else the one that ends a sequence, which stands between texts in training.
+    That is the model's BOS token, or else its EOS token, which separates texts in training.
 
     Returns:
         `target_tokens` int64 and `weights` float32, shape (n,), n the text's tokens.
@@ -48,15 +48,15 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
 
 
 async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: str = AUTO) -> Datum:
-    """Render text with a target (the first of several) of which the target's tokens count, and nothing behind it.
+    """Render text with a target (the first of several): only the target's tokens count, and nothing follows them.
 
-    To `role_colon`, and where a prompt is joined to one text, they are those of the target with the space before it.
+    With `role_colon`, and if a prompt is joined to one text, the space before the target counts too.
 
     Raises:
         FailedPrecondition: the model has no tokenizer, or the renderer cannot be used with it.
         InvalidField: the target has no tokens.
     """
-    assert not isinstance(sample.input, Datum)  # looked at by whoever measures bytes
+    assert not isinstance(sample.input, Datum)  # the evaluators of bytes refuse it before
     known = require_tokenizer(tokenizer)
     question = await render_question(known, sample.input, renderer)
     opening = opening_of(known, sample.input, renderer, sample.targets[0])

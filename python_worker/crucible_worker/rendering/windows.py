@@ -1,8 +1,8 @@
-"""What is longer than a model's context, in windows that fit: every token is measured once.
+"""Windows that fit into a model's context, for longer texts: every token is measured once.
 
 The windows are those of lm-evaluation-harness's rolling log-likelihoods with one token of context: the first holds as
-many tokens as fit, each later one goes on with the last token before it. The last window, which is shorter as a rule,
-reaches back as far as fits: what it measures has more before it, never less.
+many tokens as fit, each later one starts with the last token of the previous one. The last window has usually fewer
+tokens to measure, and reaches back as far as fits: these tokens have more context, never less.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ __all__ = ["Window", "windows_of"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A part of a datum, by the places of its targets."""
+    """A part of a datum, by indices of its targets."""
 
     start: int
-    """Where its input begins."""
+    """The index where its input begins."""
     first: int
-    """The first target that is measured in it."""
+    """The index of the first target that is measured in it."""
     end: int
-    """Behind the last one."""
+    """The index after the last one."""
 
     def cut(self, datum: Datum, targets: np.ndarray, weights: np.ndarray) -> Datum:
-        """A datum's part: input, `target_tokens` and `weights`, 0 for what another window measures.
+        """A part of a datum: input, `target_tokens` and `weights`, which are 0 for tokens of other windows.
 
         Args:
-            datum: what is cut; returned as it is where the window holds all of it.
+            datum: the whole datum; returned unchanged if the window covers all of it.
             targets: its `target_tokens`, shape (n,).
             weights: its `weights`, shape (n,).
 
         Raises:
-            InvalidField: the datum holds an image, and is to be cut.
+            InvalidField: the datum contains an image, and has to be split.
         """
         if self.first == 0 and self.end == targets.size:
             return datum
@@ -49,7 +49,7 @@ class Window:
         )
 
     def measured(self, values: np.ndarray) -> np.ndarray:
-        """Of values for each target of the part, those that are measured in it."""
+        """The values of the targets that are measured in this window, from those of all its targets."""
         return values[self.first - self.start :]
 
 
@@ -58,7 +58,7 @@ def windows_of(count: int, size: int | None) -> list[Window]:
 
     Args:
         count: targets, at least one.
-        size: targets that fit into a window; one window holds all where this is None, or below 1.
+        size: targets that fit into a window; one window has all if this is None, or below 1.
     """
     if size is None or size < 1 or count <= size:
         return [Window(start=0, first=0, end=count)]

@@ -1,4 +1,4 @@
-"""Another endpoint to a worker, beside the services of its own: a service in the words of somebody else's protocol."""
+"""A further endpoint of a worker, next to its own services: a service of another protocol."""
 
 from __future__ import annotations
 

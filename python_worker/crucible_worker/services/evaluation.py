@@ -100,7 +100,7 @@ class EvaluationService:
     async def _start_evaluation(
         self, request: pb.StartEvaluationRequest, context: Context
     ) -> pb.StartEvaluationResponse:
-        """Start, or go on."""
+        """Start, or resume."""
         evaluation, existed = await self._evaluations.start(await _decoded(request.request))
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
 
@@ -181,7 +181,7 @@ class EvaluationService:
     async def _compare_evaluations(
         self, request: pb.CompareEvaluationsRequest, context: Context
     ) -> pb.CompareEvaluationsResponse:
-        """Set them beside each other."""
+        """Compare them."""
         comparison = await self._evaluations.comparisons.compare(compare_request_from_v1(request))
         # By a thread: a hundred evaluations with a thousand changes each take a while.
         return await asyncio.to_thread(evaluation_comparison_to_v1, comparison)

@@ -24,7 +24,7 @@ _Status = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """What probes are told; everything is NOT_SERVING until it is said otherwise."""
+    """The answers to probes; everything is NOT_SERVING until `set` changes it."""
 
     def __init__(self, services: Iterable[str]) -> None:
         """Know these services, by their full names, and the worker as a whole."""

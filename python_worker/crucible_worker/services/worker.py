@@ -1,4 +1,4 @@
-"""WorkerService: what the worker is, and how it is sent home."""
+"""WorkerService: what the worker is, and how it is drained."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ _ENDING = ".toml"
 
 
 def names() -> Sequence[str]:
-    """What there is, by the alphabet."""
+    """The names of all suites, sorted."""
     files = (file.name for file in importlib.resources.files(__name__).iterdir())
     return sorted(name.removesuffix(_ENDING) for name in files if name.endswith(_ENDING))
 
 
 def text(name: str) -> str:
-    """The file of a suite, as `crucible_bridge.suites.parse_suite` reads it.
+    """The text of a suite's file, for `crucible_bridge.suites.parse_suite`.
 
     Raises:
         KeyError: there is none of this name.

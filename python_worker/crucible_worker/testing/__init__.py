@@ -1,4 +1,4 @@
-"""For the tests of those who use the worker: one in the same process, models that follow a script, recorded events.
+"""A test kit for users of the worker: a worker in the same process, models that follow a script, recorded events.
 
     async with run_worker({"mine": ScriptedModel(answer=lambda prompt: "42")}) as worker:
         async with record_events(worker.bridge) as recorder:
@@ -10,7 +10,7 @@
             )
             await recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_STOP)
 
-Nothing here leaves the machine, and nothing is left behind.
+It uses no network beyond the machine, and leaves no files or processes.
 """
 
 from crucible_worker.testing.recorder import EventRecorder, record_events

@@ -22,11 +22,11 @@ class EventRecorder:
         self._ended: BaseException | None = None
 
     def of(self, kind: EventKind, evaluation_id: str | None = None) -> list[Event]:
-        """What has arrived of one kind, of one evaluation if that is said."""
+        """The events of one kind so far; of one evaluation, if its id is given."""
         return [event for event in self.events if event.kind is kind and evaluation_id in (None, event.evaluation_id)]
 
     async def wait_for(self, wanted: Callable[[Event], bool], *, seconds: float = 30.0) -> Event:
-        """The first event, recorded or yet to come, that is wanted.
+        """Wait for the first event, recorded or future, that is wanted.
 
         Raises:
             TimeoutError: none came in time.
@@ -50,7 +50,7 @@ class EventRecorder:
                     async with self._arrived:
                         self.events.append(event)
                         self._arrived.notify_all()
-        except Exception as error:  # handed to whoever waits
+        except Exception as error:  # `wait_for` raises it
             self._ended = error
             async with self._arrived:
                 self._arrived.notify_all()
@@ -58,7 +58,7 @@ class EventRecorder:
 
 @contextlib.asynccontextmanager
 async def record_events(bridge: Bridge) -> AsyncIterator[EventRecorder]:
-    """Record every event of a worker's log, from its first one on, until the block is left."""
+    """Record every event of a worker's log, from the first one, until the block ends."""
     recorder = EventRecorder()
     task = asyncio.create_task(recorder._record(bridge))
     try:

@@ -1,7 +1,7 @@
-"""A model that does what a script says: answers, latency, failures, stalls, odd log-probabilities; all of it counted.
+"""A model that follows a script: answers, latency, failures, stalls, odd log-probabilities; it counts its calls.
 
-It is deterministic unless the script is not, so that an evaluation that was interrupted can be compared, bit for bit,
-with one that was not.
+It is deterministic if the script is, so that an interrupted evaluation can be compared, bit for bit, with an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORWARDS = (Capability.FORWARD, Capability.PARTS)
 
 
 class Stall:
-    """What a script returns to have a call never answered."""
+    """A script returns this to leave a call without an answer."""
 
 
 STALL = Stall()
@@ -43,10 +43,10 @@ STALL = Stall()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A call that a scripted model was asked for."""
+    """A call of a scripted model."""
 
     index: int
-    """How many calls came before it, of all methods."""
+    """The number of earlier calls, of all methods."""
     method: str
     """"sample", "compute_logprobs", "compute_argmax" or "forward"."""
     text: str
@@ -69,34 +69,34 @@ def _mostly_right(token: int, position: int) -> int:
 
 @dataclasses.dataclass(kw_only=True)
 class ScriptedModel(Model, Tokenizer):
-    """A model, both sampling and training side. Its tokens are the code points of its text."""
+    """A model with a sampling and a training side. Its tokens are the code points of its text."""
 
     eos_token_id = None
     bos_token_id = None
     has_chat_template = True
     """A conversation is its messages' text, one after the other."""
     answer: Callable[[str], str] = str.upper
-    """What it says to a prompt."""
+    """Its answer to a prompt."""
     logprob: Callable[[int, int], float] = _token_logprob
-    """Log-probability of a token at a position, nats; not finite if the script wants that."""
+    """Log-probability of a token at a position, nats; need not be finite."""
     likeliest: Callable[[int, int], int] = _mostly_right
-    """Likeliest token where a prompt has this token at this position."""
+    """Likeliest token in place of this token at this position of a prompt."""
     fault: Callable[[Call], BridgeError | Stall | None] = _no_fault
-    """What goes wrong with a call: an error that is raised, STALL, or None."""
+    """The fault of a call: an error to raise, STALL, or None."""
     latency: float = 0.0
     """Seconds that each call takes."""
     context_length: int | None = None
     """Longest prompt, in tokens; unbounded if None."""
     fingerprint: str = "scripted"
-    """What it says of its content."""
+    """Its fingerprint."""
     sampled: bool = True
     """Whether it has a sampling side."""
     trained: bool = True
     """Whether it has a training side."""
     call_file: Path | None = None
-    """Where a line is appended for every call, which outlives the process: `sample<TAB>prompt`."""
+    """A file that gets a line for every call, and outlives the process: `sample<TAB>prompt`."""
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    """Calls by method; "in_flight", "peak" (most at once) and "finished" beside them."""
+    """Calls by method; also "in_flight", "peak" (most at once) and "finished"."""
     calls: int = 0
     """Calls so far."""
     loads: int = 0
@@ -104,7 +104,7 @@ class ScriptedModel(Model, Tokenizer):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What its class defines, of the sides that it has."""
+        """The capabilities that its class defines, for the sides that it has."""
         if self.sampled and self.trained:
             return self._defined
         return frozenset(
@@ -135,7 +135,7 @@ class ScriptedModel(Model, Tokenizer):
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:
-        """Answer as the script says, cut at `max_tokens`."""
+        """Answer as the script says, truncated at `max_tokens`."""
         text = await self._called("sample", prompt)
         answer = self.answer(text)
         cut = answer[: params.max_tokens]
@@ -206,14 +206,14 @@ class ScriptedModel(Model, Tokenizer):
 
 
 class ScriptedBackend(Backend):
-    """Opens models of a test by the names of embedded ones."""
+    """Opens a test's models under names of embedded models."""
 
     def __init__(self, models: Mapping[str, Model]) -> None:
         """Take models by name: "embedded:<name>" opens them."""
         self._models = dict(models)
 
     def info(self) -> BackendInfo:
-        """What models there are."""
+        """The models of this backend."""
         return BackendInfo(name="scripted", models=tuple(self._models))
 
     async def open(self, model: ModelRef) -> Model:
@@ -228,7 +228,7 @@ class ScriptedBackend(Backend):
 
 
 def _append_line(path: Path, line: str) -> None:
-    # One write to a file opened for appending: lines of several processes do not mix, and a SIGKILL loses none.
+    # A single write in append mode: lines of several processes do not mix, and a SIGKILL loses none.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, f"{line}\n".encode("utf-8", "surrogatepass"))

@@ -24,12 +24,12 @@ __all__ = ["RunningWorker", "run_worker", "scripted_build"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunningWorker:
-    """A worker that serves."""
+    """A running worker."""
 
     bridge: Bridge
     """A client of it."""
     address: str
-    """Where it listens, for clients of one's own."""
+    """Its address, for other clients."""
     state_dir: Path
     """Where its journal lies."""
 
@@ -51,17 +51,17 @@ async def run_worker(
     """Run a worker in this event loop, and drain it when the block is left.
 
     Args:
-        models: models by name, scripted ones as a rule; "embedded:<name>" opens them.
-        state_dir: where its journal lies; a temporary directory, removed afterwards, if None. Workers that are given
-            the same one share the journal, as those of one machine do.
-        data_roots: JSONL data sets lie below these.
-        limits: bounds, where the defaults will not do.
-        grading_processes: children that grade math, 2 or more, where that is wanted: they take seconds to start.
-        code_sandboxes: programs that are run at once, where any are; needs bubblewrap.
+        models: models by name, usually scripted ones; "embedded:<name>" opens them.
+        state_dir: the folder of its journal; if None, a temporary one, which is removed afterwards. Workers with the
+            same folder share the journal, like workers on one machine.
+        data_roots: folders for JSONL data sets.
+        limits: limits other than the defaults.
+        grading_processes: children that grade math: 2 or more, or 0 for none; they take seconds to start.
+        code_sandboxes: programs that may run at once, 0 for none; needs bubblewrap.
         code_images: folders of packages that programs may import, by name.
-        inspect_roots: files with tasks of Inspect lie below these.
+        inspect_roots: folders for files with tasks of Inspect.
         inspect_packages: installed packages whose tasks of Inspect may be run.
-        environment_variables: of this process, that environments of users get.
+        environment_variables: variables of this process that environments of users get.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -84,7 +84,7 @@ async def run_worker(
 
 
 def scripted_build(models: Mapping[str, Model]) -> Build:
-    """How a worker with scripted models is put together; `crucible_worker.server.serve` takes it too."""
+    """How to build a worker with scripted models; `crucible_worker.server.serve` accepts it too."""
     backend = ScriptedBackend(models)
 
     async def build(settings: Settings) -> Parts:

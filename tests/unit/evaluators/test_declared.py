@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import FailedPrecondition, InternalError, InvalidField
 from crucible_bridge.types import (
     EvaluatorKind,
     EvaluatorSpec,
@@ -97,6 +97,49 @@ async def test_an_answer_is_sampled_and_judged_by_the_class() -> None:
 
     assert (outcome.verdict, outcome.score, outcome.measurements) == (Verdict.CORRECT, 1.0, {"words": 2})
     assert outcome.output == "<think>x y z</think>one two"
+
+
+async def test_judge_may_be_a_coroutine() -> None:
+    """An outcome that is awaited is the same as one that is returned."""
+
+    class Later(AnswerEvaluator):
+        """Judges later."""
+
+        async def judge(self, answer: str, sample: Sample) -> Outcome:
+            return Outcome.of(answer == "one two")
+
+    model = Double(sampling=Sampling(answers=("one two",)))
+
+    outcome = await Later(sampling=SAMPLING).run(Sample(input="a"), context(model))
+
+    assert (outcome.verdict, outcome.output) == (Verdict.CORRECT, "one two")
+
+
+async def test_judge_that_returns_another_type_is_named() -> None:
+    """The error names the evaluator, the type that `judge` returned, and what to return."""
+
+    class Bare(AnswerEvaluator):
+        """Returns a number."""
+
+        def judge(self, answer: str, sample: Sample) -> Any:
+            return True
+
+    model = Double(sampling=Sampling(answers=("one two",)))
+
+    with pytest.raises(InternalError, match=r"'bare' returned bool, not Outcome: return Outcome\.of") as caught:
+        await Bare(sampling=SAMPLING).run(Sample(input="a"), context(model))
+    assert caught.value.reason == "EVALUATOR_FAILED"
+
+
+def test_a_class_that_lacks_a_method_is_refused_when_it_is_loaded() -> None:
+    """The error names the methods that are missing, before a request tries to make one."""
+
+    class Unjudged(AnswerEvaluator):
+        """Lacks `judge`."""
+
+    with pytest.raises(FailedPrecondition, match="is the class Unjudged at 'a:Unjudged', which lacks judge") as caught:
+        entry_points.kind_of("unjudged", "a:Unjudged", Unjudged)
+    assert caught.value.reason == "BAD_EVALUATOR"
 
 
 def test_means_are_over_scored_samples() -> None:

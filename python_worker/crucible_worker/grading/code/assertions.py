@@ -1,8 +1,8 @@
-"""What assertions ask of a program: calls with values that are known, or tests that must be run.
+"""What assertions need of a program: calls with known values, or tests that must be run.
 
-`assert f(1) == 2` needs no test to be run: the call is made, and what comes back is compared with 2, where the program
-never was. So do tests in the manner of HumanEval, whose `check(candidate)` holds nothing but such lines. Whatever else
-tests do, they do in a sandbox of their own, with proxies for what they take from the program.
+`assert f(1) == 2` needs no test to be run: the call is made, and its result is compared with 2 outside the program's
+sandbox. The same is true of tests like HumanEval's, if `check(candidate)` contains only such lines. All other tests run
+in a separate sandbox, with proxies for what they take from the program.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _OF_KINDS = frozenset({"isinstance", "issubclass", "assertIsInstance", "assertNo
 
 
 class BadTests(Exception):
-    """Assertions that no program could pass or fail; the text says why."""
+    """The assertions are unusable for every program; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call with a value that is known."""
+    """A call with a known value."""
 
     function: str
     """The name in the program."""
     arguments: Sequence[Any]
-    """As `values.encode` writes them."""
+    """The arguments, as `values.encode` writes them."""
     named: Any
-    """A dict, likewise."""
+    """The keyword arguments, a dict, likewise."""
     expected: Any
-    """What must come back: of Python's own types."""
+    """The value that must be returned, of Python's built-in types."""
     line: int
     """Of the assertion."""
 
@@ -65,9 +65,9 @@ class Proxied:
     sources: Sequence[str]
     """Python: what the prefix defines, and the tests."""
     classes: Mapping[str, bool]
-    """Names that stand for the program's own, and whether they are written as classes are."""
+    """Names that refer to the program, and whether they are written like classes."""
     helpers: frozenset[str] = frozenset()
-    """Those of them that only the tests could define: where the program does not, the tests are at fault."""
+    """Those of them that belong to the tests: if the program does not define them, the tests are at fault."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -80,14 +80,14 @@ class _NotPlainTest(Exception):
 
 
 def read_assertions(source: str, prefix: str = "") -> Plain | Proxied:
-    """Read what tests ask.
+    """Read what tests need of a program.
 
     Args:
         source: the tests.
-        prefix: what stands before the program; functions and constants that are whole in it are the tests' as well.
+        prefix: text before the program; the tests get the functions and constants that are complete in it as well.
 
     Raises:
-        BadTests: they are no Python, or take nothing from the program.
+        BadTests: they are not Python, or take nothing from the program.
     """
     try:
         module = ast.parse(source)
@@ -144,7 +144,7 @@ def _checked(check: ast.FunctionDef, function: str) -> Iterator[Call]:
 def _call(statement: ast.Assert) -> Iterator[Call]:
     match statement.test:
         case ast.Constant(value=value) if value:
-            return  # says something, and asks nothing
+            return  # not a test: it makes no call
         case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[expected]):
             pass
         case ast.Compare(left=expected, ops=[ast.Eq()], comparators=[ast.Call() as call]):
@@ -179,7 +179,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _check_hashes(keys: Sequence[ast.expr | None]) -> None:
-    """Leave a set or dict to the sandbox where many of its keys have one hash: each is compared with all before it."""
+    """Leave a set or dict to the sandbox if many of its keys have one hash: each is compared with all before it."""
     if len(keys) <= _MAX_ONE_HASH:
         return
     hashes = sorted(hash(ast.literal_eval(key)) for key in keys if key is not None)
@@ -210,7 +210,7 @@ def _proxied(source: str, prefix: str) -> Proxied:
 
 
 def _kinds(tests: ast.Module) -> set[str]:
-    """Names that are written as classes by what tests do with them, though they begin with a small letter."""
+    """Names that tests use as classes, though they begin with a small letter."""
     kinds: set[str] = set()
     for node in ast.walk(tests):
         match node:
@@ -236,7 +236,7 @@ def _kinds(tests: ast.Module) -> set[str]:
 
 
 def _names(source: str) -> tuple[set[str], set[str]]:
-    """Names that Python code binds at its top, and those that it takes from there."""
+    """Names that Python code binds at module level, and those that it uses from there."""
     top = symtable.symtable(source, "<tests>", "exec")
     bound = {name.get_name() for name in top.get_symbols() if name.is_assigned() or name.is_imported()}
     used = {name.get_name() for name in top.get_symbols() if name.is_referenced()}
@@ -253,19 +253,19 @@ def _names(source: str) -> tuple[set[str], set[str]]:
 
 
 def with_body(prefix: str) -> str:
-    """A prefix with a body behind its last line, as if that were the head of a function."""
+    """A prefix with a body after its last line, as if that were the head of a function."""
     return f"{prefix.rstrip()}\n    pass\n"
 
 
 def _prefix_parts(prefix: str) -> tuple[str, Mapping[str, bool]]:
-    """Of a prefix what is whole, as Python, and the names that are left to the program: whether each is a class."""
+    """The complete part of a prefix, as Python, and the names left to the program: whether each is a class."""
     module = None
     for text in (prefix, with_body(prefix)):
         try:
             module = ast.parse(text)
             break
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # a head without a body; or no Python at all, of which the tests can use nothing
+            continue  # a head without a body, or no Python at all: nothing that the tests can use
     whole: list[ast.stmt] = []
     stubs: dict[str, bool] = {}
     for statement in [] if module is None else module.body:

@@ -1,11 +1,11 @@
-"""The wall of a sandbox: what bubblewrap is told, and what to do where it is missing or may not work.
+"""The isolation of a sandbox: the options of bubblewrap, and what to do if it is missing or not permitted.
 
-A sandbox has namespaces of its own for users, processes, mounts, the network, IPC and the host's name. It sees Python,
-`/usr` and the libraries, all read-only, and one small folder in memory. There is no `/proc` in it, so that containers
-need not be told to unmask theirs.
+A sandbox has separate namespaces for users, processes, mounts, the network, IPC and the host's name. It sees Python,
+`/usr` and the libraries, all read-only, and one small folder in memory. It has no `/proc`, so that containers need not
+unmask theirs.
 
-A worker of root's with the right to mount builds the sandbox as root, wherever Python lies, and the zygote gives root
-up; any other builds it in a user namespace, as root in a container does once it has become nobody.
+A worker that runs as root and may mount builds the sandbox as root, wherever Python is installed, and the zygote drops
+root. Any other worker builds it in a user namespace; root in a container first becomes the user nobody.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from crucible_worker.grading.code.inside.frames import SCRATCH
 __all__ = ["NOBODY", "SCRATCH_BYTES", "Wall", "advice", "find_bubblewrap", "no_sandbox", "none_wanted", "sources"]
 
 NOBODY = 65534
-"""User and group of programs where a user namespace maps them: no user's, and never root, whom no limit binds."""
+"""User and group of programs in a user namespace: of no real user, and never root, to whom no limit applies."""
 SCRATCH_BYTES = 16 * 1024 * 1024
-"""What the folder that programs can write to holds."""
+"""Size of the folder that programs can write to."""
 
 INSTALL = "bubblewrap is not installed: apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora)"
 
@@ -37,15 +37,15 @@ _PACKAGE = "crucible_worker"
 _INSIDE = "/sandbox"
 _PACKAGES = "/packages"
 _SHOWN = {"": "", "/children": "frames.py", "/grading": "", "/grading/code": "", "/grading/code/inside": "*.py"}
-"""Folders of the package that there are inside, and which of their modules."""
+"""Folders of the package that exist inside, and which of their modules."""
 _START = "from crucible_worker.grading.code.inside.zygote import main; main({}, {}, {!r})"
-_UNUSED_IDS = range(65520, 65534)  # of nobody on Debian, nor of systemd; limits are counted by them
+_UNUSED_IDS = range(65520, 65534)  # not used by Debian or systemd; the kernel counts limits by user
 _CAP_SYS_ADMIN = 21
 _ENVIRONMENT = {
     "HOME": SCRATCH,
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
-    # Sets of texts in the same order each time: the same program, the same grade.
+    # Sets of texts have the same order each time: the same program gets the same grade.
     "PYTHONHASHSEED": "0",
     "PYTHONPATH": _INSIDE,
     "TZ": "UTC",
@@ -58,10 +58,10 @@ _numbers = itertools.count()
 
 
 def find_bubblewrap() -> str:
-    """Where bubblewrap is.
+    """The path of bubblewrap.
 
     Raises:
-        FailedPrecondition: nowhere (reason NO_SANDBOX).
+        FailedPrecondition: it is not installed (reason NO_SANDBOX).
     """
     found = shutil.which("bwrap", path=os.environ.get("PATH") or os.defpath)
     if found is None:
@@ -70,17 +70,17 @@ def find_bubblewrap() -> str:
 
 
 def no_sandbox(message: str) -> FailedPrecondition:
-    """What is said where programs cannot be run: they never run without a sandbox."""
+    """The error if programs cannot be run: they never run without a sandbox."""
     return FailedPrecondition(f"programs cannot be run in a sandbox here: {message}", reason=Reason.NO_SANDBOX)
 
 
 def none_wanted() -> FailedPrecondition:
-    """What is said where a worker was told to run no programs."""
+    """The error of a worker that is configured to run no programs."""
     return FailedPrecondition("this worker runs no programs: --code-sandboxes is 0", reason=Reason.NO_SANDBOX)
 
 
 def advice(said: str) -> str:
-    """What to do about a sandbox that did not start, by what it said."""
+    """What to do about a sandbox that did not start, from its output."""
     said = said.strip().splitlines()[-1][:300] if said.strip() else "it ended without a word"
     if any(word in said for word in ("namespace", "not permitted", "Permission denied", "setting up uid map")):
         return (
@@ -114,15 +114,15 @@ class Wall:
     bubblewrap: str
     """The program."""
     rootless: bool
-    """In a user namespace, which maps a user to the worker's own; if not, as root, which the zygote gives up."""
+    """In a user namespace, which maps a user to the worker's; if false, as root, which the zygote drops."""
     user: int
-    """Whom programs run as, inside."""
+    """The user of programs, inside."""
     packages: Path | None = None
     """Folder of packages that can be imported inside."""
 
     @classmethod
     def of_this_process(cls, packages: Path | None = None) -> Wall:
-        """The one that this process can build.
+        """The wall that this process can build.
 
         Args:
             packages: folder of packages that can be imported inside.
@@ -163,7 +163,7 @@ class Wall:
 
     @property
     def runs_as(self) -> int | None:
-        """Whom bubblewrap runs as; None if as the worker does."""
+        """The user that bubblewrap runs as; None if the worker's."""
         return NOBODY if self.rootless and os.geteuid() == 0 else None
 
 
@@ -174,12 +174,12 @@ def _may_mount() -> bool:
 
 
 def _python() -> str:
-    """The interpreter itself: what a virtual environment links to."""
+    """The interpreter that a virtual environment links to."""
     return os.path.realpath(sys.executable)
 
 
 def _system() -> Iterator[str]:
-    """Options that show Python and its libraries, as they lie here."""
+    """Options that mount Python and its libraries at the same paths as here."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in ("/bin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):
@@ -188,7 +188,7 @@ def _system() -> Iterator[str]:
             yield from ("--ro-bind", name, name)
     yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
     for folder in _outside_usr((sys.base_prefix, sys.base_exec_prefix, str(Path(_python()).parent))):
-        # Those above it are as closed as they are here, but for this.
+        # The folders above it are as closed as they are here, except for this path.
         for parent in reversed(Path(folder).parents[:-1]):
             yield from ("--perms", "0755", "--dir", str(parent))
         yield from ("--ro-bind", folder, folder)

@@ -1,4 +1,4 @@
-"""The grader `code`: a sample's targets are tests, of which the program in the response must pass every one."""
+"""The grader `code`: a sample's targets are tests; the program in the response must pass every one."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Code", "code_of"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """Judges the program in a response. Choices play no part."""
+    """Judges the program in a response. Choices are ignored."""
 
     grader: CodeGrader
-    """Who runs it."""
+    """The judge of programs, on the worker's places."""
     limits: CodeLimits = CodeLimits()
-    """What it may take."""
+    """The limits of a program."""
     comparison: OutputComparison = OutputComparison()
-    """How output is compared by tests that do not say it."""
+    """How output is compared in tests without a comparison."""
     image: CodeImage | None = None
-    """Whose packages can be imported."""
+    """The image with the packages that can be imported."""
     partial: bool = False
-    """Whether a share of tests is worth a share of the score."""
+    """Whether the score is the share of passed tests."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
         """Judge one response: right when its program passes every target, see `records`.
@@ -56,7 +56,7 @@ class Code:
 
 
 def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
-    """A grader on the worker's places, made of options that fit the schema of `CodeOptions`.
+    """A grader on the worker's places, from options that fit the schema of `CodeOptions`.
 
     Raises:
         FailedPrecondition: programs cannot be run here (reason NO_SANDBOX).

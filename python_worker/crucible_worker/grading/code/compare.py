@@ -1,9 +1,9 @@
-"""Whether what a program returned equals what was expected, as it is written down.
+"""Whether a program's returned value, in its encoded form, equals the expected value.
 
-The program's containers are never built: it could fill them with keys of one hash, which takes for ever. They are
-compared with the expected ones, whose hashes were checked when they were read. Nor are its numbers built that cost more
-than their length: a Fraction divides by a common divisor, a range counts its members, a Decimal is converted digit by
-digit. An expected value is never one of these, so that a number which equals one is enough.
+The program's containers are never built: keys with one hash would take endless time. They are compared with the
+expected ones; those were checked for such hashes when they were read. Numbers that cost more than their length are not
+built either: a Fraction divides by a common divisor, a range counts its members, a Decimal is converted digit by digit.
+An expected value is never one of these, so a plain number of the same value is enough.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEVER = frozenset(
 _MAX_DIMENSIONS = 64  # of an array of numpy
 _MAX_KEY_ITEMS = 1_000  # of a frozenset that is a key
 _MAX_DECIMAL_DIGITS = 4_300
-"""Before and after the point; as many as Python reads of an integer. A Decimal with more equals nothing."""
+"""Before and after the point; Python's own limit for integers. A Decimal with more equals nothing."""
 
 
 class _Other:
@@ -35,11 +35,11 @@ class _Other:
 
 
 def equals(written: Any, expected: Any) -> bool:
-    """Whether a written value equals a plain one, as Python's == has it.
+    """Whether an encoded value equals a plain one, by the rules of Python's ==.
 
     Args:
-        written: what `values.encode` made, or anything else that JSON can hold.
-        expected: of Python's own types.
+        written: the output of `values.encode`, or any other JSON value.
+        expected: of Python's built-in types.
 
     Raises:
         ValueError: it is nothing that `values.encode` writes.
@@ -58,7 +58,7 @@ def equals(written: Any, expected: Any) -> bool:
 
 
 def equals_json(written: Any, expected: Any) -> bool:
-    """Whether a written value equals one of JSON: tuples are arrays, keys are texts, true is not 1.
+    """Whether an encoded value equals a JSON value: tuples are arrays, keys are texts, true is not 1.
 
     Raises:
         ValueError: it is nothing that `values.encode` writes.
@@ -164,7 +164,7 @@ def _array(content: Any) -> tuple[Sequence[int], Sequence[Any]]:
 
 
 def _same_rows(shape: Sequence[int], items: Sequence[Any], expected: Any) -> bool:
-    """Whether an array equals nested lists, which are walked: the array may be of a billion empty rows."""
+    """Whether an array equals nested lists. The lists are walked, because the array may have a billion empty rows."""
     if not shape:
         return equals_json(items[0], expected)
     if not isinstance(expected, list) or len(expected) != shape[0]:
@@ -193,7 +193,7 @@ def _key(written: Any) -> Any:
 
 
 def _plain(written: Any) -> Any:
-    """What is no list, set or dict, as a value that equals the same constants as the written one.
+    """An encoded value other than a list, set or dict, as a plain value that equals the same constants.
 
     Raises:
         ValueError: it is nothing that `values.encode` writes.
@@ -256,7 +256,7 @@ def _decimal(content: Any) -> Any:
 
 
 def _number(numerator: int, denominator: int) -> Any:
-    """The integer or float that a fraction in lowest terms equals. In other terms, no program's interpreter has it."""
+    """The integer or float that a fraction in lowest terms equals. An interpreter has no fraction in other terms."""
     if denominator == 1:
         return numerator
     if denominator < 1:
@@ -269,7 +269,7 @@ def _number(numerator: int, denominator: int) -> Any:
 
 
 def _count(written: Any) -> int:
-    """How many parts a written value has."""
+    """How many parts an encoded value has."""
     count, waiting = 0, [written]
     while waiting and count <= _MAX_KEY_ITEMS:
         part = waiting.pop()

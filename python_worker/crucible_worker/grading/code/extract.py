@@ -11,7 +11,7 @@ NO_PROGRAM = "there is no program"
 """The reason where the program is blank."""
 
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
-# Nothing in them is given back once it has matched: each character of a line is read once.
+# They never backtrack: each character of a line is read once.
 _FENCE = re.compile(
     r"^(?P<indent> {0,3}+)(?>(?:</?[A-Za-z][\w-]*+>[ \t]*+)*)(?P<mark>`{3,}+|~{3,}+)[ \t]*+"
     r"(?P<language>[^\s`{<]*+)(?P<tag><?+)[^\n`]*+$",
@@ -32,7 +32,7 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
 
     Returns:
         The program, and how it was found: "block", the last fenced block of Python that defines a wanted name, or the
-        last one where none does; "whole" where there is no block. A block that was never closed ends at the first mark
+        last one if none does; "whole" if there is no block. A block that was never closed ends at the first mark
         that ends a line, or with the response.
     """
     blocks = _blocks(response)
@@ -47,7 +47,7 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
 
 
 def _blocks(response: str) -> list[str]:
-    """Blocks of Python, or all blocks where none says that it is."""
+    """Blocks tagged as Python, or all blocks if none is."""
     blocks: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
     mark = ""
@@ -72,6 +72,6 @@ def _fits(mark: str, opening: str) -> bool:
 
 
 def _inside(opened: re.Match[str], text: str) -> str:
-    """What a block holds: its lines, without the indent that its fence has, as that of a block in a list."""
+    """The lines of a block, without the indent of its fence: a block in a list is indented."""
     indent = len(opened["indent"])
     return re.sub(rf"^ {{1,{indent}}}", "", text, flags=re.MULTILINE) if indent else text

@@ -50,18 +50,18 @@ __all__ = ["MAX_TESTS", "MAX_TIMEOUTS", "CodeGrader", "check_ks", "counts_of", "
 MAX_TESTS = 1_000
 """Of one item; with more it is UNDECIDED."""
 MAX_TIMEOUTS = 3
-"""Tests in which a program takes too long; it is not run against those that follow, which count as failed."""
+"""After so many tests in which a program takes too long, it is not run again; the other tests count as failed."""
 
 _CACHED_TESTS, _CACHED_CHARS = 1_024, 4_000_000
 _LARGE_CHARS = 4_000  # tests from here on are read by a thread
-_HUGE_CHARS = 50_000  # and from here on by a process, as Python's parser holds the interpreter
+_HUGE_CHARS = 50_000  # and from here on by a process, because Python's parser blocks the interpreter
 
 _TOO_MANY = f"there are more than {MAX_TESTS:,} tests, and no more are run"
 _METHODS: Mapping[type[Any], str] = {Plain: "calls", Expected: "calls", Proxied: "tests", StdioTest: "stdio"}
 
 
 class CodeGrader:
-    """Judges whether programs do what they must.
+    """Judges whether programs pass their tests.
 
     Args:
         places: where they are run.
@@ -73,7 +73,7 @@ class CodeGrader:
         self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade_batch(self, request: GradeCodeRequest) -> CodeGrades:
-        """Judge programs, as many at once as there are places; each item has its grade, in order.
+        """Judge programs, one in each place at a time; returns a grade for each item, in order.
 
         Raises:
             FailedPrecondition: no sandbox starts here (reason NO_SANDBOX): nothing is ever run without one.
@@ -88,7 +88,7 @@ class CodeGrader:
             for index, item in waiting:
                 grades[index] = await self._graded(item, request.limits, image)
 
-        # No more of them than places: who calls later waits for some programs, not for all of a batch.
+        # At most one for each place: a later call waits for some programs, not for the whole batch.
         tasks = [asyncio.create_task(work()) for _ in range(min(self._places.count, len(request.items)))]
         try:
             await asyncio.gather(*tasks)
@@ -144,7 +144,7 @@ class CodeGrader:
         return _graded(item, program, extraction, tests, findings, duration_ns)
 
     async def _ready(self, test: CodeTest, prefix: str) -> Sequence[Ready]:
-        """What is run of a test: itself, or each of those that it holds."""
+        """What is run for a test: the test itself, or each test that it contains."""
         match test:
             case StdioTest():
                 return (test,)
@@ -182,7 +182,7 @@ def check_ks(ks: Sequence[int]) -> None:
 
 
 def counts_of(items: Sequence[CodeItem], grades: Sequence[Grade]) -> tuple[ProblemCounts, ...]:
-    """What became of the samples of each problem that items name."""
+    """Counts of the samples of each problem that items name."""
     verdicts: dict[str, collections.Counter[str]] = {}
     for item, grade in zip(items, grades):
         if item.problem_id:
@@ -256,7 +256,7 @@ def _names(test: Ready) -> frozenset[str]:
 
 
 def _joined(prefix: str, program: str, extraction: str) -> str:
-    """The program behind its prefix: a block begins a line of its own, and what is no block goes on where that ends."""
+    """The program after its prefix: a block begins a new line; a response without a block continues the prefix."""
     between = "\n" if extraction == "block" and prefix and not prefix.endswith("\n") else ""
     return f"{prefix}{between}{program}"
 

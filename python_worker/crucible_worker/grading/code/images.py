@@ -19,15 +19,15 @@ class CodeImage:
     """A folder of packages under a name."""
 
     name: str
-    """What requests call it: letters, digits, ".", "_" and "-"."""
+    """Its name in requests: letters, digits, ".", "_" and "-"."""
     directory: Path
     """What `pip install --target` has filled."""
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Refuse an image that cannot work.
 
         Raises:
-            ValueError: the name is none, or the directory is no folder.
+            ValueError: the name is not valid, or the directory is not a folder.
         """
         if not _NAME.fullmatch(self.name):
             raise ValueError(f'the name {self.name!r:.80} has something else than letters, digits, ".", "_" and "-"')
@@ -36,14 +36,14 @@ class CodeImage:
 
 
 def read_images(value: Any, base: Path) -> tuple[CodeImage, ...]:
-    """Read images from a TOML table, from a sequence of texts "NAME=DIR", or from such texts divided as in PATH.
+    """Read images from a TOML table, from a sequence of texts "NAME=DIR", or from such texts separated as in PATH.
 
     Args:
         value: what the operator gave.
         base: folder that paths are relative to.
 
     Raises:
-        ValueError: what is wanted in its place.
+        ValueError: the value cannot be used; the message says what is expected.
     """
     images: dict[str, CodeImage] = {}
     for name, directory in _pairs(value):

@@ -1,13 +1,13 @@
-r"""Tests as APPS, TACO and data sets of their form have them in their column `input_output`.
+r"""Tests in the form of the column `input_output` of APPS, TACO and similar data sets.
 
     {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}                     standard input and output
     {"inputs": [["1 2"], ["3 4"]], "outputs": [["3"], ["7"]]}                       the same, in lines
     {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}               calls and their values
     {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}           the same, in lists of one
 
-Data sets write the value of a call alone or as a list of it. Where every output is a list of one element, no one can
-tell which is meant: both are right, as in the test program of APPS. JSON has no dict of integers: an argument whose
-keys are all integers is one.
+Data sets write the value of a call alone or as a list of it. If every output is a list of one element, both readings
+are possible: both are right, as in the test program of APPS. JSON has no dict with integer keys: an argument becomes
+one if all its keys are integers.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["KEYS", "read_input_output"]
 KEYS = frozenset({"inputs", "outputs", "fn_name"})
 """What such an object has; `fn_name` may be absent or null."""
 
-# Spelled as JSON spells an integer that was a key; few enough digits for Python to read.
+# An integer that was a key, as JSON writes it; few enough digits for Python to read.
 _INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest | Expected]:
-    """The tests that an object holds, in its order; the first of them, where there are more than `most`.
+    """The tests of an object, in its order; at most the first `most`.
 
     Raises:
-        BadTests: it is not JSON, or of another form; the text says where.
+        BadTests: it is not JSON, or has another form; the text says where.
     """
     try:
         with uncollected(len(test.json)):

@@ -18,7 +18,7 @@ def read_call(test: CallTest) -> Expected:
     """The call of a test.
 
     Raises:
-        BadTests: its arguments or its value are not JSON, or no arguments.
+        BadTests: its arguments or its value are not JSON, or the arguments are not an array.
     """
     try:
         arguments, value = json.loads(test.arguments_json), json.loads(test.expected_json)
@@ -30,7 +30,7 @@ def read_call(test: CallTest) -> Expected:
 
 
 def call_of(function: str, arguments: Sequence[Any], value: Any) -> Call:
-    """A call with values that JSON has, and the value that is expected.
+    """A call with JSON values, and its expected value.
 
     Raises:
         BadTests: the arguments have too many levels.

@@ -1,4 +1,4 @@
-"""How one test of one program is run and judged. The verdict is made here, of what comes out of the sandboxes."""
+"""How one test of one program is run and judged. The verdict is made here, from the output of the sandboxes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
 __all__ = ["Expected", "Finding", "run_test"]
 
 _MEBIBYTE = 1024 * 1024
-_TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, where no value that is returned can be larger
+_TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, if no returned value can be larger
 _LARGE_TOKENS_BYTES = 4096  # of output whose numbers are compared by value, a microsecond or more each
 _MAX_TOLD = 300
-_ATTEMPTS = 2  # where the machine ends a sandbox, as it does when it is short of memory
-_TESTS_MEMORY_MB = 512  # at least: how little a program may take is no measure for its tests
+_ATTEMPTS = 2  # if the machine ends a sandbox, for example when it is short of memory
+_TESTS_MEMORY_MB = 512  # at least: a small limit of the program does not apply to its tests
 
 _TOLD = {
     **dict.fromkeys(("raised", "message", "opaque"), str),
@@ -37,7 +37,7 @@ _TOLD = {
     **dict.fromkeys(("method", "callable", "done", "missing"), bool),
     "object": int,
 }
-"""What an answer may hold beside a value and what became of the arguments, and its types."""
+"""What an answer may contain in addition to a value and the changed arguments, with the types."""
 _OF_COMPILER = ("RecursionError", "MemoryError")
 _NO_ANSWER = "the program wrote what is no answer"
 _TOO_LONG = "took longer than {:,} ms"
@@ -45,30 +45,30 @@ _TOO_LONG = "took longer than {:,} ms"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of one test."""
+    """The result of one test."""
 
     passed: bool | None
-    """None where nobody can tell."""
+    """None if it cannot be known."""
     reason: str = ""
-    """Why it was not passed."""
+    """Why the test was not passed."""
     problem: str = ""
     """The reason of the item's problem if there is no verdict; empty if the item is UNDECIDED."""
     timed_out: bool = False
-    """It was not passed in its time."""
+    """The test exceeded its time."""
     too_deep: bool = False
-    """The program did not load, with the exception that Python's compiler raises where levels or memory run out."""
+    """The program did not load: Python's compiler ran out of levels or memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A call and its value as JSON has it."""
+    """A call and its expected JSON value."""
 
     call: Call
     """The call."""
     in_solution: bool = False
     """Whether the function may be a method of the program's class `Solution`."""
     or_element: bool = False
-    """Whether the one element of its value, a list, is right as well."""
+    """Whether the only element of its value, a list, is right as well."""
 
 
 Ready = Plain | Proxied | StdioTest | Expected
@@ -86,25 +86,25 @@ class _TooDeep(_Fails):
 
 
 class _OutOfMemory(Exception):
-    """The tests take more memory than they have, for themselves or for what the program returned."""
+    """The tests exceed their memory, by themselves or by what the program returned."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Turn:
-    """Whose turn it is, of a program and its tests."""
+    """Which side computes now, the program or its tests."""
 
     of_tests: bool = False
-    """The tests compute, and want nothing of the program."""
+    """The tests compute, and do not wait for the program."""
 
 
 async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
     """Run a program against one test.
 
     Args:
-        place: where.
+        place: where it runs.
         program: its source.
         test: what it must do.
-        limits: what it may take.
+        limits: of its resources.
 
     Raises:
         FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
@@ -178,7 +178,7 @@ async def _compared(channel: Channel, same: Callable[[Any, Any], bool], written:
     try:
         return await asyncio.to_thread(same, written, expected) if channel.large else same(written, expected)
     except (ValueError, ArithmeticError, RecursionError):
-        return False  # nothing that an honest program's interpreter writes
+        return False  # never written by the interpreter of an honest program
 
 
 async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits, turn: _Turn) -> Finding:
@@ -205,7 +205,7 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
                 )
             if "call" not in told:
                 return _verdict(told, asked)
-            # Not before: what fails without any program is no program's fault.
+            # Not before: a failure without any program is not the program's fault.
             if not asked:
                 await talk.loaded()
             asked += 1
@@ -218,7 +218,7 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
 
 
 async def _hang(place: Place, test: Proxied, limits: CodeLimits) -> bool:
-    """Whether tests take too much time or memory without any program, whose values are unknown to them."""
+    """Whether tests take too much time or memory without any program, with unknown values in its place."""
     await place.restore()
     await place.prepare(tests=True)
     nonce = secrets.token_hex(8)
@@ -270,7 +270,7 @@ async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimit
             talk = _Talk(place, channel, limits)
             talk.begin(program)
             output = await _all_of(ours, limits.output_bytes)
-            # One that ends itself has said nothing, and may have done all that it should.
+            # A program that ends itself has reported nothing, and may have done everything right.
             with contextlib.suppress(_Ended):
                 await talk.loaded(ended=_Ended)
     if (left := await place.program_left()) is None or left.code != 0:
@@ -284,26 +284,26 @@ async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimit
 
 
 class _Ended(_Fails):
-    """The program ended without a word."""
+    """The program ended without a report."""
 
 
 class _Talk:
-    """What is said to a program and what it answers, which is nobody's word but the program's."""
+    """Messages to a program and its answers. The answers are not to be trusted: the program can write anything."""
 
     def __init__(self, place: Place, channel: Channel, limits: CodeLimits) -> None:
         self._place, self._channel, self._limits = place, channel, limits
         self._nonce = secrets.token_hex(8)
 
     def begin(self, program: str) -> None:
-        """Have it loaded."""
+        """Have the program loaded."""
         self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
 
     def ask(self, asked: Mapping[str, Any]) -> None:
-        """Have done what `asking` writes, or what tests ask."""
+        """Send a request that `asking` writes, or that tests make."""
         self._channel.send(asked)
 
     async def loaded(self, *, ended: type[_Fails] = _Fails) -> None:
-        """Wait until it is loaded.
+        """Wait until the program is loaded.
 
         Raises:
             _Fails: it is not.
@@ -316,10 +316,10 @@ class _Talk:
             raise _Fails(_NO_ANSWER)
 
     async def answer(self) -> Mapping[str, Any]:
-        """The answer to what was asked next: a value, or texts that say why there is none.
+        """The answer to the next open request: a value, or texts that say why there is none.
 
         Raises:
-            _Fails: there is none.
+            _Fails: there is no answer.
         """
         answer = await self._answer(_Fails)
         told = {key: answer[key] for key, kind in _TOLD.items() if type(answer.get(key)) is kind}
@@ -379,7 +379,7 @@ def _tests_bounds(limits: CodeLimits) -> Bounds:
 
 
 def _bounds(limits: CodeLimits) -> Bounds:
-    # Threads of a program may use several cores; time on the wall is what counts.
+    # Threads of a program may use several cores; wall-clock time is what counts.
     cores = os.cpu_count() or 1
     seconds = cores * math.ceil(limits.timeout_ms / 1000) + 1
     return Bounds(memory_bytes=limits.memory_mb * _MEBIBYTE, cpu_seconds=seconds)

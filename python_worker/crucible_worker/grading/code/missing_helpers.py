@@ -1,4 +1,4 @@
-"""Which of the names that tests use without defining them are theirs to define, and not the program's.
+"""Names that tests use, and should define themselves but do not.
 
 `assert f(3) == slow(3)`: what an assertion calls on its left side belongs to the program, and `slow` can only be a
 helper that the tests lack. A name is a helper's if it occurs only in values that results are compared with: in right

@@ -1,11 +1,11 @@
-"""Modules of the standard library that tests use, and leave to the program to import.
+"""Modules of the standard library that tests use, and that only the program imports.
 
     import math                                             the program
     assert math.isclose(area(1), math.pi)                   its tests
 
-In Python the tests find `math` where the program has put it. Here they run apart from the program, and import it again.
-Names of a module count if only right sides of assertions use them: `gcd`, called on the left, is what the program must
-provide. Nothing is imported by another name: a program could import a mock by the name of a module.
+In one process the tests would find the program's `math`. Here they run apart from the program, and import it again.
+Names from a module count if only right sides of assertions use them: a `gcd` that is called on the left must come from
+the program. An import under another name is ignored: a program could import a mock by the name of a module.
 """
 
 from __future__ import annotations

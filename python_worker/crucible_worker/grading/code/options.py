@@ -1,4 +1,4 @@
-"""What a program may take, and how it counts, as options of a grader."""
+"""The limits of a program, and how its tests count, as options of a grader."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class CodeOptions:
 
 
 def limits_schema() -> Mapping[str, Any]:
-    """The JSON schema of what a program may take, as options."""
+    """The JSON schema of a program's limits, as options."""
     return schema_of(CodeLimits, _LIMITS)

@@ -1,4 +1,4 @@
-"""Whether a program wrote what it should have written.
+"""Whether a program's output is the expected one.
 
 The output is foreign text: it is read once from its beginning to its end, and no number in it costs more than its
 length, which is bounded.
@@ -29,7 +29,7 @@ _NUMBER = re.compile(
 
 
 def difference(output: bytes, expected: str, comparison: OutputComparison) -> str | None:
-    """Where an output first differs from the expected one, "line 3" or "token 3"; None where it does not.
+    """Where an output first differs from the expected one, "line 3" or "token 3"; None if it does not.
 
     Blanks at the ends of lines and empty lines at the end never count. Linear in the length of both.
     """
@@ -57,18 +57,18 @@ def _lines(text: str) -> Sequence[str]:
 
 
 class _Allowed:
-    """What a tolerance lets pass of tokens, or of lines of them."""
+    """Which differences of tokens, or of lines of tokens, a tolerance accepts."""
 
     def __init__(self, comparison: OutputComparison) -> None:
         self._absolute = decimal.Decimal(repr(comparison.absolute_tolerance))
         self._relative = decimal.Decimal(repr(comparison.relative_tolerance))
         self._exact = not (self._absolute or self._relative)
-        # Every result is exact: sums reach from 10^2000 down to 10^-2324, where a tolerance can lie.
+        # Every result is exact: sums reach from 10^2000 down to 10^-2324, which a tolerance can need.
         digits = 8 * MAX_NUMBER_CHARS
         self._context = decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
 
     def same(self, written: str, expected: str) -> bool:
-        """Whether two texts have the same tokens, but for what the tolerance lets pass, and the same blanks."""
+        """Whether two texts have the same blanks, and tokens that are equal or within the tolerance."""
         if self._exact:
             return False
         ours, theirs = _PART.findall(written), _PART.findall(expected)
@@ -89,7 +89,7 @@ class _Allowed:
 
 
 def _number(token: str, exact: decimal.Context) -> tuple[decimal.Decimal, bool] | None:
-    """A decimal number's value, and whether it is written as an integer; None of what is none, or beyond the bounds."""
+    """A decimal number's value, and whether it is written as an integer; None if it is none, or beyond the bounds."""
     if len(token) > MAX_NUMBER_CHARS:
         return None
     match = _NUMBER.fullmatch(token)

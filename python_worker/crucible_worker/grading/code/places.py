@@ -1,9 +1,9 @@
-"""Places where programs are run: so many at once, each with a sandbox for programs and one for tests.
+"""Places where programs are run: a fixed number, each with a sandbox for programs and one for tests.
 
-A sandbox serves one run after the other while runs leave nothing behind. One whose run did not end by itself, or wrote
-files, is ended with all that is in it, and another takes its place. Nothing is started before the first program.
+A sandbox serves one run after the other while runs leave nothing in it. If a run did not end by itself, or wrote files,
+its sandbox is ended with everything in it, and another takes its place. Nothing is started before the first program.
 
-Sandboxes with an image are others than those without. Of those with one a place keeps the last that was asked for.
+Sandboxes with an image are separate from those without. A place keeps those of the image that was requested last.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
 MAX_PLACES = 64
 """Of one worker."""
 DEFAULT_MAX_PLACES = 4
-"""Of one worker that was told nothing: there may be many workers on a machine."""
+"""Of one worker without the option: there may be many workers on a machine."""
 
 _PROGRAMS, _TESTS = "programs", "tests"
 _Kind = tuple[CodeImage | None, str]
 
 
 def default_places() -> int:
-    """Places of a worker that is told nothing: one for each core, at most `DEFAULT_MAX_PLACES`."""
+    """Default number of places of a worker: one for each core, at most `DEFAULT_MAX_PLACES`."""
     return min(len(os.sched_getaffinity(0)), DEFAULT_MAX_PLACES)
 
 
 class Place:
-    """Where one program runs at a time, and what tests it."""
+    """Runs one program at a time, and its tests."""
 
     def __init__(self) -> None:
         self._sandboxes: dict[_Kind, Sandbox] = {}
@@ -47,14 +47,14 @@ class Place:
         self._condemned = self._closed = False
 
     async def use(self, image: CodeImage | None) -> None:
-        """Have what follows run with the packages of an image, or without any."""
+        """Run what follows with the packages of an image, or without any."""
         self._image = image
         if image is not None:
             for kind in [kind for kind in self._sandboxes if kind[0] not in (None, image)]:
                 await self._sandboxes.pop(kind).kill()
 
     async def prepare(self, *, tests: bool = False) -> None:
-        """Have what is needed ready, so that no run pays for it.
+        """Start what is needed, so that no run pays for it.
 
         Raises:
             FailedPrecondition: sandboxes do not start here (reason NO_SANDBOX).
@@ -86,7 +86,7 @@ class Place:
             channel.close()
 
     async def program_left(self) -> Left | None:
-        """How the program's process ended; None where it has not, or its sandbox ended first.
+        """How the program's process ended; None if it has not, or its sandbox ended first.
 
         Raises:
             Unavailable: the place is closed (reason GRADING_CLOSED).
@@ -99,15 +99,15 @@ class Place:
 
     @property
     def lost(self) -> bool:
-        """Whether a sandbox has ended by itself, which no program can bring about: the machine did."""
+        """Whether a sandbox has ended by itself. No program can cause that: the machine did."""
         return any(sandbox.lost for sandbox in self._sandboxes.values())
 
     def condemn(self) -> None:
-        """What runs here has had its time: `restore` does not wait for it."""
+        """The run here has used up its time: `restore` does not wait for it."""
         self._condemned = True
 
     async def restore(self) -> None:
-        """Make the place fit for the next program: nothing of the last one is left."""
+        """Prepare the place for the next program: nothing of the last one is left."""
         condemned, self._condemned = self._condemned, False
         for kind, sandbox in list(self._sandboxes.items()):
             left = self._ended.pop(kind, None)
@@ -124,7 +124,7 @@ class Place:
             await sandbox.kill()
 
     async def aclose(self) -> None:
-        """End its sandboxes; there will be no others."""
+        """End its sandboxes, for good."""
         self._closed = True
         await self.discard()
 
@@ -138,7 +138,7 @@ class Places:
 
     Args:
         count: how many; `default_places` if None.
-        images: folders of packages that programs may be given.
+        images: folders of packages that programs may import.
     """
 
     def __init__(self, count: int | None = None, images: Iterable[CodeImage] = ()) -> None:
@@ -161,7 +161,7 @@ class Places:
         return tuple(self._images)
 
     def image(self, name: str, field: str) -> CodeImage | None:
-        """The image of a name; None for the empty one.
+        """The image of a name; None for the empty name.
 
         Raises:
             InvalidField: there is none, at `field`.
@@ -173,7 +173,7 @@ class Places:
 
     @contextlib.asynccontextmanager
     async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:
-        """A place that no other caller uses, with an image's packages or none; the longest wait is served first.
+        """A place for one caller alone, with an image's packages or none; the longest wait is served first.
 
         Raises:
             Unavailable: the places are closed (reason GRADING_CLOSED).
@@ -184,17 +184,17 @@ class Places:
                 raise _closed()
             await place.use(image)
             yield place
-            # Sandboxes may have been ended under way: what was found then is nobody's fault.
+            # Sandboxes may have been ended during the run: its result then says nothing about the program.
             if self._closed:
                 raise _closed()
         finally:
-            # Not in the caller's time, and not undone where the caller is cancelled.
+            # The caller does not wait for it, and its cancellation does not stop it.
             task = asyncio.create_task(self._restored(place))
             self._restoring.add(task)
             task.add_done_callback(self._restoring.discard)
 
     async def aclose(self) -> None:
-        """End every sandbox; who waits for a place is refused. Idempotent."""
+        """End every sandbox; callers that wait for a place are refused. Idempotent."""
         self._closed = True
         while self._restoring:
             await asyncio.wait(self._restoring)

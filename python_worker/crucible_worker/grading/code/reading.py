@@ -1,7 +1,7 @@
-"""Reads long tests in a process of its own: Python's parser holds the interpreter for 3 s over a megabyte.
+"""Reads long tests in a separate process: for a megabyte, Python's parser blocks the interpreter for 3 s.
 
-Run as a program, it is sent tests and sends back what they ask, as JSON.
-Given a prefix alone, it says whether Python's compiler can cope with it.
+Run as a program, it receives tests and returns what `read_assertions` reads in them, as JSON.
+For a prefix alone, it returns whether Python's compiler can process it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
 __all__ = ["READ_SECONDS", "check_prefix", "read_apart"]
 
 READ_SECONDS = 30
-"""For a process to read tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
-_MEMORY_BYTES = 4 << 30  # a megabyte of statements takes half of one
+"""Limit of a process that reads tests, in processor time and in wall-clock time; a megabyte takes some 5 s."""
+_MEMORY_BYTES = 4 << 30  # a megabyte of statements takes half a GiB
 
 _MODULE = "crucible_worker.grading.code.reading"
 
 
 async def read_apart(source: str, prefix: str) -> Plain | Proxied:
-    """As `read_assertions`, without holding up whatever else the worker does.
+    """As `read_assertions`, without blocking the worker.
 
     Raises:
-        BadTests: as that; or they take too long, or too much memory.
+        BadTests: as `read_assertions`; or they take too long, or too much memory.
     """
     return await asyncio.to_thread(_read_answer, await _asked("tests", source, prefix))
 
 
 async def check_prefix(prefix: str) -> None:
-    """Look whether Python compiles what stands before a program, with a body where the prefix ends in a head.
+    """Check whether Python can compile a prefix, with a body added if it ends in the head of a function.
 
     Raises:
-        BadTests: levels or memory of the compiler run out, whatever program follows.
+        BadTests: the compiler runs out of levels or memory, whatever program follows.
     """
     if told := json.loads(await _asked("prefix", prefix))["bad"]:
         raise BadTests(told)

@@ -1,4 +1,4 @@
-r"""Tests as they stand in data sets and files: text or JSON.
+r"""Tests as data sets and files write them: text or JSON.
 
     "assert f(1) == 2"                                          assertions
     {"assertions": "assert f(1) == 2"}                          the same
@@ -37,7 +37,7 @@ __all__ = ["compared", "read_tests"]
 
 
 def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
-    """The prefix and the tests that records hold, texts or objects, also as JSON in a text; the last prefix counts.
+    """The prefix and the tests of records: texts or objects, also as JSON in a text; the last prefix counts.
 
     Raises:
         BadTests: one of them is neither a test nor a prefix, or there is no test.
@@ -55,7 +55,7 @@ def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
 
 
 def compared(tests: Iterable[CodeTest], comparison: OutputComparison) -> tuple[CodeTest, ...]:
-    """The tests, with a comparison where they have none."""
+    """The tests, with a comparison added if they have none."""
     return tuple(
         dataclasses.replace(test, comparison=comparison)
         if isinstance(test, StdioTest | InputOutputTests) and test.comparison == OutputComparison()

@@ -1,4 +1,4 @@
-"""One sandbox: a zygote behind bubblewrap, and one run in it at a time."""
+"""One sandbox: a zygote inside bubblewrap, and one run in it at a time."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from crucible_worker.parsing import uncollected
 __all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
 
 START_SECONDS = 10.0
-"""For a sandbox to be ready; it takes a tenth of a second on an idle machine."""
+"""Time for a sandbox to be ready; it takes a tenth of a second on an idle machine."""
 
 SETTLE_SECONDS = 0.25
-"""For a child that has said all it had to say to end; what takes longer is killed."""
+"""Time for a child to end after its last message; then it is killed."""
 
 LARGE_BYTES = 64 * 1024
-"""Messages from here on would hold the event loop for milliseconds."""
+"""Messages from here on would block the event loop for milliseconds."""
 
 KILL_SECONDS = 2.0
-"""For a sandbox to be gone; it takes milliseconds."""
+"""Time for a sandbox to be gone; it takes milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What the kernel lets a run take."""
+    """Limits of a run, which the kernel enforces."""
 
     memory_bytes: int
     """Address space beyond what Python takes."""
     cpu_seconds: int
-    """Of all its threads together."""
+    """Processor time of all its threads together."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class Left:
     code: int
     """Its exit status; below zero the signal that killed it."""
     touched: bool
-    """Whether it did something to the folder that can be written to."""
+    """Whether it changed the writable folder."""
 
     @property
     def told(self) -> str:
-        """For a person."""
+        """The end in words."""
         if self.code >= 0:
             return f"exited with {self.code}"
         known = {number.value: number.name for number in signal.Signals}
@@ -63,7 +63,7 @@ class Left:
 
 
 class Channel:
-    """The worker's end of a run's channel. What comes out of it is a program's word, checked for its size alone."""
+    """The worker's end of a run's channel. The program writes what comes out of it; only its size is checked."""
 
     def __init__(self, channel: Frames) -> None:
         self._channel = channel
@@ -72,20 +72,20 @@ class Channel:
 
     @property
     def large(self) -> bool:
-        """Whether the last message is so large that it is a thread's work."""
+        """Whether the last message is so large that a thread must process it."""
         return self.size >= LARGE_BYTES
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
-        """Speak over a socket, which is closed with the channel."""
+        """A channel over a socket, which is closed with the channel."""
         return cls(await Frames.over(end))
 
     def send(self, message: Any) -> None:
-        """Send without waiting; whether anybody reads is told by what comes back."""
+        """Send without waiting; only an answer shows whether it was read."""
         self._channel.send(pack(message))
 
     async def receive(self, max_bytes: int) -> Any:
-        """The next message; None where none comes any more, or what comes is none.
+        """The next message; None if none comes any more, or it is not valid.
 
         Raises:
             ValueError: it is longer than `max_bytes`.
@@ -100,7 +100,7 @@ class Channel:
             return None
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Close the channel: nothing more will be sent."""
         self._channel.close()
 
 
@@ -111,7 +111,7 @@ class Sandbox:
         self._process, self._control = process, control
         self._busy = False
         self.lost = False
-        """Whether it has ended, though nobody here ended it."""
+        """Whether it has ended without `kill`."""
 
     @classmethod
     async def start(cls, wall: Wall) -> Self:
@@ -153,11 +153,11 @@ class Sandbox:
         return self._control.fileno() >= 0 and not self._busy
 
     async def run(self, role: str, bounds: Bounds, streams: Sequence[int] = ()) -> Channel:
-        """Begin a run: one child, whose part is played over the channel.
+        """Begin a run: one child, which communicates over the channel.
 
         Args:
             role: "program", "script" or "tests".
-            bounds: what it may take.
+            bounds: its limits.
             streams: standard input and output of a script.
         """
         assert not self._busy
@@ -172,7 +172,7 @@ class Sandbox:
         return await Channel.over(ours)
 
     async def settled(self, seconds: float = SETTLE_SECONDS) -> Left | None:
-        """Wait for the end of the run; None where it has not ended by itself, or the zygote has gone."""
+        """Wait for the end of the run; None if it has not ended by itself, or the zygote has gone."""
         try:
             async with asyncio.timeout(seconds):
                 answer = await asyncio.get_running_loop().sock_recv(self._control, MAX_ORDER_BYTES)
@@ -188,10 +188,10 @@ class Sandbox:
         return Left(code=told["code"], touched=told["touched"])
 
     async def kill(self) -> None:
-        """End it with all that runs in it, and wait until that is so. Idempotent."""
+        """End the sandbox with all that runs in it, and wait until it is gone. Idempotent."""
         if self._control.fileno() < 0:
             return
-        # The zygote ends at this, and as init of its namespace it takes along whatever runs there.
+        # This ends the zygote; it is the init of its namespace, so the kernel ends everything else there.
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
@@ -222,11 +222,11 @@ def _refused(constant: str) -> None:
 
 
 class _NotReady(Exception):
-    """The zygote did not come up."""
+    """The zygote did not start."""
 
 
 def _memory_file(data: bytes) -> Any:
-    """A file that has no name, for another process to read."""
+    """A file without a name, for another process to read."""
     file = os.fdopen(os.memfd_create("sandbox"), "w+b", buffering=0)
     file.write(data)
     file.seek(0)

@@ -1,1 +1,1 @@
-"""Judgement by a model: what it is shown and how that is fenced, how its answer is read, what is never asked."""
+"""Judgement by a model: what it is shown, how texts are fenced, how its answer is read, what never goes to it."""

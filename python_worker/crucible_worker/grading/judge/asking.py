@@ -1,4 +1,4 @@
-"""Items before a judge: what is decided without one, what it is asked, and what becomes of its answers."""
+"""How items are judged: what is decided without a judge, the question to the judge, and the grade from its answers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 MAX_JUDGED_CHARS = 100_000
-"""Of all texts that one judgement is about; above, an item is UNDECIDED. Judges with a shorter context refuse less."""
+"""Of all texts of one judgement; above it, an item is UNDECIDED. Judges with a shorter context refuse shorter texts."""
 
 JUDGED, BOTH_ORDERS = "judged", "both orders"
 NO_CONTENT, PRIOR = "no content", "prior"
-"""How verdicts come about."""
+"""The values of `method`."""
 
-_SHOWN_CHARS = 200  # of a judgement that is none
+_SHOWN_CHARS = 200  # of an answer that is no judgement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +63,16 @@ class Said:
     """An answer of a judge."""
 
     text: str
-    """Without its thoughts."""
+    """Without its reasoning."""
     prompt_tokens: int | None
-    """Tokens of the question; None where they are its server's, and that does not tell."""
+    """Tokens of the question; None if its server counts them and does not report them."""
     completion_tokens: int
-    """Tokens of the answer, thoughts included."""
+    """Tokens of the answer, with its reasoning."""
     cut: bool
-    """Whether it had not ended when its tokens were used up."""
+    """Whether the answer was truncated at its token limit."""
 
     def shown(self, limit: int) -> str:
-        """Its last characters, so many, for the problem of one that is no judgement."""
+        """Its last `limit` characters, for the problem of an answer that is no judgement."""
         end = self.text.strip()[-limit:]
         return f"{end!r}, which was cut at max_tokens" if self.cut else repr(end)
 
@@ -86,14 +86,14 @@ class Judge:
     sampling: SamplingParams
     """How it is sampled."""
     renderer: str = "auto"
-    """How it is asked."""
+    """How its prompt is rendered."""
 
     async def ask(self, question: str | Conversation) -> Said:
         """Have it answer.
 
         Raises:
-            BridgeError: it could not be asked, or gave other than one answer (BACKEND_ANSWER); the path begins at
-                `judge`, as another model is asked for the same sample.
+            BridgeError: the query failed, or did not return exactly one answer (BACKEND_ANSWER); the path begins at
+                `judge`, because another model answers the same sample.
         """
         try:
             asked = await ask(self.model, question, self.sampling, renderer=self.renderer)
@@ -113,7 +113,7 @@ class Judge:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rubric:
-    """What is judged, and from where on it is right."""
+    """What is judged, and the score from which on it is right."""
 
     criteria: tuple[RubricCriterion, ...]
     """One or more."""
@@ -126,10 +126,10 @@ class Rubric:
         Args:
             item: what is to be judged.
             judge: who judges.
-            mark: of the lines that part the texts; a digest of them if None.
+            mark: in the lines that separate the texts; a digest of the texts if None.
 
         Raises:
-            BridgeError: the judge could not be asked.
+            BridgeError: the query of the judge failed.
         """
         started = time.perf_counter_ns()
         decided = self._without_judge(item)
@@ -138,7 +138,7 @@ class Rubric:
         return dataclasses.replace(found, grade=grade)
 
     def _without_judge(self, item: RubricItem) -> RubricGrade | None:
-        """What needs no model: it costs no token, and cannot be talked over."""
+        """Decide what needs no model: it costs no token, and no text can influence it."""
         if item.prior is Verdict.INCORRECT:
             return _unasked(_grade(Verdict.INCORRECT, 0.0, PRIOR))
         texts = _texts(item)
@@ -181,7 +181,7 @@ class Rubric:
     def _questions(self, item: RubricItem, fence: Fence) -> list[str]:
         if item.other is None:
             return [question(item.question, item.response, item.references, self.criteria, fence)]
-        # Judges have a liking for a place.
+        # Judges prefer one of the two positions.
         orders = ((item.response, item.other), (item.other, item.response))
         return [pair_question(item.question, *order, item.references, self.criteria, fence) for order in orders]
 
@@ -203,13 +203,13 @@ class Rubric:
 
 
 def spent(said: Sequence[Said]) -> tuple[int | None, int]:
-    """Tokens of questions, None where one of them is not known, and of answers."""
+    """Tokens of questions, None if one of them is not known, and of answers."""
     known = [one.prompt_tokens for one in said if one.prompt_tokens is not None]
     return sum(known) if len(known) == len(said) else None, sum(one.completion_tokens for one in said)
 
 
 def too_long(texts: Sequence[str]) -> str:
-    """Why texts are not shown to a judge; empty where they may be."""
+    """Why texts are not shown to a judge; empty if they may be shown."""
     count = sum(map(len, texts))
     if count <= MAX_JUDGED_CHARS:
         return ""

@@ -1,4 +1,4 @@
-"""Answers that say nothing: some judges hold a bare "Solution:" for right, so they are never asked about one."""
+"""Answers that say nothing: some judges call a bare "Solution:" right, so it never goes to a judge."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ _OPENINGS = (
     "정답",
     "답",
 )
-"""Words that open an answer, and are none: letters and digits alone, case folded. Those of published attacks on judges
-("master keys"), their like in other languages, and what a chat template would have opened an answer with."""
+"""Words that open an answer and are not an answer: letters and digits alone, case folded. They come from published
+attacks on judges ("master keys"), with similar words of other languages and the openings of chat templates."""
 
 # Where a block of code begins, with its language, or ends.
 _BLOCK = re.compile(r"^[ \t]*+```[ \t]*+\w*+[ \t]*+$", re.MULTILINE)
@@ -102,14 +102,14 @@ _ONLY_OPENINGS = re.compile(f"(?>(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reve
 
 
 def says_nothing(response: str, references: Sequence[str] = ()) -> bool:
-    """Whether a response has no content: nothing to be seen, punctuation alone, or words that only open an answer.
+    """Whether a response has no content: nothing visible, punctuation alone, or words that only open an answer.
 
-    One that is among the references, but for case and white space, has: "Solution" may be what was asked for.
+    A response that equals a reference, except for case and white space, has content: "Solution" may be the answer.
     """
     text = readable(response)
     if len(text) > _MAX_CHARS:
         return not any(map(_is_content, text)) and response not in references
-    text = unicodedata.normalize("NFC", text)  # of a short text alone: many marks on one letter take their time
+    text = unicodedata.normalize("NFC", text)  # only of a short text: many marks on one letter take long
     if any(_folded(text) == _folded(reference) for reference in references):
         return False
     text = _BLOCK.sub("", text)
@@ -121,7 +121,7 @@ def says_nothing(response: str, references: Sequence[str] = ()) -> bool:
 
 
 def _is_content(character: str) -> bool:
-    # Letters, numbers and symbols ("+", "$"), but for those that only change a letter: "^", "`".
+    # Letters, numbers and symbols ("+", "$"), except those that only change a letter: "^", "`".
     category = unicodedata.category(character)
     return category[0] in "LNS" and category != "Sk"
 

@@ -1,4 +1,4 @@
-"""The grader `rubric`: a model judges a response by criteria, after another grader where that is wanted."""
+"""The grader `rubric`: a model judges a response by criteria, optionally after another grader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RubricGrader:
-    """Has a judge grade responses, once it is bound to it."""
+    """Grades responses by a judge, once it is bound to one."""
 
     judge: ModelRef
     """Who judges."""
@@ -42,14 +42,14 @@ class RubricGrader:
     sampling: SamplingParams
     """How the judge is sampled."""
     renderer: str = "auto"
-    """How it is asked."""
+    """How its prompt is rendered."""
     partial: bool = False
     """Whether the judge's score is the grade's."""
     first: Grader | None = None
-    """Who decides before it, where it can."""
+    """The grader that decides before the judge, if it can."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Refuse: there is no model to ask.
+        """Refuse: there is no model to query.
 
         Raises:
             FailedPrecondition: always (reason NO_JUDGE).
@@ -58,7 +58,7 @@ class RubricGrader:
 
     @property
     def needs_judge(self) -> bool:
-        """Not where another grader comes first."""
+        """False if another grader comes first."""
         return self.first is None
 
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
@@ -69,22 +69,22 @@ class RubricGrader:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BoundRubric:
-    """Has a judge grade responses to one question."""
+    """Grades responses to one question by a judge."""
 
     grader: RubricGrader
     """How."""
     judge: Judge
     """By whom."""
     question: str
-    """What was asked."""
+    """The question of the sample."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Judge one response; the targets are shown as reference answers, and choices play no part for the judge.
+        """Judge one response; the judge sees the targets as reference answers, and does not see the choices.
 
-        What comes first is asked first: only what it cannot decide goes to the judge, so that no judge overturns it.
+        The option `first` is applied before the judge: only what that grader cannot decide goes to the judge.
 
         Raises:
-            BridgeError: the judge could not be asked.
+            BridgeError: the query of the judge failed.
         """
         if self.grader.first is not None:
             decided = await self.grader.first.grade(response, targets, choices)
@@ -102,7 +102,7 @@ class BoundRubric:
 
 
 def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
-    """A grader of options that fit the schema of `RubricOptions`.
+    """A grader from options that fit the schema of `RubricOptions`.
 
     Raises:
         InvalidField: the judge, a criterion, or the grader that comes first cannot be used; the path begins at the
@@ -133,7 +133,7 @@ def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
 
 
 def question_text(question: str | Conversation) -> str:
-    """A question as a judge is shown it: of a conversation every message, with its role; of a prompt the row's part."""
+    """A question as a judge is shown it: all messages of a conversation with their roles, or a prompt's row part."""
     if isinstance(question, Prompted):
         return question.question
     if isinstance(question, Conversation):
@@ -148,12 +148,12 @@ def measurements_of(found: RubricGrade) -> Mapping[str, float]:
 
 
 def token_measurements(prompt_tokens: int | None, completion_tokens: int) -> Mapping[str, float]:
-    """Tokens of a judge, for a sample's record; those of questions only where they are known."""
+    """Tokens of a judge, for a sample's record; those of questions only if they are known."""
     completion = {"judge_completion_tokens": float(completion_tokens)}
     return completion if prompt_tokens is None else {**completion, "judge_prompt_tokens": float(prompt_tokens)}
 
 
 def method_of(found: RubricGrade) -> str:
-    """How the verdict came about, with the judge's reasons."""
+    """The method of the verdict, with the judge's reasons."""
     said = "; ".join(f"{score.name} {score.score:g}: {score.reason}" for score in found.criteria)
     return shorten(f"{found.grade.method}: {said}", MAX_PROBLEM_BYTES) if said else found.grade.method

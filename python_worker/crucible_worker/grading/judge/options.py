@@ -118,7 +118,7 @@ class RubricOptions:
     partial: bool = False
     """A sample's score is the judge's; otherwise 1 from the threshold on, and 0 below it."""
     first: Annotated[str | UnsetType, Meta(examples=["math", "exact_match"])] = UNSET
-    """A grader that comes first: what it leaves UNDECIDED goes to the judge, and nothing else."""
+    """A grader that comes first: only what it leaves UNDECIDED goes to the judge."""
     first_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of that grader."""
 
@@ -148,7 +148,7 @@ def criteria_of(given: Sequence[Mapping[str, Any]], field: str) -> tuple[RubricC
     """Criteria of options that fit the option `criteria`.
 
     Raises:
-        InvalidField: one cannot be asked about, or two have the same name; `field` is the path of them all.
+        InvalidField: one cannot be judged, or two have the same name; `field` is the path of the option.
     """
     criteria = tuple(RubricCriterion(**criterion).checked(f"{field}[{index}]") for index, criterion in enumerate(given))
     known: set[str] = set()

@@ -1,9 +1,9 @@
-"""What a judge is asked by criteria, and how its answer is read.
+"""The questions to a judge by criteria, and how its answer is read.
 
 A judge answers with a JSON object, `{"<criterion>": {"reason": "...", "score": 7}, ...}`, or for two responses
-`{"<criterion>": {"reason": "...", "better": "A"}, ...}`. It may say other things before it and put it in a code block;
-the object that ends what it says counts, and it has to have exactly these keys. Anything else is no judgement, and
-neither is one that a text holds which is judged, as a weak judge says again what it read: a score is never guessed.
+`{"<criterion>": {"reason": "...", "better": "A"}, ...}`. Other text may precede it, and it may be in a code block. The
+object at the end of the answer counts, and must have exactly these keys. Anything else is no judgement: a score is
+never guessed. An object that also occurs in a judged text does not count, because a weak judge repeats what it read.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ __all__ = [
 MAX_CRITERIA = 32
 """Criteria of one rubric."""
 MAX_JUDGEMENT_CHARS = 65_536
-"""Of what a judge says, beside its thoughts."""
+"""Of a judge's answer, without its reasoning."""
 MAX_REASON_CHARS = 300
-"""Of a reason that is kept."""
+"""Of a reason in the result."""
 
-_MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: more are in no answer that is in order
+_MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: no valid answer has more
 _MAX_READ = 16 * MAX_JUDGEMENT_CHARS  # characters that are read for that: objects within objects are read again
-_UNTOLD = re.compile(r"[\s|]+")  # what may differ where a judge says a text again, `| ` at each line's beginning
+_UNTOLD = re.compile(r"[\s|]+")  # may differ when a judge repeats a text: `| ` at the beginning of each line
 _PREFERENCES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
 class BadJudgement(Exception):
-    """What a judge said is no judgement; the message says why, and goes on a sentence about it."""
+    """A judge's answer is no judgement; the message says why, and continues a sentence about it."""
 
 
 def question(
     asked: str, response: str, references: Sequence[str], criteria: Sequence[RubricCriterion], fence: Fence
 ) -> str:
-    """What a judge is asked of one response."""
+    """The question to a judge about one response."""
     scales = [f", from {_number(criterion.min)} to {_number(criterion.max)}" for criterion in criteria]
     form = {
         criterion.name: f"<number from {_number(criterion.min)} to {_number(criterion.max)}>" for criterion in criteria
@@ -63,7 +63,7 @@ def question(
 def pair_question(
     asked: str, a: str, b: str, references: Sequence[str], criteria: Sequence[RubricCriterion], fence: Fence
 ) -> str:
-    """What a judge is asked of two responses."""
+    """The question to a judge about two responses."""
     form = {criterion.name: '"<A, B or tie>"' for criterion in criteria}
     texts = [*_shown(asked, references, fence), fence.text("response A", a), fence.text("response B", b)]
     opening = "Two responses are to be compared by criteria, each by itself: which one is the better?"
@@ -74,12 +74,12 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
     """The scores that a judge gives, within their scales, in the order of the criteria.
 
     Args:
-        said: by the judge.
-        criteria: what it was asked.
-        shown: the texts that it was shown: a judgement that one of them holds is not the judge's.
+        said: the judge's answer.
+        criteria: the criteria of the question.
+        shown: the texts that it was shown: a judgement that occurs in one of them is not the judge's.
 
     Raises:
-        BadJudgement: it gives none.
+        BadJudgement: the answer has no valid scores.
     """
     found: list[CriterionScore] = []
     for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "score", shown)):
@@ -90,7 +90,7 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
         found.append(
             CriterionScore(
                 name=criterion.name,
-                score=float(score) + 0.0,  # for which -0.0 is 0.0
+                score=float(score) + 0.0,  # turns -0.0 into 0.0
                 reason=_short(reason),
                 clamped=score != value,
             )
@@ -101,7 +101,7 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
 def preferences_of(
     said: str, criteria: Sequence[RubricCriterion], shown: Sequence[str] = ()
 ) -> tuple[CriterionScore, ...]:
-    """Which response a judge prefers by each criterion: 1 where A, 0 where B, 0.5 for a tie; arguments as `scores_of`.
+    """Which response a judge prefers by each criterion: 1 for A, 0 for B, 0.5 for a tie; arguments as `scores_of`.
 
     Raises:
         BadJudgement: it does not say.
@@ -123,7 +123,7 @@ def share(criterion: RubricCriterion, score: float) -> float:
 def weighted(criteria: Sequence[RubricCriterion], shares: Sequence[float]) -> float:
     """The mean of shares by the criteria's weights, in [0, 1]."""
     _, exponent = math.frexp(max(criterion.weight for criterion in criteria))
-    # At most 1 each, so that no sum of them is infinite, and by a power of two, so that none is rounded.
+    # Scaled to at most 1 each, so that no sum is infinite, and by a power of two, so that none is rounded.
     weights = [math.ldexp(criterion.weight, -exponent) for criterion in criteria]
     whole = math.fsum(weight * part for weight, part in zip(weights, shares)) / math.fsum(weights)
     return min(max(whole, 0.0), 1.0)
@@ -165,7 +165,7 @@ def _number(value: float) -> str:
 
 
 def _entries(said: str, criteria: Sequence[RubricCriterion], key: str, shown: Sequence[str]) -> list[tuple[Any, str]]:
-    """What stands under a key for each criterion, with the reason."""
+    """The value of a key for each criterion, with the reason."""
     judged, before, source = _last_object(said)
     if missing := [criterion.name for criterion in criteria if criterion.name not in judged]:
         raise BadJudgement(f"lacks {missing[0]!r}")
@@ -186,13 +186,13 @@ def _entries(said: str, criteria: Sequence[RubricCriterion], key: str, shown: Se
 
 
 def _last_object(said: str) -> tuple[dict[str, Any], str, str]:
-    """The JSON object with which a text ends, what stands before it, and how it is written."""
+    """The JSON object at the end of a text, the text before it, and the object's source."""
     if len(said) > MAX_JUDGEMENT_CHARS:
         raise BadJudgement(f"is longer than {MAX_JUDGEMENT_CHARS:,} characters")
     text = said.rstrip().removesuffix("```").rstrip()
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
     start, read = len(text), 0
-    # From behind: an object within the last one ends before it, so that the first one to end the text is whole.
+    # Search backwards: an object inside the last one ends before the text does, so the first match is the whole object.
     for _ in range(_MAX_OBJECTS):
         start = text.rfind("{", 0, start)
         if start < 0 or read > _MAX_READ:
