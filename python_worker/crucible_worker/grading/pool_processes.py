@@ -90,7 +90,8 @@ class Processes:
         ready = False
         try:
             async with asyncio.timeout(START_SECONDS):
-                processes._idle += [await processes._forked() for _ in range(count)]
+                for _ in range(count):  # one by one: `stop` ends those that are there
+                    processes._idle.append(await processes._forked())
                 said = await processes.ask(START_SECONDS, bool, (None,), 0.0, START_SECONDS)
                 ready = not isinstance(said, Ending)
         except (TimeoutError, NotForked, _Broken):
