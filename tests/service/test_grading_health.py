@@ -152,4 +152,4 @@ async def test_a_worker_that_ends_while_its_processes_start_ends_in_order():
         await until(lambda: True)
 
     with pytest.raises(crucible_bridge.BridgeError):
-        await call
+        await asyncio.wait_for(call, 60.0)
