@@ -184,7 +184,7 @@ ROWS = {
             run=lambda texts, by_token=by_token: difference(
                 texts[0].encode(), texts[1], OutputComparison(by_token=by_token, relative_tolerance=0.5)
             ),
-            size=4_000,
+            size=16_000,
         )
         for part in ("7", "7.", "1e900 ", "\n", " ", "x ", "1e", "-", "0.")
         for by_token in (False, True)
@@ -209,7 +209,7 @@ ROWS = {
     "extract: dollars": Row(make=lambda n: "$a" * n, run=extract, size=8_000),
     "extract: semicolons behind a marker": Row(make=lambda n: "The answer is " + "1; " * n, run=extract, size=1_000),
     "extract: joined boxes": Row(make=lambda n: r"\boxed{5} and " * n, run=extract, size=4_000),
-    "extract: braces before a box": Row(make=lambda n: "}" * n + r"\boxed{5}", run=extract, size=20_000),
+    "extract: braces before a box": Row(make=lambda n: "}" * n + r"\boxed{5}", run=extract, size=40_000),
     "extract: joined formulas": Row(make=lambda n: "$x=1$ and " * n, run=extract, size=4_000),
     "extract: conditions": Row(make=lambda n: "it is $5$ when $x=2$ " * n, run=extract, size=4_000),
     "extract: one number far from the end": Row(make=lambda n: "5" + " word" * n + "x" * n, run=extract, size=2_000),
@@ -251,13 +251,13 @@ ROWS = {
         make=lambda n: "$" + r"\begin{align} x " * n + r"\end{align} " * n + "$", run=extract, size=2_000
     ),
     "extract: a chain that names itself": Row(make=lambda n: "$x" + " = 1 x" * n + "$", run=extract, size=4_000),
-    "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=2_000),
+    "extract: markers": Row(make=lambda n: "the answer is " * n, run=extract, size=4_000),
     "extract: markers in text": Row(make=lambda n: r"\text{Answer: " * n, run=extract, size=2_000),
     "extract: tags": Row(make=lambda n: "'<answer>5</answer>'" * n, run=extract, size=2_000),
     "extract: joined tags": Row(make=lambda n: "<answer>5</answer> and " * n, run=extract, size=4_000),
     "extract: joined objects": Row(make=lambda n: '{"answer": 5}\n' * n, run=extract, size=4_000),
     "extract: joined markers": Row(make=lambda n: "Answer: 5\n" * n, run=extract, size=4_000),
-    "extract: joined signs of answers": Row(make=lambda n: "#### 5\n" * n, run=extract, size=4_000),
+    "extract: joined signs of answers": Row(make=lambda n: "#### 5\n" * n, run=extract, size=8_000),
     "extract: answers that are taken back": Row(
         make=lambda n: r"<answer>5</answer> is wrong. \boxed{5} is wrong. " * n, run=extract, size=1_000
     ),
@@ -374,7 +374,7 @@ ROWS = {
     "metrics: an answer with many keys": Row(
         make=lambda n: Metrics.of({f"env/tag{number}/reward/total": 1.0 for number in range(n)}),
         run=lambda metrics: metrics_from_bytes(RESPONSE, metrics_to_bytes(RESPONSE, metrics)),
-        size=30_000,
+        size=10_000,
     ),
 }
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 RELEASE_BEFORE = "593254b"
 """The commit whose worker wrote no records yet."""
 SAMPLES = 60
+_FILTER: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def before(tmp_path_factory) -> dict[str, str]:
     if not archive or archive.returncode:
         pytest.skip(f"there is no git, or its history has no {RELEASE_BEFORE}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+        files.extractall(folder, **_FILTER)
     assert not (folder / "python_worker" / "crucible_worker" / "runs" / "recording.py").exists()
     return {"PYTHONPATH": os.pathsep.join((str(folder / "bridge"), str(folder / "python_worker")))}
 

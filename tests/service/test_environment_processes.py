@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.environments import group, player, starting, wire
+from crucible_worker.evaluators.environments import child, group, starting, wire
 from crucible_worker.evaluators.environments import processes as processes_module
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import Strategy, Tolerance
@@ -66,8 +66,8 @@ def act(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Act:
     installed = tmp_path / "installed"
     lay_out(installed, "users_acting", SOURCE, GROUP, {"acting": "users_acting:ACTING"})
     install(monkeypatch, installed)
-    monkeypatch.setattr(player, "CLEANUP_SECONDS", 0.1)
-    monkeypatch.setattr(player, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(child, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(child, "SETTLE_SECONDS", 0.1)
 
     def specify(**options: Any) -> EvaluatorSpec:
         return EvaluatorSpec(
@@ -116,8 +116,8 @@ def _sockets() -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def _order(what: str, options: dict[str, Any]) -> player.Order:
-    return player.Order(
+def _order(what: str, options: dict[str, Any]) -> child.Order:
+    return child.Order(
         sample=Sample(id="s", input=what),
         options=options,
         size=3,
@@ -268,7 +268,7 @@ async def test_one_that_ends_its_process_behind_its_rollouts_fails_its_group(act
     assert found.metrics.values["rollout_errors/ENVIRONMENT_ENDED"] == 1
 
 
-async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> None:
+async def test_the_fork_server_that_is_killed_is_replaced(act: Act, folder: Path) -> None:
     """What it has started dies with it, and is a failure of those rollouts; later groups have another one."""
     async with rig() as r:
         running = asyncio.create_task(
@@ -282,8 +282,8 @@ async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> 
             )
         )
         await _until(lambda: _pids(folder, "wait"))
-        (keeper,) = _children(os.getpid())
-        os.kill(keeper, signal.SIGKILL)
+        (server,) = _children(os.getpid())
+        os.kill(server, signal.SIGKILL)
         await running
         waited, *others = await samples_of(r.worker.bridge)
         await _gone(_pids(folder, "wait"))
@@ -293,15 +293,15 @@ async def test_the_keeper_that_is_killed_is_replaced(act: Act, folder: Path) -> 
     assert [each.verdict for each in others] == [Verdict.MEASURED] * 2
 
 
-async def test_a_keeper_that_has_ended_holds_up_no_end(act: Act, folder: Path) -> None:
+async def test_a_fork_server_that_has_ended_holds_up_no_end(act: Act, folder: Path) -> None:
     """Of an evaluation that needs no other one."""
     async with rig() as r:
         running = asyncio.create_task(
             r.evaluation.evaluate(asked(evaluators=[act(max_retries=0)], dataset=_does("wait"), sampling=SAMPLING))
         )
         await _until(lambda: _pids(folder, "wait"))
-        (keeper,) = _children(os.getpid())
-        os.kill(keeper, signal.SIGKILL)
+        (server,) = _children(os.getpid())
+        os.kill(server, signal.SIGKILL)
         async with asyncio.timeout(GONE_SECONDS):
             found = await running
 
@@ -425,10 +425,10 @@ async def test_they_die_with_the_worker(act: Act, folder: Path, tmp_path: Path) 
         )
         await _until(lambda: all(_pids(folder, what) for what in ("wait", "spin")))
         await _until(lambda: (folder / "left").exists() and (folder / "left").read_text())
-        keepers = _children(worker.pid)
-        assert len(keepers) == 1
+        servers = _children(worker.pid)
+        assert len(servers) == 1
         worker.kill()
-        await _gone(_pids(folder, "*") | keepers | {int((folder / "left").read_text())})
+        await _gone(_pids(folder, "*") | servers | {int((folder / "left").read_text())})
 
 
 async def test_the_next_worker_goes_on(act: Act, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ class ForkServer:
             status = 0
         except ConnectionError:  # the client has gone
             status = 0
-        except Exception:
+        except Exception:  # what the child ran: its owner reads it in the log, and receives exit status 1
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -15,14 +15,21 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 __all__ = ["Process", "ending_of"]
 
-# A loop that ends before its children receives no notice of their end; a later start reaps them.
-_unreaped: set[Process] = set()
+# A loop that ends before its children receives no notice of their end: those that nothing refers to any more are reaped
+# by a later start. One that still has an owner is left alone: the owner may wait for it at this moment, in any thread.
+_abandoned: list[subprocess.Popen[bytes]] = []
+
+
+def _abandon(popen: subprocess.Popen[bytes], pidfd: int) -> None:
+    os.close(pidfd)
+    _abandoned.append(popen)
 
 
 def ending_of(code: int) -> str:
@@ -37,7 +44,8 @@ class Process:
         self.pid = popen.pid
         self._popen = popen
         self._pidfd = os.pidfd_open(popen.pid)
-        _unreaped.add(self)
+        self._abandon = weakref.finalize(self, _abandon, popen, self._pidfd)
+        self._abandon.atexit = False
 
     @classmethod
     def start(
@@ -99,9 +107,10 @@ class Process:
         Raises:
             OSError: it cannot be started.
         """
-        for process in tuple(_unreaped):
-            if process._popen.poll() is not None:
-                process.reap()
+        for popen in tuple(_abandoned):
+            if popen.poll() is not None:
+                with contextlib.suppress(ValueError):  # another thread was first
+                    _abandoned.remove(popen)
         out = subprocess.DEVNULL if output is None else output
         return cls(
             subprocess.Popen(
@@ -152,8 +161,7 @@ class Process:
         """Kill what is left of it and of its group, and wait for it; its exit status. Idempotent."""
         self.kill()
         code = self._popen.wait()
-        with contextlib.suppress(KeyError):  # reaped before, or by another thread
-            _unreaped.remove(self)
+        if self._abandon.detach() is not None:  # not yet reaped, by another thread either
             os.close(self._pidfd)
         return code
 

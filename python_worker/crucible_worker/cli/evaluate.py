@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,39 +132,14 @@ def evaluate(
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
+    parameters = locals().copy()  # by name, as `Typed` has them
     from crucible_worker.cli.requests import Typed
     from crucible_worker.cli.tasks import allowing, evaluators_of
 
     importlib.import_module("crucible_worker.cli.run_summary")
     # All is loaded, and from here on there is something to clean up.
     raise_interrupts()
-    typed = Typed(
-        models=model,
-        data=data,
-        tasks=task or (),
-        evaluators=evaluators_of(evaluator or (), task or ()),
-        options=option or (),
-        grader=grader,
-        renderer=renderer,
-        system=system,
-        template=template,
-        few_shot=few_shot,
-        few_shot_seed=few_shot_seed,
-        suite=suite,
-        only=only or (),
-        samples=samples,
-        where=where or (),
-        shuffle_seed=shuffle_seed,
-        concurrency=concurrency,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        stop=stop or (),
-        max_unscored=max_unscored,
-        record=record,
-        evaluation_id=evaluation_id,
-        kept=state_dir is not None,
-    )
+    typed = dataclasses.replace(Typed.of(model, parameters), evaluators=evaluators_of(evaluator or (), task or ()))
     try:
         with state_folder(state_dir) as folder:
             settings = allowing(

@@ -137,37 +137,13 @@ def prompt(
 
     Example: crucible-worker prompt --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator accuracy
     """
+    parameters = locals().copy()  # by name, as `Typed` has them
     from crucible_worker.cli.requests import Typed
 
     importlib.import_module("crucible_worker.cli.run_summary")
     # All is loaded, and from here on there is something to clean up.
     raise_interrupts()
-    typed = Typed(
-        models=(model,),
-        data=data,
-        evaluators=evaluator or (),
-        options=option or (),
-        grader=grader,
-        renderer=renderer,
-        system=system,
-        template=template,
-        few_shot=few_shot,
-        few_shot_seed=few_shot_seed,
-        suite=suite,
-        only=only or (),
-        samples=samples,
-        where=where or (),
-        shuffle_seed=shuffle_seed,
-        concurrency=concurrency,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seed=seed,
-        stop=stop or (),
-        max_unscored=max_unscored,
-        record=record,
-        evaluation_id=evaluation_id,
-        kept=state_dir is not None,
-    )
+    typed = Typed.of((model,), parameters)
     try:
         with state_folder(None) as folder:
             settings = with_roots(

@@ -47,6 +47,8 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
 
+_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options"}
+
 _SUITES_SAY = (
     *(
         "data",
@@ -96,6 +98,14 @@ class Typed:
     evaluation_id: str | None = None
     kept: bool = False
     """Whether a state directory is given: otherwise an id is of no use."""
+
+    @classmethod
+    def of(cls, models: Sequence[str], parameters: Mapping[str, Any]) -> Typed:
+        """The flags among a command's parameters, which are called as here, lists in the singular."""
+        named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
+        names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept"}
+        given = {name: named[name] for name in names if named.get(name) is not None}
+        return cls(models=models, kept=parameters["state_dir"] is not None, **given)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

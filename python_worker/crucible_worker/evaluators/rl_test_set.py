@@ -17,9 +17,9 @@ from crucible_bridge.types import Metrics, Sample, SampleResult
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
+from crucible_worker.evaluators.environments.child import Found, Order
 from crucible_worker.evaluators.environments.episode import Asker, called_here
 from crucible_worker.evaluators.environments.options import KEYS, KIND, PROBLEMS, EnvironmentOptions
-from crucible_worker.evaluators.environments.player import Found, Order
 from crucible_worker.evaluators.environments.problems import Problem, Rules
 from crucible_worker.evaluators.environments.processes import Processes
 from crucible_worker.evaluators.environments.records import (

@@ -109,16 +109,22 @@ def test_a_child_ends_with_the_process_that_started_it(environment):
 
 
 def test_a_child_that_was_not_reaped_is_so_at_a_later_start(environment):
-    """No zombie stays behind."""
+    """No zombie stays behind once its owner is gone; one with an owner is left to that."""
     first, end = Process.start("leaves_another", environment=environment)
+    pid = first.pid
     with end:
         left_by(end)
         first.kill()
         assert first.ends(time.monotonic() + GONE_SECONDS)
     second, end = Process.start("leaves_another", environment=environment)
     end.close()
-    assert not Path(f"/proc/{first.pid}").exists()
+    assert Path(f"/proc/{pid}").exists()
+    del first
+    third, end = Process.start("leaves_another", environment=environment)
+    end.close()
+    assert not Path(f"/proc/{pid}").exists()
     second.reap()
+    third.reap()
 
 
 def test_a_program_that_is_not_there_cannot_be_started(monkeypatch):

@@ -1,8 +1,8 @@
 """Processes of a user's environment, as the evaluator sees them: for one attempt at an evaluation, gone with it.
 
-One, the keeper, has loaded the environment and is forked for each group of rollouts at work, so that no group holds up
-or ends another one, and what was loaded is shared. Those of groups that are done take further ones. A group that has
-been given up has time to clean up; then its process is killed, with what it has started. All of them die with the
+The fork server has loaded the environment. It is forked for each group of rollouts, so that no group holds up or ends
+another one, and what was loaded is shared. Processes whose group is done take further groups. A group that was given up
+has time to clean up; then its process is killed, with what it has started. All of them die with the
 worker.
 """
 
@@ -17,9 +17,9 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.forks import Forks, NotForked
 from crucible_worker.evaluators.environments import entry_points
+from crucible_worker.evaluators.environments.child import EnvironmentChild, Found, Lost, Order, ended
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
-from crucible_worker.evaluators.environments.player import Found, Lost, Order, Player, ended
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
@@ -39,8 +39,8 @@ class Processes:
         self._forks: Forks | None = None
         self._refused: FailedPrecondition | None = None
         self._starting = asyncio.Lock()
-        self._idle: list[Player] = []
-        self._busy: set[Player] = set()
+        self._idle: list[EnvironmentChild] = []
+        self._busy: set[EnvironmentChild] = set()
         self._finishing: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -52,16 +52,16 @@ class Processes:
         """
         course: Course | None = None
         while True:
-            player = await self._player()
+            child = await self._child()
             try:
-                return await self._made(player, order, course, asker)
+                return await self._made(child, order, course, asker)
             except Lost as lost:
                 why = Failure(kind=Reason.ENVIRONMENT_ENDED, message=str(lost), retryable=True)
-            if player.used and player.course is None:
+            if child.used and child.course is None:
                 # It may have ended before it heard of this group.
                 continue
             begun = Course(retries=order.tolerance.max_retries) if course is None else course
-            following = begun.of(why) if player.course is None else player.course.lost(why, order.tolerance)
+            following = begun.of(why) if child.course is None else child.course.lost(why, order.tolerance)
             if isinstance(following, Group):
                 return Found(outcome=outcome_of(following, intermediates=False), fallen=True)
             course = following
@@ -76,35 +76,35 @@ class Processes:
     def close(self) -> None:
         """End them all, but those of groups that have been given up and have time to clean up; does not wait."""
         self._closed = True
-        for player in self._idle:
-            player.kill()
+        for child in self._idle:
+            child.kill()
         self._idle.clear()
         self._close_forks()
 
-    async def _made(self, player: Player, order: Order, course: Course | None, asker: Asks) -> Found:
-        self._busy.add(player)
-        result = player.begin(order, course, asker)
+    async def _made(self, child: EnvironmentChild, order: Order, course: Course | None, asker: Asks) -> Found:
+        self._busy.add(child)
+        result = child.begin(order, course, asker)
         try:
             found = await result
         finally:
             # Nobody waits for what is cancelled; what it holds is given back all the same.
-            finishing = asyncio.create_task(self._finish(player))
+            finishing = asyncio.create_task(self._finish(child))
             self._finishing.add(finishing)
             finishing.add_done_callback(self._finishing.discard)
         await asyncio.shield(finishing)
         return found
 
-    async def _finish(self, player: Player) -> None:
+    async def _finish(self, child: EnvironmentChild) -> None:
         clean = False
         try:
-            clean = await player.over()
+            clean = await child.over()
         finally:
-            self._busy.discard(player)
+            self._busy.discard(child)
             if clean and not self._closed:
-                player.used = True
-                self._idle.append(player)
+                child.used = True
+                self._idle.append(child)
             else:
-                player.kill()
+                child.kill()
                 self._close_forks()
 
     def _close_forks(self) -> None:
@@ -112,22 +112,22 @@ class Processes:
             self._forks.close()
             self._forks = None
 
-    async def _player(self) -> Player:
+    async def _child(self) -> EnvironmentChild:
         while self._idle:
-            player = self._idle.pop()
-            if player.alive:
-                return player
-        # One after the other: the keeper's socket has room for few orders.
+            child = self._idle.pop()
+            if child.alive:
+                return child
+        # One after the other: the fork server's socket has room for few orders.
         async with self._starting:
             forks = await self._ready()
             try:
-                return await Player.at(await forks.start())
+                return await EnvironmentChild.at(await forks.start())
             except NotForked as error:
                 message = f"a process of the environment {self._environment!r} cannot be started: {error}"
                 raise BackendError(message, reason=Reason.ENVIRONMENT_NOT_STARTED, retryable=True) from None
 
     async def _ready(self) -> Forks:
-        """A keeper that has loaded the environment; what cannot be loaded once is not tried for every sample."""
+        """A fork server that has loaded the environment; what cannot be loaded once is not tried for every sample."""
         if self._refused is not None:
             raise self._refused
         forks = self._kept()

@@ -18,14 +18,14 @@ def main() -> None:
     parser.add_argument("environment", help="name of the environment")
     arguments, end = begin("crucible_worker.evaluators.environments.host", __doc__, parser)
     # Only now: a worker that dies meanwhile leaves nothing behind.
-    from crucible_worker.evaluators.environments.host import keeper, player
+    from crucible_worker.evaluators.environments.host import child, fork_server
 
     if arguments.what == "describe":
-        keeper.describe(end, arguments.environment)
+        fork_server.describe(end, arguments.environment)
     elif arguments.what == "keep":
-        keeper.keep(end, arguments.environment)
+        fork_server.keep(end, arguments.environment)
     else:
-        player.play_by_name(end, arguments.environment)
+        child.play_by_name(end, arguments.environment)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from crucible_worker.children.frames import frame
 from crucible_worker.children.lifetime import outlive
 from crucible_worker.children.messages import error_to_map
 from crucible_worker.evaluators.environments import entry_points
-from crucible_worker.evaluators.environments.host import player
+from crucible_worker.evaluators.environments.host import child
 
 __all__ = ["describe", "keep"]
 
@@ -54,7 +54,7 @@ def keep(control: socket.socket, name: str) -> NoReturn:
     gc.freeze()
     # Killed with the worker, it could not kill what groups have started; from here on its socket tells it.
     outlive()
-    ForkServer(control, lambda end, _: player.play(end, environment), spawn=lambda end: _spawned(name, end)).serve()
+    ForkServer(control, lambda end, _: child.play(end, environment), spawn=lambda end: _spawned(name, end)).serve()
 
 
 def _spawned(name: str, end: int) -> int:

@@ -1,4 +1,4 @@
-"""A process that makes groups of rollouts, as the worker sees it; what it does, `host.player` says."""
+"""A process that makes groups of rollouts, as the worker sees it; what it does, `host.child` says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Tolerance
 from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
-__all__ = ["Found", "Lost", "Order", "Player", "ended"]
+__all__ = ["EnvironmentChild", "Found", "Lost", "Order", "ended"]
 
 
 _END_SECONDS = 5.0  # for the news of how it ended
@@ -75,7 +75,7 @@ class Found:
     """Whether the group does not stand."""
 
 
-class Player:
+class EnvironmentChild:
     """A process that makes groups, one after the other."""
 
     def __init__(self, channel: Channel, fork: Fork) -> None:
@@ -95,7 +95,7 @@ class Player:
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def at(cls, fork: Fork) -> Player:
+    async def at(cls, fork: Fork) -> EnvironmentChild:
         """One at the other end of a fork's socket."""
         return cls(await Channel.over(fork.end), fork)
 
