@@ -8,8 +8,8 @@
 PYTHON ?= python3
 OUTPUT ?= demo-output
 SECONDS ?= 3600
-# Half as many again as the cores: many tests wait.
-PROCESSES ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
+# Twice as many as the cores: many tests wait.
+PROCESSES ?= $(shell echo $$(( $$(nproc) * 2 )))
 
 VENV := .venv
 # The version that the committed modules were made with; others of the Elixir client's dependencies read them as well.

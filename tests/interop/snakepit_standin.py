@@ -101,6 +101,7 @@ class Launched:
         """Where it writes its port."""
         self.log_file = log_file
         """What it writes to stdout and stderr."""
+        self._seen: set[tuple[int, str]] = set()
 
     @property
     def pid(self) -> int:
@@ -133,15 +134,22 @@ class Launched:
         return self.process.returncode
 
     def family(self) -> list[int]:
-        """Every process of its session that lives, itself included."""
-        found = []
+        """Every process that lives of its session and below it, itself included; also those whose parent has died.
+
+        Of the latter it knows those that an earlier call saw.
+        """
+        stats: dict[int, list[str]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                    if int(fields[3]) == self.pid and fields[0] != "Z":
-                        found.append(int(entry.name))
-        return found
+                    if fields[0] != "Z":
+                        stats[int(entry.name)] = fields
+        found = {pid for pid, fields in stats.items() if int(fields[3]) == self.pid or (pid, fields[19]) in self._seen}
+        while further := {pid for pid, fields in stats.items() if int(fields[1]) in found} - found:
+            found |= further
+        self._seen = {(pid, stats[pid][19]) for pid in found}
+        return sorted(found)
 
 
 def command(state_dir: Path | None, *adapter_args: str) -> list[str]:

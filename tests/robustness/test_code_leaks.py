@@ -134,11 +134,22 @@ def at_work() -> set[int]:
     return found
 
 
+def depth_of(pid: int) -> int:
+    """How many ancestors a process has; 0 if it has ended."""
+    depth = 0
+    with contextlib.suppress(OSError):
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            depth += 1
+    return depth
+
+
 async def killed(times: int) -> None:
     """Kill whatever a sandbox holds, so often, each time when its program is at work."""
     for _ in range(times):
         await until(lambda: bool(at_work()))
-        for pid in (doomed := sandboxed()):
+        # Parents first: a sandbox that outlives its program for a moment reports how the program ended.
+        for pid in sorted(doomed := sandboxed(), key=depth_of):
             with contextlib.suppress(ProcessLookupError):  # it went with another
                 os.kill(pid, signal.SIGKILL)
         await until(lambda gone=doomed: not gone & sandboxed())

@@ -8,6 +8,7 @@ import pytest
 from crucible_bridge.errors import Code
 from crucible_bridge.problems import MAX_PROBLEM_BYTES
 from crucible_bridge.types import Datum, EvaluationState, Limits, Sample
+from crucible_worker.runs import streams
 from crucible_worker.runs.journal import queries
 from tests.service.evaluation_kit import HeldModel, asked, held_loading, refused, rig
 
@@ -41,7 +42,7 @@ async def test_pages_of_evaluations_end_by_their_size(monkeypatch):
 
 async def test_pages_of_events_end_by_their_size(monkeypatch):
     """A batch holds no more than EVENT_PAGE_BYTES and one event, and none is left out."""
-    monkeypatch.setattr(queries, "EVENT_PAGE_BYTES", 300)
+    monkeypatch.setattr(streams, "EVENT_PAGE_BYTES", 300)
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluation_id="e"))
 

@@ -12,8 +12,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.rollouts import pad_rollouts
 from crucible_bridge.types import Dataset, EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
-from crucible_worker.runs import outcomes
-from crucible_worker.runs.journal import queries
+from crucible_worker.runs import evaluations, outcomes
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, failing, numbered, rig, samples_of
@@ -77,7 +76,7 @@ async def test_scores_alone_are_a_result():
 
 async def test_rollouts_larger_than_a_page_are_read_page_by_page(monkeypatch):
     """A page ends behind the result that fills it, however large that is; nothing is lost or doubled."""
-    monkeypatch.setattr(queries, "SAMPLE_PAGE_BYTES", 100)
+    monkeypatch.setattr(evaluations, "SAMPLE_PAGE_BYTES", 100)
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluators=[rollout(intermediates=True)], dataset=numbered(4)))
         page = await r.evaluation.get_samples("e")

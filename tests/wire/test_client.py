@@ -109,7 +109,7 @@ async def test_keywords_replace_fields_of_a_request(worker: CannedWorker, addres
 @rows(
     ("field", "fields"),
     [
-        ("model", {"model": "s3://bucket"}),
+        ("model", {"model": "bucket"}),
         ("dataset", {"dataset": "arithmetic"}),
         ("evaluators[1]", {"evaluators": ["nll", 3]}),
         ("model", {"model": 5}),
