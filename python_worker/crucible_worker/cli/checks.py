@@ -192,8 +192,14 @@ def _address(settings: Settings) -> str:
     try:
         return _free(settings)
     except (OSError, _Missing):
-        if not _served(settings):
+        try:
+            healthy = serves(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert)
+        except NoAnswer:  # what has the address is no worker: that it is taken is the whole finding
+            healthy = None
+        if healthy is None:
             raise
+    if not healthy:
+        raise _Missing(f"{target(settings)}: a worker has the address, and says that it cannot evaluate (yet)")
     return f"{target(settings)}: a healthy worker serves there already"
 
 
@@ -212,14 +218,6 @@ def _free(settings: Settings) -> str:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
     return f"{settings.host}:{settings.port}"
-
-
-def _served(settings: Settings) -> bool:
-    """Whether a healthy worker answers; health checks need no token."""
-    try:
-        return serves(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert)
-    except NoAnswer:  # nothing, or something else: the caller says that the address is taken
-        return False
 
 
 def _grading(settings: Settings) -> str:

@@ -7,7 +7,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crucible_worker.cli import checks
 from crucible_worker.cli.checks import Check, run_checks
@@ -65,11 +67,31 @@ async def test_a_healthy_worker_at_the_address_is_no_failure(monkeypatch: pytest
     async with run_worker({}) as worker:
         port = int(worker.address.rpartition(":")[2])
         monkeypatch.setattr(checks, "HEALTH_SECONDS", 60.0)
+        await _serving(worker.address)
 
         found = await asyncio.to_thread(_checks, Settings(port=port, state_dir=tmp_path), monkeypatch)
 
     assert found["address"].ok
     assert "a healthy worker serves there already" in found["address"].detail
+
+
+async def _serving(address: str) -> None:
+    """Wait until the worker can evaluate, of which doctor asks: grading starts after the port is open."""
+    request = health_pb2.HealthCheckRequest(service="crucible_bridge.v1.EvaluationService")
+    async with grpc.aio.insecure_channel(address) as channel:
+        async for answer in health_pb2_grpc.HealthStub(channel).Watch(request):
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return
+
+
+async def test_a_worker_that_is_not_ready_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Who finds the address taken learns that it is a worker that has it, and that it cannot evaluate yet."""
+    monkeypatch.setattr(checks, "serves", lambda *_, **__: False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = await asyncio.to_thread(_checks, Settings(port=taken.getsockname()[1], state_dir=tmp_path), monkeypatch)
+
+    assert not found["address"].ok
+    assert "a worker has the address, and says that it cannot evaluate" in found["address"].detail
 
 
 def test_a_journal_that_cannot_be_opened_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
