@@ -20,9 +20,12 @@ function colour(name) {
  */
 function seriesChart(series, open) {
   const place = h("div", { class: "chart", role: "img", "aria-label": seriesInWords(series) });
-  const chart = { place, plot: null, draw: () => drawSeries(chart, series, open) };
+  const canvas = h("div", {});
+  const readout = h("p", { class: "readout" }, seriesInWords(series));
+  place.append(canvas, readout);
+  const chart = { place, canvas, readout, plot: null, draw: () => drawSeries(chart, series, open) };
   drawn.add(chart);
-  requestAnimationFrame(() => chart.draw());
+  requestAnimationFrame(() => { if (chart.plot === null) chart.draw(); });
   return place;
 }
 
@@ -53,9 +56,7 @@ function drawSeries(chart, series, open) {
     ],
     hooks: { draw: [(plot) => drawMarks(plot, xs, points, marks)], setCursor: [(plot) => showPoint(plot, chart, points)] },
   }, [xs, points.map((point) => point.low), points.map((point) => point.high), points.map((point) => point.value)],
-  chart.place);
-  chart.readout = h("p", { class: "readout" }, seriesInWords(series));
-  chart.place.append(chart.readout);
+  chart.canvas);
   chart.plot.over.addEventListener("click", () => {
     const { idx } = chart.plot.cursor;
     if (idx !== null && idx !== undefined && points[idx]) open(points[idx].id);
@@ -87,7 +88,7 @@ function drawMarks(plot, xs, points, marks) {
 
 function showPoint(plot, chart, points) {
   const point = points[plot.cursor.idx];
-  if (chart.readout && point) chart.readout.textContent = pointInWords(point);
+  if (point) chart.readout.textContent = pointInWords(point);
 }
 
 function pointInWords(point) {

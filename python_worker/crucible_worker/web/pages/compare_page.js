@@ -38,7 +38,7 @@ function differences(data, names) {
 function changes(source, one, names) {
   const listed = [["Worse", one.regressions], ["Better", one.improvements]].filter(([, samples]) => samples.length > 0);
   return listed.map(([word, samples]) => folded(
-    `${word} in ${names.get(one.evaluation) || one.evaluation}, ${one.evaluator}: ${count(samples.length)} samples`,
+    `${word} in ${names.get(one.evaluation) || one.evaluation}, ${one.evaluator}: ${plural(samples.length, "sample")}`,
     () => samples.map((change) => folded(`${shortened(change.id, 80)}: ${number(change.from)} to ${number(change.to)}`, () => {
       const place = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
       answerColumn(source, [one.baseline, one.evaluation], one.evaluator, change.id)
@@ -70,7 +70,7 @@ async function answerColumn(source, ids, evaluator, sample) {
       h("h3", {}, link(answer.step === null ? shortened(answer.evaluation, 40) : `step ${count(answer.step)}`,
         samplePath(answer.evaluation, { evaluator, id: sample, repeat: answer.repeat || 0 }))),
       h("p", {}, verdictMark(answer.verdict), answer.extracted ? [" ", h("span", { class: "text" }, answer.extracted)] : null),
-      h("pre", { class: "text" }, answer.output)))));
+      answerText(answer.output, answer.reasoning_span, answer.extracted_span)))));
 }
 
 function metricTable(data) {

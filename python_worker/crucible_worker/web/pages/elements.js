@@ -38,7 +38,8 @@ function table(caption, columns, rows, attributes) {
 }
 
 function isNumberCell(cell) {
-  return typeof cell === "string" && (cell === "" || /^[-+]?[\d,.]+(e[-+]?\d+)?( ?(s|ms|%))?$/.test(cell));
+  const text = cell instanceof HTMLSpanElement ? cell.textContent : cell;
+  return typeof text === "string" && (text === "" || /^[-+]?[\d,.]+(e[-+]?\d+)?( ?(s|ms|%))?$/.test(text));
 }
 
 /** A closed part that is filled when it is opened for the first time. */

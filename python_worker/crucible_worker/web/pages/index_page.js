@@ -23,7 +23,7 @@ async function indexPage(source, _, query) {
 }
 
 /** Evaluations as a table; two to ten of them can be chosen for a comparison. */
-function chosen(evaluations) {
+function chosen(evaluations, { withRun } = { withRun: true }) {
   const picked = new Set();
   const button = h("button", { type: "button", disabled: true, onclick: () => {
     location.hash = address(["compare", evaluations.map((one) => one.id).filter((id) => picked.has(id)).join(",")]);
@@ -38,7 +38,7 @@ function chosen(evaluations) {
   const rows = evaluations.map((one) => [
     h("input", { type: "checkbox", value: one.id, "aria-label": `choose ${one.id}`, onchange: choose }),
     link(shortened(one.id, 60), ["evaluation", one.id]),
-    one.run ? link(one.run, ["run", one.run]) : "",
+    ...(withRun ? [one.run ? link(one.run, ["run", one.run]) : ""] : []),
     one.step === null ? "" : count(one.step),
     one.state === "RUNNING" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state),
     shortened(one.model, 60),
@@ -47,7 +47,7 @@ function chosen(evaluations) {
     moment(one.created),
   ]);
   return [
-    table("Evaluations", ["", "evaluation", "run", "step", "state", "model", ...keys, "output tokens", "created"], rows),
+    table("Evaluations", ["", "evaluation", ...(withRun ? ["run"] : []), "step", "state", "model", ...keys, "output tokens", "created"], rows),
     evaluations.length < 2 ? null : h("p", {}, button, " Choose two to ten evaluations."),
   ];
 }

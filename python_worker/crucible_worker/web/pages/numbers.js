@@ -6,6 +6,11 @@ function count(value) {
   return value === null || value === undefined ? "" : GROUPED.format(value);
 }
 
+/** "1 metric", "2 metrics". */
+function plural(value, word) {
+  return `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+}
+
 /** Four significant digits: 0.3333, 12.57, 1,234, 1.2e-9. */
 function number(value) {
   if (value === null || value === undefined) return "";

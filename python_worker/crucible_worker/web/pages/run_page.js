@@ -13,12 +13,12 @@ async function runPage(source, [run]) {
       running.length === 0 ? null : section("Running now", h("ul", { class: "plain" }, running.map((one) =>
         h("li", {}, link(stepName(one), ["evaluation", one.id]), " ", progress(one.done, one.total, `progress of ${one.id}`))))),
       section("Metrics by step",
+        h("p", { class: "quiet" }, h("span", { class: "key best" }, "●"), " best  ", h("span", { class: "key tied" }, "○"),
+          " not distinguishable from the best, sample by sample. The band is the interval of each value."),
         withGoal.length === 0 ? h("p", {}, "No metric has a value yet.") : h("div", { class: "charts" }, withGoal.map(seriesFigure)),
-        others.length === 0 ? null : folded(`${count(others.length)} further metrics`, () => {
-          const figures = h("div", { class: "charts" }, others.map(seriesFigure));
-          return figures;
-        }, { "data-key": "further" })),
-      section("Evaluations", chosen(data.evaluations)),
+        others.length === 0 ? null : folded(plural(others.length, "further metric"), () => h("div", { class: "charts" }, others.map(seriesFigure)),
+          { "data-key": "further" })),
+      section("Evaluations", chosen(data.evaluations, { withRun: false })),
       data.evaluations.length < 2 ? null : h("p", {}, link("Compare the first with the last ones",
         ["compare", [data.evaluations[0], ...data.evaluations.slice(1).slice(-9)].map((one) => one.id).join(",")])),
     ],
@@ -30,7 +30,7 @@ function runFacts(data) {
   const sum = (key) => usages.reduce((total, usage) => total + (usage[key] || 0), 0);
   const costs = usages.filter((usage) => usage.cost !== null && usage.cost !== undefined);
   const words = [
-    `${count(data.evaluations.length)} evaluations`,
+    plural(data.evaluations.length, "evaluation"),
     data.running.length > 0 ? `${count(data.running.length)} running` : "",
     usages.length > 0 ? `${count(sum("prompt_tokens"))} prompt tokens, ${count(sum("output_tokens"))} output tokens` : "",
     costs.length > 0 ? `cost ${number(costs.reduce((total, usage) => total + usage.cost, 0))}` : "",

@@ -104,7 +104,7 @@ function turnsSection(data) {
         turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? `${count(turn.tokens)} tokens` : ""));
     const facts = rollout ? rolloutFacts(rollout) : null;
     if (!several) return [facts, shown];
-    const words = rollout ? ` · reward ${number(rollout.reward)} · ${count(rollout.turns.length)} turns` : "";
+    const words = rollout ? ` · reward ${number(rollout.reward)} · ${plural(rollout.turns.length, "turn")}` : "";
     const part = h("details", { open: n === 0 }, h("summary", {}, `Rollout ${count(n + 1)}${words}`), facts, shown);
     return part;
   }));

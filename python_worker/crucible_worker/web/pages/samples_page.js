@@ -15,8 +15,7 @@ async function samplesPage(source, [id], query) {
   const rows = page.rows.map((row) => [
     count(row.n + 1),
     link(shortened(row.id, 40) + (withRepeats ? ` (${row.repeat})` : ""), samplePath(id, row), onlyFilters(query)),
-    h("span", { class: "text" }, shortened(row.input, 160)), h("span", { class: "text" }, shortened(row.target, 80)),
-    h("span", { class: "text" }, shortened(row.output, 160)), h("span", { class: "text" }, shortened(row.extracted, 80)),
+    ...[row.input, row.target, row.output, row.extracted].map((text) => h("div", { class: "brief" }, text)),
     [verdictMark(row.verdict), row.reason ? h("span", { class: "quiet" }, ` ${row.reason}`) : null],
     number(row.score), row.tokens ? count(row.tokens) : "", row.seconds === null ? "" : number(row.seconds)]);
   return {
@@ -38,7 +37,7 @@ async function samplesPage(source, [id], query) {
 
 function matchText(page, offset) {
   const shown = page.rows.length === 0 ? "" : `${count(offset + 1)} to ${count(offset + page.rows.length)} of `;
-  return `${shown}${count(page.matching)} samples${page.complete ? "" : `, ${count(page.read)} read so far`}.`;
+  return `${shown}${plural(page.matching, "sample")}${page.complete ? "" : `, ${count(page.read)} read so far`}.`;
 }
 
 function samplePath(id, row) {

@@ -113,10 +113,14 @@ function inputText(input) {
 function rowOf(sample) {
   return {
     n: sample.n, evaluator: sample.evaluator, id: sample.sample_id, repeat: sample.repeat, verdict: sample.verdict,
-    score: sample.score, input: shortened(inputText(sample.input), 300), output: shortened(sample.output, 300),
+    score: sample.score, input: shortened(inputText(sample.input), 300), output: shortened(afterReasoning(sample), 300),
     extracted: sample.extracted, target: shortened((sample.targets || []).join(", "), 300), stop: sample.stop_reason,
     tokens: sample.output_tokens, seconds: sample.seconds, reason: sample.problem ? sample.problem.reason : "",
   };
+}
+
+function afterReasoning(sample) {
+  return sample.reasoning_span ? Array.from(sample.output).slice(sample.reasoning_span[1]).join("").trim() : sample.output;
 }
 
 function ordered(a, b) {
