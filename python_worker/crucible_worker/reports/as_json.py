@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +19,10 @@ from crucible_bridge.types import (
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
-    replace_surrogates,
     shown_failures,
     usage_as_data,
 )
+from crucible_worker.reports.plain import plain
 from crucible_worker.reports.records import record_as_data
 
 __all__ = ["render_json", "sample_as_data"]
@@ -40,7 +39,7 @@ def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequen
         One object: `{"evaluations": [...]}`. A number that is not finite is null.
     """
     report = {"evaluations": [_evaluation(one, shown_failures(one, failures)) for one in evaluations]}
-    return json.dumps(_plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
+    return json.dumps(plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
 
 
 def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 
 def sample_as_data(sample: SampleResult) -> dict[str, Any]:
     """A sample's result with its record as plain data, ready for any reader of JSON."""
-    return _plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
+    return plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
 
 
 def _sample(sample: SampleResult) -> dict[str, Any]:
@@ -148,16 +147,3 @@ def _limits(limits: Limits) -> dict[str, Any]:
         "max_unscored_share": limits.max_unscored_share,
         "max_unscored": limits.max_unscored,
     }
-
-
-def _plain(value: Any) -> Any:
-    """The same without what JSON, or a strict reader of it, refuses: NaN, infinities, halves of surrogate pairs."""
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {replace_surrogates(str(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult, Usage, format_model
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, SampleResult, Usage, format_model
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
     metric_keys,
-    replace_surrogates,
+    problem_text,
     shown_failures,
 )
+from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
@@ -62,7 +63,7 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
     yield ""
     yield from _table(["fact", "value"], facts_of(evaluation).items())
     if evaluation.problem is not None:
-        yield from _titled("Problem", [_safe(_told(evaluation.problem))])
+        yield from _titled("Problem", [_safe(problem_text(evaluation.problem))])
     values = [(key, _value(value)) for key, value in evaluation.metrics.values.items()]
     yield from _titled("Metrics", _table(["metric", "value"], values) if values else ["None."])
     if undefined := evaluation.metrics.undefined:
@@ -90,7 +91,7 @@ def _evaluators(evaluation: Evaluation) -> Iterator[str]:
             result.evaluator.label,
             result.evaluator.kind,
             *(f"{count:,}" for count in _counts(result)),
-            _told(result.problem),
+            problem_text(result.problem),
         ]
         for result in evaluation.results
     )
@@ -140,7 +141,7 @@ def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
             sample.stop_reason,
             sample.extracted,
             sample.output,
-            _told(sample.problem),
+            problem_text(sample.problem),
         ]
         for sample in failures
     )
@@ -172,10 +173,6 @@ def _row(cells: Sequence[str]) -> str:
 
 def _value(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _told(problem: Problem | None) -> str:
-    return "" if problem is None else f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}"
 
 
 def _safe(text: str) -> str:

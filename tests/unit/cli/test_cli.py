@@ -193,7 +193,7 @@ def test_doctor_succeeds_beside_a_healthy_worker(tmp_path: Path, monkeypatch: py
     """A worker at the address is no fault of the machine."""
     monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
 
-    monkeypatch.setattr("crucible_worker.cli.checks._served", lambda settings: True)
+    monkeypatch.setattr("crucible_worker.cli.checks.serves", lambda *_, **__: True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
 
