@@ -23,6 +23,7 @@ from crucible_worker.cli.prompt import prompt as _prompt
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
+from crucible_worker.cli.view import view as _view
 
 __all__ = ["app", "main"]
 
@@ -40,6 +41,7 @@ for _command in (
     _demo,
     _evaluate,
     _samples,
+    _view,
     _prompt,
     _suites,
     _evaluators,
