@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.reports.inline_json import inline_json
+from crucible_worker.reports.inline_json import inline_json, json_bytes
 from crucible_worker.reports.samples import whole_sample_as_data
 
 __all__ = ["MAX_SAMPLES", "Chosen", "KeptSamples", "SampleChoice"]
@@ -135,7 +135,8 @@ class KeptSamples:
 
     Args:
         chosen: which ones.
-        max_bytes: what they may take together; those that were chosen last go first. No bound if None.
+        max_bytes: what they may take together, see `inline_json.json_bytes`; those that were chosen last go first. No
+            bound if None.
     """
 
     def __init__(self, chosen: Chosen, max_bytes: int | None = None) -> None:
@@ -158,7 +159,7 @@ class KeptSamples:
         if rank == _OUT:
             return
         text = inline_json(whole_sample_as_data(n, result))
-        size = len(text.encode()) + _SEPARATOR
+        size = 0 if self._max_bytes is None else json_bytes(text) + _SEPARATOR
         heapq.heappush(self._kept, (-rank, -n, -self._places[evaluation_id], text, size))
         self._shown[evaluation_id] += 1
         self._bytes += size

@@ -28,6 +28,7 @@ from crucible_worker.reports.chosen_samples import MAX_SAMPLES, KeptSamples, Sam
 from crucible_worker.reports.comparisons import compare_as_data
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import MAX_FAILURES
+from crucible_worker.reports.inline_json import json_bytes
 from crucible_worker.reports.metric_keys import Infos
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.source import ReportSource, sample_pages
@@ -76,7 +77,7 @@ async def write_report(
         source: what is reported is read from it.
         request: what, and how.
         version: of the program, which HTML names.
-        max_bytes: of the report: HTML has fewer samples then. No bound if None.
+        max_bytes: of the report, see `inline_json.json_bytes`: HTML has fewer samples then. No bound if None.
 
     Raises:
         BridgeError: an evaluation is not there, or cannot be read.
@@ -89,7 +90,7 @@ async def write_report(
     else:
         failures = {one.evaluation_id: await _failures(source, one.evaluation_id) for one in evaluations}
         text = await asyncio.to_thread(_text, request, evaluations, failures)
-    if max_bytes is not None and (size := len(text.encode())) > max_bytes:
+    if max_bytes is not None and (size := json_bytes(text)) > max_bytes:
         raise ResourceExhausted(
             f"the report takes {size:,} bytes, a message at most {max_bytes:,}: report fewer evaluations in one call",
             reason=Reason.ANSWER_TOO_LARGE,
@@ -138,7 +139,7 @@ async def _html(
     left = None
     if max_bytes is not None:
         without = await asyncio.to_thread(_rendered, pages, KeptSamples(chosen), version)
-        left = max(0, max_bytes - len(without.encode()) - _LEFT_OUT_BYTES * len(evaluations))
+        left = max(0, max_bytes - json_bytes(without) - _LEFT_OUT_BYTES * len(evaluations))
     kept = KeptSamples(chosen, left)
     for evaluation_id in spreads:
         async for page in sample_pages(source, evaluation_id, records=True):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crucible_worker.reports.as_html import render_html
 from crucible_worker.reports.front_end import PAGE_SCRIPTS, page_script, page_styles
-from crucible_worker.reports.inline_json import inline_json
+from crucible_worker.reports.inline_json import inline_json, json_bytes
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>]]>&lt;\u2028\u2029'\"`${1}{{ 7 * 7 }}"
 
@@ -122,6 +122,12 @@ def test_inline_json_is_json_that_html_does_not_read(value: Any) -> None:
 
     assert json.loads(written) == value
     assert not set(written) & set("<>&\u2028\u2029")
+
+
+@given(st.text())
+def test_a_text_in_json_is_never_shorter_than_in_utf8(text: str) -> None:
+    """What fits as JSON fits as it is."""
+    assert json_bytes(text) == len(json.dumps(text).encode()) >= len(text.encode("utf-8", "surrogatepass"))
 
 
 def test_inline_json_refuses_what_is_not_plain() -> None:

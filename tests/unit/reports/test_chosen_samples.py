@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import SampleResult, Verdict
 from crucible_worker.reports.chosen_samples import KeptSamples, SampleChoice
+from crucible_worker.reports.inline_json import inline_json, json_bytes
 from tests.unit.reports.evaluations_made import sampled
 
 VERDICTS = {
@@ -71,7 +72,7 @@ def test_what_is_left_out_is_said() -> None:
 def test_bytes_bound_samples_too() -> None:
     """Those that were chosen last go first, until the others fit; each one more byte short is one sample less."""
     whole, _ = _kept({"a": "cwc"}, 3)
-    size = len(whole.block("a").encode()) - 1  # a bracket and a separator are one byte each
+    size = sum(json_bytes(inline_json(sample)) + 1 for sample in json.loads(whole.block("a")))
     kept, found = _kept({"a": "cwc"}, 3, size)
     less, fewer = _kept({"a": "cwc"}, 3, size - 1)
 

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.reports.inline_json import json_bytes
 from crucible_worker.reports.writing import ReportRequest, write_report
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import INFOS, ended, sampled
@@ -183,10 +184,10 @@ async def test_a_report_fits_its_message() -> None:
     for _, results in source.held.values():
         results[:] = [dataclasses.replace(result, output="½" * 5_000) for result in results]
     bare = await _written(source, run_id="run-1", max_samples=0)
-    bound = len(bare.encode()) + 15_000
+    bound = json_bytes(bare) + 45_000  # of which a sample takes more than 30,000
     smaller = await _written(source, run_id="run-1", max_bytes=bound)
 
-    assert len(bare.encode()) + 10_000 < len(smaller.encode()) <= bound
+    assert json_bytes(bare) + 30_000 < json_bytes(smaller) <= bound
     assert [one["sample_id"] for one in _block(smaller, "samples-0")] == ["2+2"]
     assert "bytes of samples" in _block(smaller)["samples"]["b"]["left_out"]
     with pytest.raises(ResourceExhausted, match="fewer evaluations") as refused:
@@ -199,9 +200,9 @@ async def test_the_other_formats_are_bounded_too(report_format: ReportFormat) ->
     """They have nothing to leave out."""
     text = await _written(_source(), report_format, run_id="run-1")
 
-    assert await _written(_source(), report_format, run_id="run-1", max_bytes=len(text)) == text
+    assert await _written(_source(), report_format, run_id="run-1", max_bytes=json_bytes(text)) == text
     with pytest.raises(ResourceExhausted):
-        await _written(_source(), report_format, run_id="run-1", max_bytes=len(text) - 1)
+        await _written(_source(), report_format, run_id="run-1", max_bytes=json_bytes(text) - 1)
 
 
 async def test_plain_results_are_reported_in_every_format() -> None:
