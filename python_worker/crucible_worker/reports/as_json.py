@@ -11,6 +11,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluatorResult,
     Limits,
+    Metrics,
     Problem,
     SampleResult,
     SamplingParams,
@@ -28,17 +29,28 @@ from crucible_worker.reports.records import record_as_data
 __all__ = ["render_json", "sample_as_data"]
 
 
-def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
+def render_json(
+    evaluations: Sequence[Evaluation],
+    failures: Mapping[str, Sequence[SampleResult]],
+    *,
+    title: str = "",
+    metrics: Metrics | None = None,
+) -> str:
     """Write a report of one evaluation, or of several in the order given.
 
     Args:
         evaluations: what is reported.
         failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
+        title: of the report; left out if empty.
+        metrics: results that belong to no evaluation; left out if None.
 
     Returns:
         One object: `{"evaluations": [...]}`. A number that is not finite is null.
     """
-    report = {"evaluations": [_evaluation(one, shown_failures(one, failures)) for one in evaluations]}
+    report: dict[str, Any] = {"title": title} if title else {}
+    if metrics is not None:
+        report |= {"metrics": dict(metrics.values), "undefined": dict(metrics.undefined)}
+    report["evaluations"] = [_evaluation(one, shown_failures(one, failures)) for one in evaluations]
     return json.dumps(plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
 
 

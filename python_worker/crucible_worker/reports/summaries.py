@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     Goal,
+    Metrics,
     PairedComparison,
     Problem,
     format_model,
@@ -24,6 +25,7 @@ from crucible_worker.reports.plain import plain
 __all__ = [
     "evaluation_as_data",
     "index_as_data",
+    "results_as_data",
     "run_as_data",
     "summary_as_data",
     "tie_requests",
@@ -83,6 +85,37 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 
 def _problem(problem: Problem | None) -> dict[str, str] | None:
     return problem and {"reason": problem.reason, "message": problem.message, "field": problem.field}
+
+
+def results_as_data(name: str, metrics: Metrics) -> dict[str, Any]:
+    """Metrics by themselves, of which no worker has an evaluation, in the place of `evaluation_as_data`."""
+    return plain(
+        {
+            "id": name,
+            "state": EvaluationState.COMPLETED.value,
+            "run": "",
+            "step": None,
+            "model": "",
+            "dataset": "",
+            "labels": {},
+            "created": None,
+            "ended": None,
+            "duration": 0.0,
+            "done": 0,
+            "total": 0,
+            "metrics": dict(metrics.values),
+            "undefined": dict(metrics.undefined),
+            "intervals": {},
+            "goals": {},
+            "evaluators": [],
+            "usage": None,
+            "problem": None,
+            "facts": [],
+            "options": {},
+            "headline": list(metrics.values),
+            "distributions": {},
+        }
+    )
 
 
 def index_as_data(
