@@ -53,7 +53,7 @@ PAYLOADS = (
     f"{{{{constructor.constructor('{_RUN}')()}}}}",
     f"${{{_RUN}}}",
     "{{ 7 * 7 }}{% raw %}",
-    f"<noscript><p title=\"</noscript><script>{_RUN}</script>\">",
+    f'<noscript><p title="</noscript><script>{_RUN}</script>">',
     f"<xmp><script>{_RUN}</script></xmp>",
     f"&lt;script&gt;{_RUN}&lt;/script&gt;",
     f"\u2028{_RUN}\u2029\u202e<script>{_RUN}</script>\x00",

@@ -22,7 +22,9 @@ _SUM = re.compile(r"(\d+) \+ (\d+)")
 def questions(count: int) -> list[Sample]:
     """Sums, with their level as metadata."""
     return [
-        Sample(id=f"sum-{n}", input=f"What is {n} + {n + 3}?", targets=(str(2 * n + 3),), metadata={"level": str(n % 4)})
+        Sample(
+            id=f"sum-{n}", input=f"What is {n} + {n + 3}?", targets=(str(2 * n + 3),), metadata={"level": str(n % 4)}
+        )
         for n in range(count)
     ]
 

@@ -1,4 +1,4 @@
-"""Results of evaluations for commands that show them: from a worker at an address, or from a journal on this machine."""
+"""Results of evaluations for commands that show them: of a worker at an address, or of a journal on this machine."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,7 +48,7 @@ def view(
     from crucible_worker.telemetry.logging import configure_logging
 
     try:
-        from crucible_worker.web import server
+        importlib.import_module("crucible_worker.web.server")
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
@@ -62,7 +62,7 @@ def view(
             opened, subtitle = results_of_journal(settings), f"journal {settings.state_dir}"
         else:
             opened, subtitle = results_of_worker(address, token, tls_ca), f"worker {address}"
-        asyncio.run(_shown(server, opened, port=port, token=token, subtitle=subtitle))
+        asyncio.run(_shown(opened, port=port, token=token, subtitle=subtitle))
     except BridgeError as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
@@ -74,15 +74,16 @@ def view(
 
 
 async def _shown(
-    server: object,
     opened: contextlib.AbstractAsyncContextManager[Bridge],
     *,
     port: int,
     token: str | None,
     subtitle: str,
 ) -> None:
+    from crucible_worker.web.server import pages
+
     async with opened as bridge:
         await bridge.worker.get_info()  # an address where no worker answers is an error now, and not in the browser
-        async with server.pages(bridge, port=port, worker_token=token, subtitle=subtitle) as shown:
+        async with pages(bridge, port=port, worker_token=token, subtitle=subtitle) as shown:
             typer.echo(f"Open {shown.address}\nCtrl-C ends it.")
             await shown.ended

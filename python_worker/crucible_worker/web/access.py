@@ -39,7 +39,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _LOGIN = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Token – crucible-bridge</title>
+<html lang="en"><head><meta charset="utf-8"><title>Token - crucible-bridge</title>
 <link rel="stylesheet" href="pages.css"></head>
 <body><main id="main"><h1>This page needs a token</h1>
 <p>The address that <code>crucible-worker view</code> printed opens it once. {again}</p>
@@ -107,7 +107,10 @@ class Guard:
 
         async def with_headers(message):
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *((key.encode(), value.encode()) for key, value in _HEADERS.items())]
+                message["headers"] = [
+                    *message["headers"],
+                    *((key.encode(), value.encode()) for key, value in _HEADERS.items()),
+                ]
             await send(message)
 
         answer = await self._refused(Request(scope, receive))
@@ -141,7 +144,9 @@ class Guard:
     def _let_in(self, token: str) -> Response:
         session = self._access.opened(token)
         if session is None:
-            return HTMLResponse(_LOGIN.format(again="This token opens nothing: it was used before, or is another's."), 401)
+            return HTMLResponse(
+                _LOGIN.format(again="This token opens nothing: it was used before, or is another's."), 401
+            )
         # The token leaves the address, and with it the history and what is copied from there.
         answer = RedirectResponse("/", 303)
         answer.set_cookie(self._cookie, session, httponly=True, samesite="strict", path="/")

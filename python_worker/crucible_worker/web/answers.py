@@ -117,7 +117,9 @@ class Answers:
     async def sample(self, query: QueryParams) -> Mapping[str, Any]:
         """A sample whole."""
         evaluation_id, evaluator, sample_id = (_named(query, name) for name in ("id", "evaluator", "sample"))
-        found = await self._index.sample(evaluation_id, evaluator, sample_id, _count(query, "repeat", 0, most=10_000_000))
+        found = await self._index.sample(
+            evaluation_id, evaluator, sample_id, _count(query, "repeat", 0, most=10_000_000)
+        )
         if found is None:
             raise NotFound(f"evaluation {evaluation_id!r} has no result of sample {sample_id!r} by {evaluator!r}")
         return whole_sample_as_data(*found)
@@ -125,7 +127,9 @@ class Answers:
     async def compare(self, query: QueryParams) -> Mapping[str, Any]:
         """Evaluations next to each other; the first one is the baseline."""
         ids = _ids(query)
-        comparison = await self._bridge.evaluation.compare_evaluations(ids, baseline_id=ids[0], max_listed=_LISTED_CHANGES)
+        comparison = await self._bridge.evaluation.compare_evaluations(
+            ids, baseline_id=ids[0], max_listed=_LISTED_CHANGES
+        )
         return compare_as_data(comparison, await self._declared())
 
     async def answers(self, query: QueryParams) -> Mapping[str, Any]:
@@ -182,7 +186,9 @@ def _count(query: QueryParams, name: str, default: int, *, most: int) -> int:
 def _ids(query: QueryParams, *, least: int = 2) -> Sequence[str]:
     ids = list(dict.fromkeys(filter(None, query.get("ids", "").split(","))))
     if not least <= len(ids) <= MAX_COMPARED:
-        raise InvalidField("ids", f"names {len(ids)} evaluations, must name {least} to {MAX_COMPARED}, with commas between them")
+        raise InvalidField(
+            "ids", f"names {len(ids)} evaluations, must name {least} to {MAX_COMPARED}, with commas between them"
+        )
     return ids
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -88,9 +88,9 @@ class _Page:
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
-        self._waiting: dict[str, dict[str, object]] = {}
+        self._waiting: dict[str, Mapping[str, object]] = {}
 
-    def add(self, change: dict[str, object]) -> None:
+    def add(self, change: Mapping[str, object]) -> None:
         identity = str(change["id"])
         if len(self._waiting) < MAX_WAITING or identity in self._waiting:
             self._waiting[identity] = change
@@ -98,7 +98,7 @@ class _Page:
             self._waiting = {"": {"all": True}}
         self.news.set()
 
-    def take(self) -> list[dict[str, object]]:
+    def take(self) -> list[Mapping[str, object]]:
         waiting, self._waiting = list(self._waiting.values()), {}
         self.news.clear()
         return waiting

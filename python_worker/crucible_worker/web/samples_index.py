@@ -1,4 +1,4 @@
-"""The samples of evaluations in a temporary SQLite database: read once from the worker, then filtered, sorted and paged."""
+"""The samples of evaluations in a temporary SQLite database: read once, then filtered, sorted and paged."""
 
 from __future__ import annotations
 
@@ -31,22 +31,37 @@ _AGAIN_LEAST_SECONDS = 1.0
 
 _SCHEMA = """
 CREATE TABLE samples (
-  evaluation TEXT, n INTEGER, evaluator TEXT, id TEXT, repeat INTEGER, verdict TEXT, score REAL, input TEXT, output TEXT,
-  extracted TEXT, target TEXT, stop TEXT, tokens INTEGER, seconds REAL, reason TEXT, metadata TEXT, words TEXT, page TEXT,
+  evaluation TEXT, n INTEGER, evaluator TEXT, id TEXT, repeat INTEGER, verdict TEXT, score REAL,
+  input TEXT, output TEXT, extracted TEXT, target TEXT, stop TEXT, tokens INTEGER, seconds REAL, reason TEXT,
+  metadata TEXT, words TEXT, page TEXT,
   PRIMARY KEY (evaluation, n)
 ) WITHOUT ROWID;
 CREATE INDEX by_key ON samples (evaluation, evaluator, id, repeat, verdict);
 """
-_ROW = ("n", "evaluator", "id", "repeat", "verdict", "score", "input", "output", "extracted", "target", "stop", "tokens",
-        "seconds", "reason")
+_ROW = (
+    "n",
+    "evaluator",
+    "id",
+    "repeat",
+    "verdict",
+    "score",
+    "input",
+    "output",
+    "extracted",
+    "target",
+    "stop",
+    "tokens",
+    "seconds",
+    "reason",
+)
 _FILTERS = {
     "": "1",
     "all": "1",
     "wrong": f"verdict = '{Verdict.INCORRECT}'",
     "unscored": f"verdict IN ({', '.join(repr(str(verdict)) for verdict in Verdict if not verdict.scored)})",
     "truncated": "stop = 'length'",
-    "changed": "EXISTS (SELECT 1 FROM samples AS other WHERE other.evaluation = :other AND other.evaluator = samples.evaluator"
-    " AND other.id = samples.id AND other.repeat = samples.repeat AND other.verdict <> samples.verdict)",
+    "changed": "EXISTS (SELECT 1 FROM samples AS other WHERE other.evaluation = :other"
+    " AND other.evaluator = samples.evaluator AND other.id = samples.id AND other.repeat = samples.repeat AND other.verdict <> samples.verdict)",
 }
 _SORTS = {"": "n", "n": "n", "score": "score", "tokens": "tokens", "seconds": "seconds", "id": "id"}
 
@@ -195,9 +210,11 @@ class SampleIndex:
         self, evaluation_id: str, evaluator: str, sample_id: str, repeat: int | None = None
     ) -> Sequence[tuple[int, int, str]]:
         """Position, repeat and page of a sample."""
-        asked = "SELECT n, repeat, page FROM samples WHERE evaluation = ? AND evaluator = ? AND id = ? AND ? IN (repeat, -1)"
+        asked = "SELECT n, repeat, page FROM samples WHERE evaluation = ? AND evaluator = ? AND id = ?"
         values = (evaluation_id, evaluator, sample_id, -1 if repeat is None else repeat)
-        return await self._run(lambda connection: connection.execute(asked + " ORDER BY n", values).fetchall())
+        return await self._run(
+            lambda connection: connection.execute(asked + " AND ? IN (repeat, -1) ORDER BY n", values).fetchall()
+        )
 
     async def _whole_sample(self, evaluation_id: str, token: str, key: tuple[str, str, int]) -> SampleResult | None:
         """Read a sample again, from the page that it was on, or from a later one if others have come before it."""
@@ -328,7 +345,12 @@ def _forget(connection: sqlite3.Connection, evaluation_id: str, from_position: i
 
 def _search(connection: sqlite3.Connection, evaluation_id: str, query: SampleQuery) -> tuple[list[dict[str, Any]], int]:
     conditions = ["evaluation = :evaluation", _FILTERS[query.filter]]
-    values: dict[str, Any] = {"evaluation": evaluation_id, "other": query.other, "limit": query.limit, "offset": query.offset}
+    values: dict[str, Any] = {
+        "evaluation": evaluation_id,
+        "other": query.other,
+        "limit": query.limit,
+        "offset": query.offset,
+    }
     if query.evaluator:
         conditions.append("evaluator = :evaluator")
         values["evaluator"] = query.evaluator

@@ -19,7 +19,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from crucible_bridge.errors import BridgeError, InvalidField, NotFound
-from crucible_worker.reports.page import page_html, page_script, page_styles
+from crucible_worker.reports.as_html import live_html
+from crucible_worker.reports.front_end import page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, Answers
 from crucible_worker.web.changes import Changes
@@ -56,14 +57,19 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
     Raises:
         OSError: the port is taken.
     """
-    with socket.create_server((LOOPBACK, port)) as listener, tempfile.TemporaryDirectory(prefix="crucible-view-") as folder:
+    with (
+        socket.create_server((LOOPBACK, port)) as listener,
+        tempfile.TemporaryDirectory(prefix="crucible-view-") as folder,
+    ):
         taken = listener.getsockname()[1]
         access = Access(worker_token)
         index = SampleIndex(bridge, Path(folder))
         changes = Changes(bridge)
         changes.also(index.moved)
         app = Guard(
-            _application(Answers(bridge, index), changes, subtitle), access, (f"{LOOPBACK}:{taken}", f"localhost:{taken}")
+            _application(Answers(bridge, index), changes, subtitle),
+            access,
+            (f"{LOOPBACK}:{taken}", f"localhost:{taken}"),
         )
         server = uvicorn.Server(
             uvicorn.Config(
@@ -87,8 +93,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
 
 
 def _application(answers: Answers, changes: Changes, subtitle: str) -> Starlette:
-    html = page_html(title="Evaluations", subtitle=subtitle, blocks={"data": {"door": "live"}})
-    script, styles = page_script(), page_styles()
+    html, script, styles = live_html("Evaluations", subtitle), page_script(), page_styles()
 
     def fixed(content: str, media_type: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:

@@ -1,7 +1,7 @@
 """Take uPlot from npm again, unmodified: `make vendor`. `versions.json` says which version, and what its files must be.
 
-    python renew.py            takes the version that versions.json names, and compares the digests
-    python renew.py 1.6.33     takes another version, and writes its digests
+python renew.py            takes the version that versions.json names, and compares the digests
+python renew.py 1.6.33     takes another version, and writes its digests
 """
 
 from __future__ import annotations
