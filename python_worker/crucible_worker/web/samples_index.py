@@ -61,7 +61,8 @@ _FILTERS = {
     "unscored": f"verdict IN ({', '.join(repr(str(verdict)) for verdict in Verdict if not verdict.scored)})",
     "truncated": "stop = 'length'",
     "changed": "EXISTS (SELECT 1 FROM samples AS other WHERE other.evaluation = :other"
-    " AND other.evaluator = samples.evaluator AND other.id = samples.id AND other.repeat = samples.repeat AND other.verdict <> samples.verdict)",
+    " AND other.evaluator = samples.evaluator AND other.id = samples.id AND other.repeat = samples.repeat"
+    " AND other.verdict <> samples.verdict)",
 }
 _SORTS = {"": "n", "n": "n", "score": "score", "tokens": "tokens", "seconds": "seconds", "id": "id"}
 
