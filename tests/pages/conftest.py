@@ -64,8 +64,8 @@ class Visit:
         page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
 
     def _said(self, message: Any) -> None:
-        # A browser says so itself of an answer with a status of an error.
-        if message.type in ("error", "warning") and "status of 4" not in message.text:
+        # The browser itself reports an answer with the status of an error; the page shows what it says.
+        if message.type in ("error", "warning") and "responded with a status of" not in message.text:
             self.problems.append(f"console: {message.text}")
 
     def _asked(self, url: str) -> None:
