@@ -24,6 +24,7 @@ from crucible_worker.cli.report import report as _report
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
+from crucible_worker.cli.view import view as _view
 
 __all__ = ["app", "main"]
 
@@ -42,6 +43,7 @@ for _command in (
     _evaluate,
     _samples,
     _report,
+    _view,
     _prompt,
     _suites,
     _evaluators,

@@ -41,8 +41,8 @@ def worker_at(address: str, token_file: Path | None, tls_ca: Path | None) -> Gen
         yield bridge
 
 
-def token_in(token_file: Path | None) -> str | None:
-    """The token of a worker; None without a file.
+def token_in(file: Path | None) -> str | None:
+    """The token in a file; None if there is no file.
 
     Raises:
         InvalidField: the file cannot be read; the error names the option.
@@ -50,6 +50,6 @@ def token_in(token_file: Path | None) -> str | None:
     from crucible_bridge.errors import InvalidField
 
     try:
-        return None if token_file is None else token_file.read_text("utf-8").strip()
+        return None if file is None else file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidField("--token-file", f"cannot be read: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir
-from crucible_worker.cli.reading import Address, Place, bridge_at, place_or_exit
+from crucible_worker.cli.reading import Address, results_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from crucible_bridge import Bridge
     from crucible_worker.reports.writing import ReportRequest
 
-__all__ = ["report", "written"]
+__all__ = ["report", "text_of", "written"]
 
 SUFFIXES = {"html": "html", "markdown": "md", "json": "json"}
 """Of the file, by format."""
@@ -65,29 +67,32 @@ def report(
     Example: crucible-worker report --run run-7 --state-dir ./journal
     """
     request = _request_or_exit(ids or [], run, report_format, title, max_samples)
-    place = place_or_exit(config, state_dir, address, token_file, tls_ca)
     file = Path(f"report.{SUFFIXES[report_format]}") if output is None else output
+    # Before grpc is imported: its C core would write lines of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_bridge.errors import BridgeError, Code
     from crucible_worker.telemetry.logging import configure_logging
 
     log_writer = configure_logging("console", "warning")
     try:
-        text = asyncio.run(_text(place, request))
-        if str(file) == "-":
-            sys.stdout.write(text)
-            return
-        replaced = written(file, text)
+        text = asyncio.run(_text(results_or_exit(config, state_dir, address, token_file, tls_ca), request))
     except BridgeError as error:
-        typer.echo(f"crucible-worker: {error}", err=True)
+        option = {"evaluation_id": "ID", "run_id": "--run"}.get(error.field, error.field)
+        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}", err=True)
         refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
         raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
-    except OSError as error:
-        typer.echo(f"crucible-worker: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         log_writer.close(1.0)
+    if str(file) == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        replaced = written(file, text)
+    except OSError as error:
+        typer.echo(f"crucible-worker: --output {file} cannot be written: {error.strerror or error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
     if replaced:
         typer.echo(f"crucible-worker: {file} was there, and is replaced", err=True)
     typer.echo(file)
@@ -119,15 +124,23 @@ def _request_or_exit(
     )
 
 
-async def _text(place: Place, request: ReportRequest) -> str:
+async def _text(results: AbstractAsyncContextManager[Bridge], request: ReportRequest) -> str:
+    async with results as bridge:
+        return await text_of(bridge, request)
+
+
+async def text_of(bridge: Bridge, request: ReportRequest) -> str:
+    """Write a report of what a worker has, page by page: no message bounds what HTML holds.
+
+    Raises:
+        BridgeError: see `reports.writing.write_report`.
+    """
     import importlib.metadata
 
     from crucible_worker.cli.report_source import BridgeSource
     from crucible_worker.reports.writing import write_report
 
-    async with bridge_at(place) as bridge:
-        version = importlib.metadata.version("crucible-bridge")
-        return await write_report(BridgeSource(bridge), request, version=version)
+    return await write_report(BridgeSource(bridge), request, version=importlib.metadata.version("crucible-bridge"))
 
 
 def written(file: Path, text: str) -> bool:
@@ -136,21 +149,20 @@ def written(file: Path, text: str) -> bool:
     Raises:
         OSError: it cannot be written.
     """
+    file = file.resolve()  # what a link names is replaced, and not the link
     replaced = file.exists()
     if replaced and not file.is_file():
-        # A folder, or a pipe or device, which takes what is written and stays.
+        # A folder refuses; a pipe or device takes what is written, and stays.
         file.write_text(text, "utf-8")
         return False
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", suffix=".part", delete=False
-    ) as part:
-        try:
-            part.write(text)
-            part.close()
-            _publish(Path(part.name), file)
-        except BaseException:
-            Path(part.name).unlink(missing_ok=True)
-            raise
+    handle, part = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".part", dir=file.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        _publish(Path(part), file)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
     return replaced
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from crucible_worker.reports.front_end import page_script, page_styles, page_template
 from crucible_worker.reports.inline_json import inline_json
 
-__all__ = ["render_html", "sample_block"]
+__all__ = ["live_html", "render_html", "sample_block"]
 
 
 def sample_block(place: int) -> str:
@@ -32,23 +32,36 @@ def render_html(title: str, subtitle: str, data: Mapping[str, Any], samples: Seq
         HTML. Nothing in it is executed or loaded but the script and the styles that it holds: the policy in it names
         them by their hashes.
     """
+    script, styles = page_script(), page_styles()
+    blocks = [("data", inline_json(data)), *((sample_block(n), text) for n, text in enumerate(samples))]
+    return _page(title, subtitle, blocks, policy=_policy(script, styles), styles=styles, script=script)
+
+
+def live_html(title: str, subtitle: str) -> str:
+    """Write a page that loads its script, its styles and its data from the server that it comes from.
+
+    Args:
+        title: of the window, until the first data are there.
+        subtitle: a line below the name of the program.
+    """
+    return _page(title, subtitle, [("data", inline_json({"door": "live"}))], policy="", styles="", script="")
+
+
+def _page(
+    title: str, subtitle: str, blocks: Sequence[tuple[str, str]], *, policy: str, styles: str, script: str
+) -> str:
     import jinja2  # 20 ms, which no worker needs to start
     from markupsafe import Markup
 
-    script, styles = page_script(), page_styles()
-    blocks = [("data", inline_json(data)), *((sample_block(n), text) for n, text in enumerate(samples))]
-    return (
-        jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-        .from_string(page_template())
-        .render(
-            title=title,
-            subtitle=subtitle,
-            policy=_policy(script, styles),
-            styles=Markup(styles),
-            # Markup of these is safe: they hold no character that HTML acts on.
-            blocks=[(name, Markup(text)) for name, text in blocks],
-            script=Markup(script),
-        )
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(page_template())
+    return template.render(
+        title=title,
+        subtitle=subtitle,
+        policy=policy,
+        # Markup of these is safe: the first two are ours, and the blocks hold no character that HTML acts on.
+        styles=Markup(styles),
+        script=Markup(script),
+        blocks=[(name, Markup(text)) for name, text in blocks],
     )
 
 

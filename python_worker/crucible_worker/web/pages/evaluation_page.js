@@ -8,11 +8,12 @@ async function evaluationPage(source, [id]) {
   return {
     title: data.step === null ? `Evaluation ${id}` : `Step ${count(data.step)} of ${data.run || id}`,
     concerns: (change) => change.id === id,
+    again: data.complete === false ? 1000 : null,
     content: [
       h("p", { class: "facts" }, stateMark(data.state), " ", shortened(data.model, 120), " · ", data.dataset,
         data.run ? [" · ", link(`run ${data.run}`, ["run", data.run])] : null),
       data.problem ? h("p", { class: "problem", role: "alert" }, problemText(data.problem)) : null,
-      data.state === "RUNNING" || data.state === "QUEUED" ? section("Progress", throughput(data)) : null,
+      data.state === "running" || data.state === "queued" ? section("Progress", throughput(data)) : null,
       section("Metrics", headlineTiles(data), restOfMetrics(data)),
       section("Samples", h("ul", { class: "links" }, filterLinks(data)),
         holding && holding.left_out ? h("p", { class: "quiet" }, holding.left_out) : null),
@@ -38,7 +39,7 @@ function throughput(data) {
 
 function headlineTiles(data) {
   const keys = data.headline.filter((key) => key in data.metrics);
-  if (keys.length === 0) return h("p", {}, data.state === "RUNNING" ? "Metrics come when it has ended." : "None.");
+  if (keys.length === 0) return h("p", {}, data.state === "running" ? "Metrics come when it has ended." : "None.");
   return h("ul", { class: "tiles" }, keys.map((key) => h("li", {},
     h("span", { class: "name" }, key), h("strong", {}, number(data.metrics[key])),
     data.intervals[key] ? h("span", { class: "quiet" }, interval(data.intervals[key])) : null)));
@@ -57,7 +58,7 @@ function restOfMetrics(data) {
 
 function filterLinks(data) {
   const sum = (field) => data.evaluators.reduce((total, one) => total + one[field], 0);
-  const wrong = Object.values(data.distributions).reduce((total, spread) => total + (spread.verdicts.INCORRECT || 0), 0);
+  const wrong = Object.values(data.distributions).reduce((total, spread) => total + (spread.verdicts.incorrect || 0), 0);
   const named = [["All samples", "", data.done], ["Wrong", "wrong", wrong],
     ["Unscored", "unscored", sum("n_unscored")], ["Truncated", "truncated", sum("n_truncated")]];
   return named.map(([name, filter, n]) => h("li", {},

@@ -40,7 +40,7 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     link(shortened(one.id, 60), ["evaluation", one.id]),
     ...(withRun ? [one.run ? link(one.run, ["run", one.run]) : ""] : []),
     one.step === null ? "" : count(one.step),
-    one.state === "RUNNING" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state),
+    one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state),
     shortened(one.model, 60),
     ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
     one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",

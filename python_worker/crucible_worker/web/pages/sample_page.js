@@ -47,9 +47,15 @@ function promptSection(data) {
   const choices = data.choices && data.choices.length > 0
     ? h("ol", { class: "choices", type: "A" }, data.choices.map((choice) => h("li", { class: "text" }, choice))) : null;
   const asked = data.prompt === null ? data.input : data.prompt;
-  const same = data.prompt === null || JSON.stringify(data.prompt) === JSON.stringify(data.input);
+  const same = data.prompt === null || plainly(data.prompt) === plainly(data.input);
   return section("Prompt", spoken(asked), choices,
     same || data.input === null ? null : folded("Input as the data set has it", () => spoken(data.input)));
+}
+
+/** A conversation of one user message is its text. */
+function plainly(asked) {
+  if (Array.isArray(asked) && asked.length === 1 && asked[0].role === "user") return asked[0].content;
+  return typeof asked === "string" ? asked : JSON.stringify(asked);
 }
 
 /** A text, a conversation, or tokens that were given in place of both. */
@@ -59,15 +65,15 @@ function spoken(asked) {
   return h("p", { class: "quiet" }, `${count(asked.tokens)} tokens; their text is not recorded.`);
 }
 
-function bubble(role, text, ...notes) {
+function bubble(role, body, ...notes) {
   return h("div", { class: `bubble ${["user", "assistant", "system", "judge", "tool"].includes(role) ? role : "other"}` },
     h("p", { class: "role" }, role, notes.filter(Boolean).map((note) => h("span", { class: "quiet" }, ` · ${note}`))),
-    h("pre", { class: "text" }, text));
+    typeof body === "string" ? h("pre", { class: "text" }, body) : body);
 }
 
 function answerSection(data) {
   if (data.output === "") return null;
-  return section("Answer", h("div", { class: "bubble assistant" }, answerText(data.output, data.reasoning_span, data.extracted_span)));
+  return section("Answer", bubble("assistant", answerText(data.output, data.reasoning_span, data.extracted_span)));
 }
 
 /** An answer: its reasoning is folded, the part that was graded is marked. */
@@ -97,11 +103,13 @@ function turnsSection(data) {
   const several = rollouts.size > 1 || data.rollouts.length > 0;
   return section(several ? "Rollouts" : "Turns", [...rollouts].map(([n, turns]) => {
     const rollout = data.rollouts[n];
-    const shown = turns.map((turn) => turn.role === "assistant" && turns.filter((one) => one.role === "assistant").length === 1
-      ? h("div", { class: "bubble assistant" }, h("p", { class: "role" }, "assistant"),
-        answerText(turn.text, turn.text === data.output ? data.reasoning_span : null, turn.text === data.output ? data.extracted_span : null))
-      : bubble(turn.model ? "judge" : turn.role, turn.text, turn.model ? `${turn.role} ${turn.model}` : "",
-        turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? `${count(turn.tokens)} tokens` : ""));
+    const shown = turns.map((turn) => {
+      const notes = [turn.model ? `${turn.role === "assistant" ? "said by" : "asked of"} ${turn.model}` : "",
+        turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? plural(turn.tokens, "token") : ""];
+      const graded = turn.role === "assistant" && !turn.model && turn.text === data.output;
+      const body = graded ? answerText(turn.text, data.reasoning_span, data.extracted_span) : h("pre", { class: "text" }, turn.text);
+      return bubble(turn.model ? "judge" : turn.role, body, ...notes);
+    });
     const facts = rollout ? rolloutFacts(rollout) : null;
     if (!several) return [facts, shown];
     const words = rollout ? ` · reward ${number(rollout.reward)} · ${plural(rollout.turns.length, "turn")}` : "";

@@ -10,12 +10,14 @@ async function samplesPage(source, [id], query) {
   const offset = Number(query.offset || 0);
   const holding = source.holding(id);
   const withRepeats = page.rows.some((row) => row.repeat > 0);
-  const columns = ["#", "sample", "input", "target", "output", "extracted", "verdict", "score", "tokens", "seconds"]
+  const several = evaluation.evaluators.length > 1 && !query.evaluator;
+  const columns = ["#", "sample", ...(several ? ["evaluator"] : []), "input", "target", "output", "extracted", "verdict", "score", "tokens", "seconds"]
     .map((name) => (SORTED[name] ? sortLink(name, here, query) : name));
   const rows = page.rows.map((row) => [
     count(row.n + 1),
     link(shortened(row.id, 40) + (withRepeats ? ` (${row.repeat})` : ""), samplePath(id, row), onlyFilters(query)),
-    ...[row.input, row.target, row.output, row.extracted].map((text) => h("div", { class: "brief" }, text)),
+    ...(several ? [row.evaluator] : []),
+    brief(row.input, "wide"), brief(row.target), brief(row.output, "wide"), brief(row.extracted),
     [verdictMark(row.verdict), row.reason ? h("span", { class: "quiet" }, ` ${row.reason}`) : null],
     number(row.score), row.tokens ? count(row.tokens) : "", row.seconds === null ? "" : number(row.seconds)]);
   return {
@@ -33,6 +35,10 @@ async function samplesPage(source, [id], query) {
     ],
     again: page.complete ? null : 1000,
   };
+}
+
+function brief(text, width) {
+  return h("div", { class: `brief ${width || ""}` }, text);
 }
 
 function matchText(page, offset) {

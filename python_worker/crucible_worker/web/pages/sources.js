@@ -91,8 +91,8 @@ function keyOf(sample) {
 }
 
 function passes(sample, filter, changed) {
-  if (filter === "wrong") return sample.verdict === "INCORRECT";
-  if (filter === "unscored") return sample.verdict === "ERROR" || sample.verdict === "UNDECIDED";
+  if (filter === "wrong") return sample.verdict === "incorrect";
+  if (filter === "unscored") return sample.verdict === "error" || sample.verdict === "undecided";
   if (filter === "truncated") return sample.stop_reason === "length";
   if (filter === "changed") return changed.has(keyOf(sample)) && changed.get(keyOf(sample)) !== sample.verdict;
   return true;

@@ -64,8 +64,13 @@ function start(source, home) {
     event.preventDefault();  // the address names a page, not a place in it
     main.querySelector("h1")?.focus();
   });
-  source.listen((change) => { if (shown !== null && shown.concerns(change)) renew(SHORTEST_PAUSE_MS); },
-    (connected) => { document.getElementById("connection").textContent = connected ? "live" : "not connected"; });
+  let lost = false;
+  source.listen((change) => { if (shown !== null && (change.all || shown.concerns(change))) renew(SHORTEST_PAUSE_MS); },
+    (connected) => {
+      document.getElementById("connection").textContent = connected ? "live" : "not connected";
+      if (connected && lost) renew(0);  // what moved meanwhile
+      lost = !connected;
+    });
   if (location.hash === "" && home) location.replace(home);
   show(true);
 }
