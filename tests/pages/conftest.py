@@ -153,12 +153,9 @@ def report_files(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     async def write() -> None:
         async with run_worker({}, state_dir=results) as worker:
-            for name, what in (
-                (RUN, {"run_id": RUN}),
-                (HOSTILE, {"evaluation_ids": HOSTILE}),
-                ("rollouts", {"evaluation_ids": "rollouts"}),
-            ):
-                report = await worker.bridge.evaluation.generate_report(report_format=ReportFormat.HTML, **what)
+            for name in (RUN, HOSTILE, "rollouts"):
+                run_id, ids = (RUN, ()) if name == RUN else ("", (name,))
+                report = await worker.bridge.evaluation.generate_report(ids, ReportFormat.HTML, run_id=run_id)
                 (folder / f"{name}.html").write_text(report, "utf-8")
 
     in_thread(write())
