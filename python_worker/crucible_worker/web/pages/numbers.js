@@ -60,10 +60,10 @@ function problemText(problem) {
 function usageText(usage) {
   if (!usage) return "";
   const named = [
-    [usage.prompt_tokens, "prompt tokens"], [usage.cached_prompt_tokens, "of them cached"],
-    [usage.output_tokens, "output tokens"], [usage.reasoning_tokens, "of them reasoning"], [usage.calls, "calls"],
+    [usage.prompt_tokens, "prompt token"], [usage.cached_prompt_tokens, "cached prompt token"],
+    [usage.output_tokens, "output token"], [usage.reasoning_tokens, "reasoning token"], [usage.calls, "call"],
   ];
-  const words = named.filter(([value]) => value).map(([value, name]) => `${count(value)} ${name}`);
+  const words = named.filter(([value]) => value).map(([value, name]) => plural(value, name));
   if (usage.cost !== null && usage.cost !== undefined) words.push(`cost ${number(usage.cost)}`);
   for (const judge of usage.judges || []) words.push(`judge ${judge.model}: ${usageText(judge.usage)}`);
   return words.join(", ");
