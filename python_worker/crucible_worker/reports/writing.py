@@ -90,7 +90,7 @@ async def write_report(
     else:
         failures = {one.evaluation_id: await _failures(source, one.evaluation_id) for one in evaluations}
         text = await asyncio.to_thread(_text, request, evaluations, failures)
-    if max_bytes is not None and (size := json_bytes(text)) > max_bytes:
+    if max_bytes is not None and (size := await asyncio.to_thread(json_bytes, text)) > max_bytes:
         raise ResourceExhausted(
             f"the report takes {size:,} bytes, a message at most {max_bytes:,}: report fewer evaluations in one call",
             reason=Reason.ANSWER_TOO_LARGE,
@@ -138,8 +138,8 @@ async def _html(
     chosen = await asyncio.to_thread(choice.chosen)
     left = None
     if max_bytes is not None:
-        without = await asyncio.to_thread(_rendered, pages, KeptSamples(chosen), version)
-        left = max(0, max_bytes - json_bytes(without) - _LEFT_OUT_BYTES * len(evaluations))
+        without = await asyncio.to_thread(lambda: json_bytes(_rendered(pages, KeptSamples(chosen), version)))
+        left = max(0, max_bytes - without - _LEFT_OUT_BYTES * len(evaluations))
     kept = KeptSamples(chosen, left)
     for evaluation_id in spreads:
         async for page in sample_pages(source, evaluation_id, records=True):
