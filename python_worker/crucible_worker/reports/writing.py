@@ -162,6 +162,7 @@ class _Pages(NamedTuple):
     """What a page shows, besides samples."""
 
     title: str
+    named: str
     home: str
     data: Mapping[str, Any]
     evaluation_ids: Sequence[str]
@@ -196,8 +197,8 @@ async def _pages(
     if request.metrics is not None:
         results = results_as_data(title, request.metrics)
         data = {**data, "evaluations": {title: results}, "index": {"runs": [], "evaluations": [results], "more": False}}
-        return _Pages(title, _address("evaluation", title), data, ())
-    return _Pages(title, _home(request, ids, data), data, ids)
+        return _Pages(title, request.title, _address("evaluation", title), data, ())
+    return _Pages(title, request.title, _home(request, ids, data), data, ids)
 
 
 async def _run(source: ReportSource, run_id: str, evaluations: Sequence[Evaluation], infos: Infos) -> Mapping[str, Any]:
@@ -268,5 +269,7 @@ def _rendered(pages: _Pages, kept: KeptSamples, version: str) -> str:
         "samples": samples,
         "about": {"version": version},
     }
-    subtitle = f"report of {now:%Y-%m-%d %H:%M} UTC, crucible-bridge {version}"
+    written = f"report of {now:%Y-%m-%d %H:%M} UTC, crucible-bridge {version}"
+    # What a page is called changes with the page that is looked at; the report's own title stays.
+    subtitle = " · ".join(filter(None, (replace_surrogates(pages.named), written)))
     return render_html(title, subtitle, data, [kept.block(one) for one in pages.evaluation_ids])
