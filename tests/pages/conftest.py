@@ -10,12 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crucible_bridge.types import ReportFormat
+from crucible_worker.testing import run_worker
 from tests.pages.results import HOSTILE, RUN, make_results
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -60,8 +64,8 @@ class Visit:
         page.on("dialog", lambda dialog: self.problems.append(f"dialog: {dialog.message}"))
 
     def _said(self, message: Any) -> None:
-        # A browser says so itself of an answer with a status of an error.
-        if message.type in ("error", "warning") and "status of 4" not in message.text:
+        # The browser itself reports an answer with the status of an error; the page shows what it says.
+        if message.type in ("error", "warning") and "responded with a status of" not in message.text:
             self.problems.append(f"console: {message.text}")
 
     def _asked(self, url: str) -> None:
@@ -91,8 +95,21 @@ class Visit:
         return self.page.inner_text("main")
 
     def until(self, expression: str, argument: Any = None) -> None:
-        """Wait until something holds in the page."""
-        self.page.wait_for_function(expression, arg=argument)
+        """Wait until something holds in the page; its policy forbids what `wait_for_function` does."""
+        ends = time.monotonic() + DEADLINE_MS / 1000
+        while not self._holds(expression, argument):
+            assert time.monotonic() < ends, f"never {expression}: {self.page.inner_text('body')[:2000]}"
+            self.page.wait_for_timeout(20)
+
+    def _holds(self, expression: str, argument: Any) -> bool:
+        from playwright.sync_api import Error
+
+        try:
+            return bool(self.page.evaluate(expression, argument))
+        except Error as error:
+            if "Execution context was destroyed" in error.message:  # the page is on its way to another address
+                return False
+            raise
 
     def fine(self) -> None:
         """No foreign text has run, nothing failed, nothing was asked of another host."""
@@ -100,19 +117,18 @@ class Visit:
         assert self.page.evaluate("window.pwned") is None
 
 
+def in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end; playwright leaves a loop in the thread of the tests."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The state directory with the results of `tests.pages.results`."""
     folder = tmp_path_factory.mktemp("results")
-    asyncio.run(make_results(folder))
+    in_thread(make_results(folder))
     return folder
-
-
-def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `crucible-worker` to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "crucible_worker", *words], check=True, capture_output=True, text=True, timeout=120
-    )
 
 
 @contextlib.contextmanager
@@ -134,8 +150,15 @@ def viewing(*words: str) -> Iterator[str]:
 def report_files(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the reports of the run, of the hostile evaluation and of the rollouts."""
     folder = tmp_path_factory.mktemp("reports")
-    for name, what in ((RUN, ("--run", RUN)), (HOSTILE, (HOSTILE,)), ("rollouts", ("rollouts",))):
-        run_command("report", *what, "--format", "html", "--state-dir", str(results), "--output", f"{folder}/{name}.html")
+
+    async def write() -> None:
+        async with run_worker({}, state_dir=results) as worker:
+            for name in (RUN, HOSTILE, "rollouts"):
+                run_id, ids = (RUN, ()) if name == RUN else ("", (name,))
+                report = await worker.bridge.evaluation.generate_report(ids, ReportFormat.HTML, run_id=run_id)
+                (folder / f"{name}.html").write_text(report, "utf-8")
+
+    in_thread(write())
     return folder
 
 

@@ -25,6 +25,7 @@ def test_a_run_shows_its_metrics_over_its_steps(at: Open):
     assert "best step 500: 0.8" in label
     assert charts.first.locator("canvas").count() == 1
     visit.page.locator("figure details summary").first.click()
+    visit.until("document.querySelector('figure tbody') !== null")
     steps = visit.page.locator("figure").first.locator("tbody tr td:first-child").all_inner_texts()
     assert steps == [f"step {step}" for step in STEPS]
 
@@ -104,7 +105,7 @@ def test_a_sample_shows_prompt_answer_and_grade(at: Open):
 
 
 def test_samples_follow_each_other_by_keyboard(at: Open):
-    """J and k go to the next and the previous sample of what was filtered; / searches."""
+    """With j and k to the next and the previous sample of what was filtered; / searches."""
     visit = at("evaluation/lab-300/samples?evaluator=accuracy&filter=wrong")
     first, second = column(visit, 2)[:2]
 

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import importlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Config, StateDir, settings_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, token_in
-from crucible_worker.cli.results import results_of_journal, results_of_worker
+from crucible_worker.cli.reading import Address, results_or_exit
+from crucible_worker.cli.remote import AddressTrust, token_in
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
 __all__ = ["view"]
 
-_Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Show this worker, or one at unix:PATH, in place of a state directory."),
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A token that opens the pages; with --address: the worker's."),
 ]
 _Port = Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port of the pages; 0 picks one.")]
 _INSTALL = "The pages need two more libraries: pip install 'crucible-bridge[web]'"
@@ -30,8 +31,8 @@ _INSTALL = "The pages need two more libraries: pip install 'crucible-bridge[web]
 def view(
     config: Config = None,
     state_dir: StateDir = None,
-    address: _Address = None,
-    token_file: AddressTokenFile = None,
+    address: Address = None,
+    token_file: _TokenFile = None,
     tls_ca: AddressTrust = None,
     port: _Port = 0,
 ) -> None:
@@ -39,8 +40,8 @@ def view(
 
     Example: crucible-worker view --state-dir ./journal
 
-    The pages are served on this machine alone. The printed address opens them once, in one browser; with --token-file
-    the worker's token opens them as well.
+    The pages are served on this machine alone. The printed address opens them once, in one browser; the token of
+    --token-file opens them as often as it is given.
     """
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -57,11 +58,9 @@ def view(
     log_writer = configure_logging("console", "warning")
     try:
         token = token_in(token_file)
-        if address is None:
-            settings = settings_or_exit(config, state_dir=state_dir)
-            opened, subtitle = results_of_journal(settings), f"journal {settings.state_dir}"
-        else:
-            opened, subtitle = results_of_worker(address, token, tls_ca), f"worker {address}"
+        opened = results_or_exit(config, state_dir, address, None if address is None else token_file, tls_ca)
+        folder = settings_or_exit(config, state_dir=state_dir).state_dir
+        subtitle = f"journal {folder}" if address is None else f"worker {address}"
         asyncio.run(_shown(opened, port=port, token=token, subtitle=subtitle))
     except BridgeError as error:
         typer.echo(f"crucible-worker: {error}", err=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.types import SampleResult, Verdict
 from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.plain import plain, replace_surrogates
 from crucible_worker.reports.samples import row_as_data, searched_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ _FILTERS = {
     "unscored": f"verdict IN ({', '.join(repr(str(verdict)) for verdict in Verdict if not verdict.scored)})",
     "truncated": "stop = 'length'",
     "changed": "EXISTS (SELECT 1 FROM samples AS other WHERE other.evaluation = :other"
-    " AND other.evaluator = samples.evaluator AND other.id = samples.id AND other.repeat = samples.repeat AND other.verdict <> samples.verdict)",
+    " AND other.evaluator = samples.evaluator AND other.id = samples.id AND other.repeat = samples.repeat"
+    " AND other.verdict <> samples.verdict)",
 }
 _SORTS = {"": "n", "n": "n", "score": "score", "tokens": "tokens", "seconds": "seconds", "id": "id"}
 
@@ -330,7 +332,8 @@ FIRST_LOOK_SECONDS = 1.0
 def _stored(evaluation_id: str, position: int, sample: SampleResult, token: str) -> tuple[Any, ...]:
     row = row_as_data(position, sample)
     metadata = {} if sample.sample is None else dict(sample.sample.metadata)
-    return (evaluation_id, *(row[name] for name in _ROW), json.dumps(metadata), searched_text(sample), token)
+    words = replace_surrogates(searched_text(sample)).casefold()
+    return (evaluation_id, *(row[name] for name in _ROW), json.dumps(plain(metadata)), words, token)
 
 
 def _store(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -356,10 +359,10 @@ def _search(connection: sqlite3.Connection, evaluation_id: str, query: SampleQue
         values["evaluator"] = query.evaluator
     if query.search:
         conditions.append("instr(words, :search) > 0")
-        values["search"] = query.search.casefold()
+        values["search"] = replace_surrogates(query.search).casefold()
     for n, (key, value) in enumerate(query.where.items()):
         conditions.append(f"EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = :key{n} AND value = :value{n})")
-        values |= {f"key{n}": key, f"value{n}": value}
+        values |= {f"key{n}": replace_surrogates(key), f"value{n}": replace_surrogates(value)}
     matching = f"FROM samples WHERE {' AND '.join(conditions)}"
     column = _SORTS[query.sort]
     order = f"{column} IS NULL, {column} {'DESC' if query.descending else 'ASC'}, n"
