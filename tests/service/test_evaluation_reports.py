@@ -95,3 +95,14 @@ async def test_a_tool_answers_in_html_too() -> None:
         answer = await tools.execute("generate_report", parameters, {}, ToolCall())
 
     assert _blocks(json.loads(answer.json())["report"])["data"]["title"] == "Mine"
+
+
+async def test_a_run_that_is_too_large_to_compare_is_reported_all_the_same() -> None:
+    """The page has no comparison then, and nothing is tied."""
+    async with rig(max_compared_samples=3) as r:
+        for step in (1, 2):
+            await r.evaluation.evaluate(asked(evaluation_id=f"at-{step}", step=step, run_id="run"))
+        data = _blocks(await r.evaluation.generate_report((), HTML, run_id="run"))["data"]
+
+    assert data["compare"] is None
+    assert all(series["tied"] == [] for series in data["runs"]["run"]["series"])

@@ -90,7 +90,7 @@ async def write_report(
     else:
         failures = {one.evaluation_id: await _failures(source, one.evaluation_id) for one in evaluations}
         text = await asyncio.to_thread(_text, request, evaluations, failures)
-    if max_bytes is not None and (size := json_bytes(text)) > max_bytes:
+    if max_bytes is not None and (size := await asyncio.to_thread(json_bytes, text)) > max_bytes:
         raise ResourceExhausted(
             f"the report takes {size:,} bytes, a message at most {max_bytes:,}: report fewer evaluations in one call",
             reason=Reason.ANSWER_TOO_LARGE,
@@ -138,8 +138,8 @@ async def _html(
     chosen = await asyncio.to_thread(choice.chosen)
     left = None
     if max_bytes is not None:
-        without = await asyncio.to_thread(_rendered, pages, KeptSamples(chosen), version)
-        left = max(0, max_bytes - json_bytes(without) - _LEFT_OUT_BYTES * len(evaluations))
+        without = await asyncio.to_thread(lambda: json_bytes(_rendered(pages, KeptSamples(chosen), version)))
+        left = max(0, max_bytes - without - _LEFT_OUT_BYTES * len(evaluations))
     kept = KeptSamples(chosen, left)
     for evaluation_id in spreads:
         async for page in sample_pages(source, evaluation_id, records=True):
@@ -162,6 +162,7 @@ class _Pages(NamedTuple):
     """What a page shows, besides samples."""
 
     title: str
+    named: str
     home: str
     data: Mapping[str, Any]
     evaluation_ids: Sequence[str]
@@ -196,8 +197,8 @@ async def _pages(
     if request.metrics is not None:
         results = results_as_data(title, request.metrics)
         data = {**data, "evaluations": {title: results}, "index": {"runs": [], "evaluations": [results], "more": False}}
-        return _Pages(title, _address("evaluation", title), data, ())
-    return _Pages(title, _home(request, ids, data), data, ids)
+        return _Pages(title, request.title, _address("evaluation", title), data, ())
+    return _Pages(title, request.title, _home(request, ids, data), data, ids)
 
 
 async def _run(source: ReportSource, run_id: str, evaluations: Sequence[Evaluation], infos: Infos) -> Mapping[str, Any]:
@@ -268,5 +269,7 @@ def _rendered(pages: _Pages, kept: KeptSamples, version: str) -> str:
         "samples": samples,
         "about": {"version": version},
     }
-    subtitle = f"report of {now:%Y-%m-%d %H:%M} UTC, crucible-bridge {version}"
+    written = f"report of {now:%Y-%m-%d %H:%M} UTC, crucible-bridge {version}"
+    # What a page is called changes with the page that is looked at; the report's own title stays.
+    subtitle = " · ".join(filter(None, (replace_surrogates(pages.named), written)))
     return render_html(title, subtitle, data, [kept.block(one) for one in pages.evaluation_ids])

@@ -170,10 +170,12 @@ class EvaluationService:
         evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> pb.GenerateReportResponse:
+    async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> Encoded:
         """Write about evaluations, a run, or numbers."""
         room = self._limits.max_message_bytes - _REPORT_FRAME_BYTES
-        return pb.GenerateReportResponse(report=await self._evaluations.report(report_request(request), max_bytes=room))
+        report = await self._evaluations.report(report_request(request), max_bytes=room)
+        # By a thread: in HTML it may fill a message.
+        return await asyncio.to_thread(lambda: pb.GenerateReportResponse(report=report).SerializeToString())
 
     async def _render_sample(self, request: RenderSampleRequest) -> RenderSampleResponse:
         """Show what the model would get."""

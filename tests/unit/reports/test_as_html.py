@@ -130,6 +130,13 @@ def test_a_text_in_json_is_never_shorter_than_in_utf8(text: str) -> None:
     assert json_bytes(text) == len(json.dumps(text).encode()) >= len(text.encode("utf-8", "surrogatepass"))
 
 
+def test_a_long_text_is_measured_as_a_short_one() -> None:
+    """In parts, of which none counts twice."""
+    text = "a½\U0001f600\n" * 200_000
+
+    assert json_bytes(text) == len(json.dumps(text))
+
+
 def test_inline_json_refuses_what_is_not_plain() -> None:
     """A number that is not finite would be a page that does not open."""
     with pytest.raises(ValueError, match="JSON"):

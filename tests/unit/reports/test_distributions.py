@@ -1,6 +1,7 @@
 """How samples are spread: every value is counted once, in a few bins that people can read."""
 
 import math
+import tracemalloc
 from array import array
 
 import numpy as np
@@ -89,3 +90,19 @@ def test_an_array_is_counted_as_a_list_is() -> None:
     values = np.random.default_rng(1).normal(size=1000)
 
     assert histogram(array("d", values)) == histogram(values.tolist())
+
+
+def test_two_hundred_thousand_results_take_a_few_megabytes() -> None:
+    """Three numbers of each are kept, and no text of it."""
+    result = sampled(output="x" * 1_000)
+    distributions = Distributions()
+    tracemalloc.start()
+    try:
+        for _ in range(200_000):
+            distributions.add(result)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 8 * 1024 * 1024
+    assert sum(distributions.as_data()["right"]["score"]["counts"]) == 200_000

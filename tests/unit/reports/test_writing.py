@@ -1,6 +1,7 @@
 """Writing reports: what is read for them, in which formats, and how large they may be."""
 
 import dataclasses
+import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,9 +133,11 @@ async def test_html_of_a_run_has_everything() -> None:
 )
 async def test_a_report_begins_with_what_was_asked_for(asked: Mapping[str, Any], home: str, title: str) -> None:
     """One evaluation, a comparison, or a run; by its own title if it has one."""
-    data = _block(await _written(_source(), **asked))
+    page = await _written(_source(), **asked)
+    data = _block(page)
 
     assert (data["home"], data["title"]) == (home, title)
+    assert (f'<span class="quiet">{html.escape(title)} · report of ' in page) == ("title" in asked)
 
 
 async def test_evaluations_that_cannot_be_compared_are_reported_all_the_same() -> None:
