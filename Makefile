@@ -104,6 +104,8 @@ test-pages: $(READY) $(AXE) ## every page in a real browser; needs Chromium (apt
 
 pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of the README; needs Chromium
 	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
+	$(BIN)/crucible-worker demo --output build/demo
+	$(BIN)/python -m tests.pages.pictures build/demo/report.html docs/pictures
 
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py
