@@ -33,7 +33,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         async with run_worker({"m": ScriptedModel()}, state_dir=folder) as worker:
             for step in (1, 2):
                 await worker.bridge.evaluation.evaluate(
-                    evaluation_id=f"e{step}",
+                    evaluation_id=f"night-{step}",
                     run_id="run",
                     step=step,
                     model="embedded:m",
@@ -72,9 +72,9 @@ def test_a_run_becomes_a_page_in_the_current_folder(state_dir: Path, here: Path)
     data = data_of((here / "report.html").read_text("utf-8"))
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "report.html\n", "")
-    assert (data["home"], list(data["evaluations"])) == ("#/run/run", ["e1", "e2"])
-    assert {series["key"]: series["tied"] for series in data["runs"]["run"]["series"]}["accuracy"] == ["e2"]
-    assert data["samples"]["e2"]["shown"] == 3
+    assert (data["home"], list(data["evaluations"])) == ("#/run/run", ["night-1", "night-2"])
+    assert {series["key"]: series["tied"] for series in data["runs"]["run"]["series"]}["accuracy"] == ["night-2"]
+    assert data["samples"]["night-2"]["shown"] == 3
 
 
 @rows(
@@ -87,18 +87,18 @@ def test_a_run_becomes_a_page_in_the_current_folder(state_dir: Path, here: Path)
 )
 def test_each_format_has_its_file(state_dir: Path, here: Path, report_format: str, name: str, start: str) -> None:
     """Of evaluations in the order given, under the report's title."""
-    result = run("e2", "e1", "--format", report_format, "--title", "Mine", "--state-dir", str(state_dir))
+    result = run("night-2", "night-1", "--format", report_format, "--title", "Mine", "--state-dir", str(state_dir))
     text = (here / name).read_text("utf-8")
 
     assert (result.exit_code, result.stdout) == (0, f"{name}\n")
     assert text.startswith(start)
-    assert text.index("e2") < text.index("e1")
+    assert text.index("night-2") < text.index("night-1")
 
 
 def test_a_file_that_was_there_is_replaced_and_that_is_said(state_dir: Path, here: Path) -> None:
     """On stderr: the standard output stays the path."""
     (here / "mine.html").write_text("old")
-    result = run("e1", "--output", "mine.html", "--state-dir", str(state_dir))
+    result = run("night-1", "--output", "mine.html", "--state-dir", str(state_dir))
 
     assert (result.exit_code, result.stdout) == (0, "mine.html\n")
     assert result.stderr == "crucible-worker: mine.html was there, and is replaced\n"
@@ -107,20 +107,20 @@ def test_a_file_that_was_there_is_replaced_and_that_is_said(state_dir: Path, her
 
 def test_a_report_can_go_to_the_standard_output(state_dir: Path, here: Path) -> None:
     """And nothing else does."""
-    result = run("e1", "--format", "json", "-o", "-", "--state-dir", str(state_dir))
+    result = run("night-1", "--format", "json", "-o", "-", "--state-dir", str(state_dir))
 
-    assert [one["evaluation_id"] for one in json.loads(result.stdout)["evaluations"]] == ["e1"]
+    assert [one["evaluation_id"] for one in json.loads(result.stdout)["evaluations"]] == ["night-1"]
     assert list(here.iterdir()) == []
 
 
 def test_samples_of_a_page_can_be_bounded(state_dir: Path, here: Path) -> None:
     """The wrong ones stay first, and the page says what it leaves out."""
-    result = run("e1", "--max-samples", "1", "--state-dir", str(state_dir))
+    result = run("night-1", "--max-samples", "1", "--state-dir", str(state_dir))
     page = (here / "report.html").read_text("utf-8")
 
     assert result.exit_code == 0
     assert [sample["sample_id"] for sample in data_of(page, "samples-0")] == ["s1"]
-    assert "at most 1 samples" in data_of(page)["samples"]["e1"]["left_out"]
+    assert "at most 1 samples" in data_of(page)["samples"]["night-1"]["left_out"]
 
 
 async def test_a_worker_is_reported_as_its_journal_is(state_dir: Path, here: Path) -> None:
@@ -142,14 +142,14 @@ async def test_a_worker_is_reported_as_its_journal_is(state_dir: Path, here: Pat
     ("arguments", "said"),
     [
         ((), "give IDs of evaluations, or --run"),
-        (("e1", "--run", "run"), "give either IDs of evaluations or --run, not both"),
+        (("night-1", "--run", "run"), "give either IDs of evaluations or --run, not both"),
         (("--run", ""), "--run is empty"),
-        (("e1", "--format", "pdf"), "--format is 'pdf', must be one of html, markdown, json"),
-        (("e1", "--token-file", "t"), "--token-file goes with --address"),
-        (("e1", "--tls-ca", "t"), "--tls-ca goes with --address"),
-        (("e1", "--address", "127.0.0.1:1", "--state-dir", "."), "--state-dir and --address exclude each other"),
-        (("e1", "--address", "127.0.0.1:1", "--token-file", "nosuch"), "--token-file cannot be read"),
-        (("e1", "--state-dir", "nosuch"), "nosuch has no journal"),
+        (("night-1", "--format", "pdf"), "--format is 'pdf', must be one of html, markdown, json"),
+        (("night-1", "--token-file", "t"), "--token-file goes with --address"),
+        (("night-1", "--tls-ca", "t"), "--tls-ca goes with --address"),
+        (("night-1", "--address", "127.0.0.1:1", "--state-dir", "."), "--state-dir and --address exclude each other"),
+        (("night-1", "--address", "127.0.0.1:1", "--token-file", "nosuch"), "--token-file cannot be read"),
+        (("night-1", "--state-dir", "nosuch"), "nosuch has no journal"),
     ],
 )
 def test_what_makes_no_sense_is_said(here: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -166,8 +166,11 @@ def test_what_makes_no_sense_is_said(here: Path, arguments: tuple[str, ...], sai
     [
         (("nosuch",), "crucible-worker: ID is 'nosuch'"),
         (("--run", "nosuch"), "crucible-worker: --run is 'nosuch', which has no evaluation"),
-        (("e1", "--output", "nosuch/x.html"), "--output nosuch/x.html cannot be written: No such file or directory"),
-        (("e1", "--output", "."), "--output . cannot be written: Is a directory"),
+        (
+            ("night-1", "--output", "nosuch/x.html"),
+            "--output nosuch/x.html cannot be written: No such file or directory",
+        ),
+        (("night-1", "--output", "."), "--output . cannot be written: Is a directory"),
     ],
 )
 def test_what_is_not_there_is_named(state_dir: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -180,7 +183,7 @@ def test_what_is_not_there_is_named(state_dir: Path, arguments: tuple[str, ...],
 
 def test_no_worker_at_the_address_is_a_failure() -> None:
     """Nothing is wrong with what was typed."""
-    result = run("e1", "--address", "unix:/nosuch/socket")
+    result = run("night-1", "--address", "unix:/nosuch/socket")
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("crucible-worker: ")
