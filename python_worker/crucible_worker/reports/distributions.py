@@ -30,7 +30,10 @@ class Distributions:
 
     def add(self, result: SampleResult) -> None:
         """Count a result."""
-        self._spreads.setdefault(result.evaluator, _Spread()).add(result)
+        spread = self._spreads.get(result.evaluator)
+        if spread is None:
+            spread = self._spreads[result.evaluator] = _Spread()
+        spread.add(result)
 
     def as_data(self) -> dict[str, Any]:
         """By the label of the evaluator, as it stands."""
