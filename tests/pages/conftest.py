@@ -148,12 +148,12 @@ def viewing(*words: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def report_files(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the reports of the run, of the hostile evaluation and of the rollouts."""
+    """A folder with the reports of the run, of the hostile evaluation, of the rollouts and of tool calls."""
     folder = tmp_path_factory.mktemp("reports")
 
     async def write() -> None:
         async with run_worker({}, state_dir=results) as worker:
-            for name in (RUN, HOSTILE, "rollouts"):
+            for name in (RUN, HOSTILE, "rollouts", "tools"):
                 run_id, ids = (RUN, ()) if name == RUN else ("", (name,))
                 report = await worker.bridge.evaluation.generate_report(ids, ReportFormat.HTML, run_id=run_id)
                 (folder / f"{name}.html").write_text(report, "utf-8")

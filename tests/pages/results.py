@@ -49,10 +49,15 @@ def _hostile_answer(prompt: str) -> str:
 
 
 def models() -> dict[str, ScriptedModel]:
-    """Models by name: one for each step, one that answers with hostile texts, and one that judges."""
+    """Models by name: one for each step, one with hostile answers, one that calls tools, and a judge."""
     return {
         **{f"step-{step}": ScriptedModel(answer=_answers(step)) for step in STEPS},
         "hostile": ScriptedModel(answer=_hostile_answer),
+        "tools": ScriptedModel(
+            answer=lambda prompt: (
+                'First <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call></tool_call> The answer is 5.'
+            )
+        ),
         "judge": ScriptedModel(answer=lambda prompt: f"A\n{PAYLOADS[0]}"),
     }
 
@@ -82,6 +87,13 @@ async def make_results(state_dir: Path, *, count: int = 120) -> None:
                 )
             ],
             dataset=questions(5),
+            sampling=sampling,
+        )
+        await evaluate(
+            evaluation_id="tools",
+            model="embedded:tools",
+            evaluators=[EvaluatorSpec(kind="rl_test_set", options={"group_size": 2, "grader": "contains"})],
+            dataset=questions(2),
             sampling=sampling,
         )
         await evaluate(

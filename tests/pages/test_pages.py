@@ -50,6 +50,7 @@ def test_an_evaluation_shows_how_its_samples_are_spread(at: Open):
     assert visit.title == "Step 300 of lab"
     assert "0.6" in visit.page.inner_text(".tiles")
     assert "0.5106 to 0.6832" in visit.page.inner_text(".tiles")
+    assert "mean 0.6 · median 1 · 95 % up to 1" in visit.text
     assert "48" in visit.page.inner_text("table:has(caption:text('Verdicts of accuracy'))")
     visit.page.get_by_role("link", name="Wrong").click()
     visit.until("document.querySelectorAll('table.samples tbody tr').length === 48")
@@ -67,13 +68,16 @@ def test_samples_are_filtered_searched_and_sorted(at: Open):
     visit.until("document.querySelectorAll('table.samples tbody tr').length === 48")
     assert set(column(visit, 7)) == {"incorrect"}
     page.fill("#search", "SUM-1")
-    page.fill("#where", "level=2")
-    page.keyboard.press("Enter")
-    visit.until("location.hash.includes('search=SUM-1')")
+    page.select_option("#field", "level")
+    assert page.locator("#value option").all_inner_texts() == ["choose a value", "0", "1", "2", "3"]
+    page.select_option("#value", "2")
+    visit.until("location.hash.includes('search=SUM-1') && location.hash.includes('where=level%3D2')")
     visit.until("document.querySelectorAll('table.samples tbody tr').length < 48")
     found = column(visit, 2)
     assert found
     assert all(name.startswith("sum-1") and int(name.removeprefix("sum-")) % 4 == 2 for name in found)
+    page.get_by_label("do not filter by level=2").click()
+    visit.until("!location.hash.includes('where')")
     visit.open("evaluation/lab-300/samples?evaluator=accuracy&sort=tokens&descending=1")
     tokens = [int(text) for text in column(visit, 9)]
     assert tokens == sorted(tokens, reverse=True)
@@ -81,10 +85,28 @@ def test_samples_are_filtered_searched_and_sorted(at: Open):
 
 def test_samples_that_changed_against_another_evaluation(at: Open):
     """Those whose verdict differs: between step 100 and step 500 half of the sums turn right."""
-    visit = at("evaluation/lab-500/samples?filter=changed&other=lab-100")
+    visit = at("evaluation/lab-500/samples")
 
-    assert "of 60 samples" in visit.text
+    visit.page.select_option("#filter", "changed")
+    visit.until("document.querySelectorAll('#other option').length === 5")
+    visit.page.select_option("#other", label="step 100 (lab-100)")
+    visit.until("document.querySelector('main').innerText.includes('of 60 samples')")
     assert set(column(visit, 8)) == {"correct"}
+    visit.page.get_by_role("link", name="Compare both").click()
+    visit.until("document.querySelector('h1')?.innerText === 'Comparison of step 100, step 500'")
+
+
+def test_a_sample_leads_to_its_answers_over_the_steps(at: Open):
+    """Of every step of its run, one below the other, with what changed its verdict."""
+    visit = at("evaluation/lab-300/sample/accuracy/sum-3/0")
+
+    visit.page.get_by_role("link", name="This sample over the steps of lab").click()
+    visit.until("document.querySelectorAll('.steps tbody tr').length === 5")
+    assert visit.title == "Sample sum-3 over the steps of lab"
+    assert visit.page.locator(".steps td:nth-child(1)").all_inner_texts() == [f"step {step}" for step in STEPS]
+    verdicts = visit.page.locator(".steps td:nth-child(2)").all_inner_texts()
+    assert verdicts == ["incorrect 0"] * 4 + ["correct 1 changed"]
+    assert visit.page.locator(".steps mark").all_inner_texts() == ["10"] * 4 + ["9"]
 
 
 def test_a_sample_shows_prompt_answer_and_grade(at: Open):
@@ -128,7 +150,19 @@ def test_rollouts_are_a_tree(at: Open):
 
     summaries = visit.page.locator("main > section details > summary", has_text="Rollout").all_inner_texts()
     assert summaries == [f"Rollout {n} · reward 1 · 1 turn" for n in (1, 2, 3)]
-    assert "reward 1" in visit.page.locator(".bubble.assistant .role").first.inner_text()
+    assert "A group of 3 rollouts: mean reward 1, from 1 to 1." in visit.text
+    turn = visit.page.locator("details.rollout details.turn").first
+    assert turn.locator("> summary").inner_text().startswith("Turn 1 · reward 1 · ")
+    assert turn.locator(".bubble .role").first.inner_text().startswith("user")
+    assert "reward 1" in turn.locator(".bubble.assistant .role").inner_text()
+
+
+def test_tool_calls_are_set_apart(at: Open):
+    """What a model writes as a call of a tool is a part of its own, and its text stays whole."""
+    visit = at("evaluation/tools/sample/rl_test_set/sum-1/0", file="tools")
+
+    assert visit.page.locator(".call pre").first.inner_text() == '{"name": "add", "arguments": {"a": 1}}'
+    assert visit.page.locator(".bubble.assistant").first.inner_text().endswith("</tool_call> The answer is 5.")
 
 
 def test_evaluations_are_compared(at: Open):

@@ -13,7 +13,7 @@ import numpy as np
 from crucible_bridge.types import SampleResult
 from crucible_worker.reports.plain import plain
 
-__all__ = ["MAX_BINS", "Distributions", "histogram"]
+__all__ = ["MAX_BINS", "Distributions", "histogram", "typical"]
 
 MAX_BINS = 40
 """Of a histogram."""
@@ -71,7 +71,27 @@ class _Spread:
             "score": histogram(self._scores),
             "seconds": histogram(self._seconds),
             "output_tokens": histogram(self._output_tokens, whole=True),
+            "typical": {
+                "score": typical(self._scores),
+                "seconds": typical(self._seconds),
+                "output_tokens": typical(self._output_tokens),
+            },
         }
+
+
+def typical(values: Sequence[float]) -> Mapping[str, float] | None:
+    """The mean, and those values that a half and 95 % of all do not exceed; None if there are no values.
+
+    Args:
+        values: finite.
+    """
+    if not len(values):
+        return None
+    numbers = np.asarray(values, np.float64)
+    with np.errstate(over="ignore"):  # the mean of huge numbers may be none, which is null as data
+        mean = float(numbers.mean())
+    median, most_of_all = np.quantile(numbers, (0.5, 0.95), method="inverted_cdf")
+    return {"mean": mean, "median": float(median), "p95": float(most_of_all)}
 
 
 def histogram(values: Sequence[float], *, whole: bool = False) -> Mapping[str, list[Any]] | None:

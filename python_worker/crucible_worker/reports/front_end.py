@@ -18,6 +18,7 @@ PAGE_SCRIPTS = (
     "samples_page",
     "sample_page",
     "compare_page",
+    "steps_page",
     "start",
 )
 """The files of `web/pages`, in the order in which they are run."""

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from crucible_bridge.types import Evaluation, SampleResult, Trajectory, Transition, Turn
 from crucible_worker.rendering.thinking import reasoning_spans
 from crucible_worker.reports.as_json import sample_as_data
@@ -194,16 +192,12 @@ def _rollout(trajectory: Trajectory, said: Iterator[str]) -> Mapping[str, Any]:
                 "reward": turn.reward,
                 "stop": turn.stop_reason,
                 "metrics": turn.metrics,
-                "logprobs": _numbers(turn.action_logprobs),
+                "logprobs": list(_pairs(turn)) or None,
                 "text": next(said, ""),
             }
             for turn in trajectory.transitions
         ],
     }
-
-
-def _numbers(numbers: np.ndarray | None) -> list[float] | None:
-    return None if numbers is None else [float(number) for number in numbers]
 
 
 def _logprobs(result: SampleResult) -> list[tuple[str, float]] | None:

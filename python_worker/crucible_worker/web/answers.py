@@ -112,7 +112,13 @@ class Answers:
         if wanted.problem:
             raise InvalidField(*wanted.problem.split(" ", 1))
         found = await self._index.find(_named(query, "id"), wanted)
-        return {"rows": found.rows, "matching": found.matching, "read": found.read, "complete": found.complete}
+        return {
+            "rows": found.rows,
+            "matching": found.matching,
+            "read": found.read,
+            "complete": found.complete,
+            "fields": found.fields,
+        }
 
     async def sample(self, query: QueryParams) -> Mapping[str, Any]:
         """A sample whole."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.types import SampleResult, Verdict
 from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.metadata_fields import MetadataFields
 from crucible_worker.reports.plain import plain, replace_surrogates
 from crucible_worker.reports.samples import row_as_data, searched_text
 
@@ -115,6 +116,8 @@ class Found:
     """How many of the evaluation have been read."""
     complete: bool
     """Whether these are all that it has."""
+    fields: Mapping[str, Sequence[str] | None]
+    """The metadata to choose from, see `MetadataFields`."""
 
 
 class _Reading:
@@ -130,6 +133,7 @@ class _Reading:
         self.looked_at = 0.0
         self.problem: BaseException | None = None
         self.distributions = Distributions()
+        self.fields = MetadataFields()
         self.progress = asyncio.Event()
 
 
@@ -177,7 +181,13 @@ class SampleIndex:
         plain = SampleQuery(evaluator="", offset=query.offset, limit=query.limit) == query
         await self._until(reading, (lambda: reading.read >= query.offset + query.limit) if plain else (lambda: False))
         rows, matching = await self._run(lambda connection: _search(connection, evaluation_id, query))
-        return Found(rows=rows, matching=matching, read=reading.read, complete=reading.complete)
+        return Found(
+            rows=rows,
+            matching=matching,
+            read=reading.read,
+            complete=reading.complete,
+            fields=reading.fields.as_data(),
+        )
 
     async def distributions(self, evaluation_id: str) -> tuple[Distributions, bool]:
         """How its samples are spread, and whether all of them were counted."""
@@ -248,7 +258,7 @@ class SampleIndex:
         """Read all that it has; what was read before stays until its place is taken."""
         began = time.monotonic()
         token, position = "", 0
-        distributions = Distributions()
+        distributions, fields = Distributions(), MetadataFields()
         first = not reading.complete
         try:
             while True:
@@ -256,15 +266,17 @@ class SampleIndex:
                 rows = [_stored(evaluation_id, position + n, sample, token) for n, sample in enumerate(page.items)]
                 for sample in page.items:
                     distributions.add(sample)
+                    fields.add(sample)
                 await self._run(lambda connection, rows=rows: _store(connection, rows))
                 position += len(rows)
                 if first:
-                    reading.read, reading.distributions = position, distributions
+                    reading.read, reading.distributions, reading.fields = position, distributions, fields
                     self._tell(reading)
                 if not (token := page.next_page_token):
                     break
             await self._run(lambda connection: _forget(connection, evaluation_id, position))
-            reading.read, reading.distributions, reading.complete = position, distributions, True
+            reading.read, reading.distributions, reading.fields = position, distributions, fields
+            reading.complete = True
         except Exception as error:  # handed to whoever looks at it
             reading.problem = error
         finally:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Problem, Verdict
-from crucible_worker.reports.distributions import MAX_BINS, Distributions, histogram
+from crucible_worker.reports.distributions import MAX_BINS, Distributions, histogram, typical
 from tests.unit.reports.evaluations_made import sampled
 
 
@@ -50,6 +50,22 @@ def test_edges_are_round() -> None:
 def test_no_values_are_no_histogram() -> None:
     """Nothing is not zero."""
     assert histogram([]) is None
+
+
+def test_typical_values_are_values_that_were_seen() -> None:
+    """The median and the 95th percentile are values of the data, the mean is theirs; nothing is not zero."""
+    assert typical([1.0, 2.0, 3.0, 100.0]) == {"mean": 26.5, "median": 2.0, "p95": 100.0}
+    assert typical([]) is None
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50))
+def test_typical_values_of_anything(values: list[float]) -> None:
+    """However large the values, the median and the 95th percentile are among them and in order."""
+    found = typical(values)
+
+    assert found is not None
+    assert {found["median"], found["p95"]} <= set(values)
+    assert found["median"] <= found["p95"]
 
 
 def test_results_are_counted_by_evaluator() -> None:

@@ -166,7 +166,7 @@ def test_log_probabilities_are_those_of_the_one_rollout() -> None:
 
     assert found["logprobs"] == [["1", -0.5], ["2", -1.0], ["3", -1.5]]
     assert several["logprobs"] is None
-    assert several["rollouts"][1]["turns"][0]["logprobs"] == [-0.5, -1.0]
+    assert several["rollouts"][1]["turns"][0]["logprobs"] == [["1", -0.5], ["2", -1.0]]
 
 
 def test_a_whole_sample_is_everything_that_is_recorded() -> None:

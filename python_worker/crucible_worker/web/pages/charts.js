@@ -107,7 +107,7 @@ function seriesInWords(series) {
 }
 
 /** Bars over ranges of a number: scores, seconds, tokens. */
-function histogram(title, hist, format) {
+function histogram(title, hist, format, typical) {
   const width = 360;
   const height = 120;
   const most = Math.max(1, ...hist.counts);
@@ -127,6 +127,7 @@ function histogram(title, hist, format) {
     h("figcaption", {}, title),
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words, preserveAspectRatio: "none" }, bars),
     h("div", { class: "range" }, h("span", {}, format(first)), h("span", {}, format(last))),
+    typical ? h("p", { class: "readout" }, `mean ${format(typical.mean)} · median ${format(typical.median)} · 95 % up to ${format(typical.p95)}`) : null,
     folded("Numbers", () => table(title, ["range", "samples"], rows)));
 }
 

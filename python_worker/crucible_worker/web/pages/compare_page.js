@@ -27,7 +27,7 @@ function differences(data, names) {
   const rows = data.comparisons.map((one) => one.problem
     ? [one.evaluator, link(names.get(one.evaluation) || one.evaluation, ["evaluation", one.evaluation]), problemText(one.problem), "", "", "", "", ""]
     : [one.evaluator, link(names.get(one.evaluation) || one.evaluation, ["evaluation", one.evaluation]),
-      [number(one.metrics.difference),
+      [h("span", { class: "difference" }, number(one.metrics.difference)),
         whisker(one.metrics.difference, one.metrics.difference_ci_low ?? null, one.metrics.difference_ci_high ?? null, most)],
       one.metrics.difference_ci_low === undefined ? "" : `${number(one.metrics.difference_ci_low)} to ${number(one.metrics.difference_ci_high)}`,
       count(one.n_improved), count(one.n_regressed), count(one.n_matched), number(one.metrics.mcnemar_p)]);

@@ -37,6 +37,13 @@ function table(caption, columns, rows, attributes) {
         h("td", { class: numeric[n] ? "number" : null }, cell)))))));
 }
 
+/** Likewise, without the columns in which no row has anything. */
+function tableOfFilled(caption, columns, rows) {
+  const filled = columns.map((_, n) => rows.some((row) => row[n] !== "" && row[n] !== null));
+  const kept = (cells) => cells.filter((_, n) => filled[n]);
+  return table(caption, kept(columns), rows.map(kept));
+}
+
 function isNumberCell(cell) {
   const text = cell instanceof HTMLSpanElement ? cell.textContent : cell;
   return typeof text === "string" && (text === "" || /^[-+]?[\d,.]+(e[-+]?\d+)?( ?(s|ms|%))?$/.test(text));

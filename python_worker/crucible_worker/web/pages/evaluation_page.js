@@ -24,14 +24,15 @@ async function evaluationPage(source, [id]) {
   };
 }
 
-/** Samples done, and how many a second since the page was opened. */
+/** Samples done, and how many a second: since the page was opened, or at first of all the time at work. */
 function throughput(data) {
   const now = Date.now() / 1000;
   const seen = rates.get(data.id) || [];
   if (seen.length === 0 || seen[seen.length - 1][1] !== data.done) seen.push([now, data.done]);
   rates.set(data.id, seen.slice(-60));
   const [first, last] = [seen[0], seen[seen.length - 1]];
-  const rate = last[0] > first[0] ? (last[1] - first[1]) / (last[0] - first[0]) : null;
+  const rate = last[0] > first[0] ? (last[1] - first[1]) / (last[0] - first[0])
+    : data.done > 0 && data.duration > 0 ? data.done / data.duration : null;
   const left = rate && data.total ? (data.total - data.done) / rate : null;
   return h("p", {}, progress(data.done, data.total, "samples done"),
     rate === null ? null : ` · ${number(rate)} samples a second`, left === null ? null : ` · ${seconds(left)} left`);
@@ -49,7 +50,7 @@ function restOfMetrics(data) {
   const rows = Object.entries(data.metrics).map(([key, value]) => [key, number(value), interval(data.intervals[key])]);
   const undefinedRows = Object.entries(data.undefined).map(([key, reason]) => [key, reason]);
   return [
-    rows.length === 0 ? null : folded("Every metric", () => table("Every metric", ["metric", "value", "interval"], rows),
+    rows.length === 0 ? null : folded("Every metric", () => tableOfFilled("Every metric", ["metric", "value", "interval"], rows),
       { "data-key": "metrics" }),
     undefinedRows.length === 0 ? null : folded("Undefined metrics", () =>
       table("Undefined metrics", ["metric", "reason"], undefinedRows), { "data-key": "undefined" }),
@@ -62,11 +63,11 @@ function filterLinks(data) {
   const named = [["All samples", "", data.done], ["Wrong", "wrong", wrong],
     ["Unscored", "unscored", sum("n_unscored")], ["Truncated", "truncated", sum("n_truncated")]];
   return named.map(([name, filter, n]) => h("li", {},
-    link(name, ["evaluation", data.id, "samples"], { filter }), n ? h("span", { class: "quiet" }, ` ${count(n)}`) : null));
+    link(name, ["evaluation", data.id, "samples"], { filter }), h("span", { class: "quiet" }, ` ${count(n)}`)));
 }
 
 function evaluatorTable(data) {
-  return table("Evaluators", ["evaluator", "kind", "samples", "scored", "unscored", "errors", "truncated", "problem"],
+  return tableOfFilled("Evaluators", ["evaluator", "kind", "samples", "scored", "unscored", "errors", "truncated", "problem"],
     data.evaluators.map((one) => [one.label, one.kind, count(one.n), count(one.n_scored), count(one.n_unscored),
       count(one.n_errors), count(one.n_truncated), problemText(one.problem)]));
 }
@@ -75,13 +76,13 @@ function spreadSection(data, label, spread) {
   const unscored = spread.unscored.map(([reason, n]) => [
     link(reason, ["evaluation", data.id, "samples"], { evaluator: label, filter: "unscored", search: "" }), count(n)]);
   const verdicts = Object.entries(spread.verdicts).filter(([, n]) => n > 0).map(([verdict, n]) => [verdictMark(verdict), count(n)]);
-  const drawings = [["Scores", spread.score, number], ["Seconds a sample", spread.seconds, seconds],
-    ["Output tokens", spread.output_tokens, (value) => count(Math.round(value))]].filter(([, hist]) => hist);
+  const drawings = [["Scores", "score", number], ["Time of a sample", "seconds", seconds],
+    ["Output tokens", "output_tokens", (value) => count(Math.round(value))]].filter(([, key]) => spread[key]);
   return section(`Samples of ${label}`,
     h("div", { class: "columns" },
       verdicts.length === 0 ? null : table(`Verdicts of ${label}`, ["verdict", "samples"], verdicts),
       unscored.length === 0 ? null : table(`Unscored samples of ${label}`, ["unscored because", "samples"], unscored)),
-    h("div", { class: "histograms" }, drawings.map(([title, hist, format]) => histogram(title, hist, format))));
+    h("div", { class: "histograms" }, drawings.map(([title, key, format]) => histogram(title, spread[key], format, spread.typical[key]))));
 }
 
 function factsList(data) {

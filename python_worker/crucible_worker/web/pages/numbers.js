@@ -26,7 +26,10 @@ function interval(bounds) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "";
-  if (value < 1) return `${number(Math.round(value * 1000))} ms`;
+  if (value < 1) {
+    const size = value < 0.01 ? 100 : value < 0.1 ? 10 : 1;
+    return `${number(Math.round(value * 1000 * size) / size)} ms`;
+  }
   if (value < 120) return `${number(Math.round(value * 10) / 10)} s`;
   const minutes = Math.floor(value / 60);
   if (minutes < 120) return `${minutes} min ${Math.floor(value % 60)} s`;

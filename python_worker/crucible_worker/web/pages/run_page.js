@@ -47,5 +47,5 @@ function seriesFigure(series) {
     h("figcaption", {}, h("strong", {}, series.key),
       series.goal === null ? null : h("span", { class: "quiet" }, series.goal === "higher" ? " higher is better" : " lower is better")),
     seriesChart(series, (id) => { location.hash = address(["evaluation", id]); }),
-    folded("Numbers", () => table(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key}` }));
+    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key}` }));
 }

@@ -1,15 +1,18 @@
 // One sample: what was asked, what the model answered, how that was graded and why.
 
 async function samplePage(source, [id, , evaluator, sample, repeat], query) {
-  const [data, neighbours] = await Promise.all([
-    source.sample(id, evaluator, sample, Number(repeat)), neighboursOf(source, id, evaluator, sample, Number(repeat), query)]);
+  const [data, evaluation, neighbours] = await Promise.all([
+    source.sample(id, evaluator, sample, Number(repeat)), source.evaluation(id), neighboursOf(source, id, evaluator, sample, Number(repeat), query)]);
   const problem = data.problem ? h("p", { class: "problem" }, problemText(data.problem)) : null;
   return {
     title: `Sample ${shortened(sample, 80)}`,
     concerns: () => false,
     content: [
       h("p", { class: "facts" }, link("Back to the samples", ["evaluation", id, "samples"], query), " · ",
-        link(`evaluation ${shortened(id, 60)}`, ["evaluation", id]), data.repeat > 0 ? ` · repeat ${count(data.repeat)}` : ""),
+        link(evaluation.step === null ? `evaluation ${shortened(id, 60)}` : `step ${count(evaluation.step)}`, ["evaluation", id]),
+        ` · ${evaluator}`, data.repeat > 0 ? ` · repeat ${count(data.repeat)}` : "",
+        evaluation.run && source.hasRun(evaluation.run)
+          ? [" · ", link(`This sample over the steps of ${evaluation.run}`, ["run", evaluation.run, "sample", evaluator, sample])] : null),
       h("nav", { class: "paging", "aria-label": "Samples next to this one" },
         neighbours.before ? link("Previous", samplePath(id, neighbours.before), query, { rel: "prev", "aria-keyshortcuts": "k" }) : null,
         neighbours.after ? link("Next", samplePath(id, neighbours.after), query, { rel: "next", "aria-keyshortcuts": "j" }) : null),
@@ -33,7 +36,7 @@ async function neighboursOf(source, id, evaluator, sample, repeat, query) {
 
 function gradeFacts(data) {
   const facts = [
-    ["target", (data.targets || []).join(" | ")], ["extracted", data.extracted], ["method", data.method],
+    ["target", (data.targets || []).join(" | ")], ["extracted", data.extracted], ["graded by", data.method],
     ["generation ended by", data.stop_reason], ["output tokens", data.output_tokens ? count(data.output_tokens) : ""],
     ["time", seconds(data.seconds)], ["tokens", usageText(data.usage)],
     ...Object.entries(data.measurements || {}).map(([key, value]) => [key, number(value)]),
@@ -86,11 +89,12 @@ function answerText(output, reasoning, extracted) {
     reasoning ? [
       reasoning[0] > 0 ? h("pre", { class: "text" }, piece(0, reasoning[0])) : null,
       folded(`Reasoning, ${count(reasoning[1] - reasoning[0])} characters`, () => h("pre", { class: "text" }, piece(...reasoning)))] : null,
-    h("pre", { class: "text" }, marked === null ? piece(start) : [
-      piece(start, marked[0]), h("mark", { title: "what was graded" }, piece(...marked)), piece(marked[1])]),
+    marked === null ? withToolCalls(piece(start)) : h("pre", { class: "text" },
+      piece(start, marked[0]), h("mark", { title: "what was graded" }, piece(...marked)), piece(marked[1])),
   ];
 }
 
+/** What was said: of a group of rollouts, each with its turns, of which each has its observations, its answer and its reward. */
 function turnsSection(data) {
   const rollouts = new Map();
   for (const turn of data.turns) {
@@ -100,44 +104,93 @@ function turnsSection(data) {
   }
   data.rollouts.forEach((_, n) => { if (!rollouts.has(n)) rollouts.set(n, []); });
   if (rollouts.size === 0) return null;
-  const several = rollouts.size > 1 || data.rollouts.length > 0;
-  return section(several ? "Rollouts" : "Turns", [...rollouts].map(([n, turns]) => {
+  if (rollouts.size === 1 && data.rollouts.length === 0) return section("Turns", [...rollouts.values()][0].map((turn) => said(data, turn)));
+  const rewards = data.rollouts.map((one) => one.reward);
+  const best = Math.max(...rewards) > Math.min(...rewards) ? Math.max(...rewards) : null;
+  return section("Rollouts", groupFacts(data.rollouts), [...rollouts].sort(([a], [b]) => a - b).map(([n, turns]) => {
     const rollout = data.rollouts[n];
-    const shown = turns.map((turn) => {
-      const notes = [turn.model ? `${turn.role === "assistant" ? "said by" : "asked of"} ${turn.model}` : "",
-        turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? plural(turn.tokens, "token") : ""];
-      const graded = turn.role === "assistant" && !turn.model && turn.text === data.output;
-      const body = graded ? answerText(turn.text, data.reasoning_span, data.extracted_span) : h("pre", { class: "text" }, turn.text);
-      return bubble(turn.model ? "judge" : turn.role, body, ...notes);
-    });
-    const facts = rollout ? rolloutFacts(rollout) : null;
-    if (!several) return [facts, shown];
     const words = rollout ? ` · reward ${number(rollout.reward)} · ${plural(rollout.turns.length, "turn")}` : "";
-    const part = h("details", { open: n === 0 }, h("summary", {}, `Rollout ${count(n + 1)}${words}`), facts, shown);
-    return part;
+    return h("details", { open: n === 0, class: rollout && rollout.reward === best ? "rollout most" : "rollout" },
+      h("summary", {}, `Rollout ${count(n + 1)}${words}`), rollout ? rolloutFacts(rollout) : null,
+      byAnswer(turns, rollout).map((part, at) => turnPart(data, part, rollout && rollout.turns[at], at)));
   }));
 }
 
+function groupFacts(rollouts) {
+  if (rollouts.length < 2) return null;
+  const rewards = rollouts.map((one) => one.reward);
+  const mean = rewards.reduce((sum, one) => sum + one, 0) / rewards.length;
+  return h("p", { class: "quiet" }, `A group of ${plural(rollouts.length, "rollout")}: mean reward ${number(mean)}, ` +
+    `from ${number(Math.min(...rewards))} to ${number(Math.max(...rewards))}.`);
+}
+
+/** What was said, in parts that each end with an answer of the model; what a judge said after it belongs to it. */
+function byAnswer(turns, rollout) {
+  const parts = [];
+  let answered = true;
+  for (const turn of turns) {
+    if (answered && !(turn.model && parts.length > 0)) { parts.push([]); answered = false; }
+    parts[parts.length - 1].push(turn);
+    if (turn.role === "assistant" && !turn.model) answered = true;
+  }
+  while (rollout && parts.length < rollout.turns.length) parts.push([]);  // the text is not recorded
+  return parts;
+}
+
+function turnPart(data, turns, facts, at) {
+  const metrics = facts ? metricWords(facts.metrics) : "";
+  const words = facts ? [`reward ${number(facts.reward)}`, `${count(facts.observation_tokens)} tokens observed`,
+    `${count(facts.action_tokens)} generated`, facts.stop ? `ended by ${facts.stop}` : "", metrics] : [];
+  const alone = data.rollouts.length === 1 && data.rollouts[0].turns.length === 1;  // then they have a section of their own
+  return h("details", { open: true, class: "turn" },
+    h("summary", {}, [`Turn ${count(at + 1)}`, ...words].filter(Boolean).join(" · ")),
+    turns.length === 0 ? h("p", { class: "quiet" }, "Its text is not recorded.") : turns.map((turn) => said(data, turn)),
+    facts && facts.logprobs && !alone ? folded("Log-probabilities", () => surprises(facts.logprobs)) : null);
+}
+
+function metricWords(metrics) {
+  return Object.entries(metrics).map(([key, value]) => `${key} ${number(value)}`).join(", ");
+}
+
+function said(data, turn) {
+  const notes = [turn.model ? `${turn.role === "assistant" ? "said by" : "asked of"} ${turn.model}` : "",
+    turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? plural(turn.tokens, "token") : ""];
+  const graded = turn.role === "assistant" && !turn.model && turn.text === data.output;
+  const body = graded ? answerText(turn.text, data.reasoning_span, data.extracted_span)
+    : turn.role === "assistant" ? withToolCalls(turn.text) : h("pre", { class: "text" }, turn.text);
+  return bubble(turn.model ? "judge" : turn.role, body, ...notes);
+}
+
+/** A text with its tool calls set apart, as models write them: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`. */
+function withToolCalls(text) {
+  return text.split("<tool_call>").map((part, n) => {
+    const end = part.indexOf("</tool_call>");
+    if (n === 0 || end < 0) return part.trim() === "" && n === 0 ? null : h("pre", { class: "text" }, n === 0 ? part : `<tool_call>${part}`);
+    const after = part.slice(end + "</tool_call>".length);
+    return [h("div", { class: "call" }, h("p", { class: "role" }, "tool call"), h("pre", { class: "text" }, part.slice(0, end).trim())),
+      after.trim() === "" ? null : h("pre", { class: "text" }, after)];
+  });
+}
+
 function rolloutFacts(rollout) {
-  const rows = rollout.turns.map((turn, n) => [count(n + 1), count(turn.observation_tokens), count(turn.action_tokens),
-    number(turn.reward), turn.stop, Object.entries(turn.metrics).map(([key, value]) => `${key} ${number(value)}`).join(", ")]);
-  const named = Object.entries(rollout.metrics).map(([key, value]) => `${key} ${number(value)}`).join(", ");
-  return [
-    named || rollout.final_reward ? h("p", { class: "quiet" }, [rollout.final_reward ? `final reward ${number(rollout.final_reward)}` : "", named]
-      .filter(Boolean).join(" · ")) : null,
-    table("Turns", ["turn", "observed tokens", "generated tokens", "reward", "ended by", "metrics"], rows),
-  ];
+  const named = metricWords(rollout.metrics);
+  const words = [rollout.final_reward ? `final reward ${number(rollout.final_reward)}` : "", named].filter(Boolean);
+  return words.length > 0 ? h("p", { class: "quiet" }, words.join(" · ")) : null;
+}
+
+function logprobsSection(data) {
+  return data.logprobs && data.logprobs.length > 0 ? section("Log-probabilities", surprises(data.logprobs)) : null;
 }
 
 /** Tokens with their log-probabilities: the less likely, the stronger the colour. */
-function logprobsSection(data) {
-  if (!data.logprobs || data.logprobs.length === 0) return null;
-  const total = data.logprobs.reduce((sum, [, value]) => sum + value, 0);
-  return section("Log-probabilities",
-    h("p", { class: "quiet" }, `${count(data.logprobs.length)} tokens, sum ${number(total)} nats, mean ${number(total / data.logprobs.length)}. ` +
-      "The stronger the colour, the less likely the token."),
-    h("p", { class: "tokens" }, data.logprobs.map(([text, value]) =>
-      h("span", { class: `surprise-${Math.min(5, Math.floor(-value / 1.2))}`, title: `${number(value)} nats` }, text))));
+function surprises(logprobs) {
+  const total = logprobs.reduce((sum, [, value]) => sum + value, 0);
+  return [
+    h("p", { class: "quiet" }, `${plural(logprobs.length, "token")}, sum ${number(total)} nats, mean ${number(total / logprobs.length)}. ` +
+      "The stronger the colour, the less likely the token. Tokens are shown by their ids."),
+    h("p", { class: "tokens" }, logprobs.map(([text, value]) =>
+      [h("span", { class: `surprise-${Math.min(5, Math.floor(-value / 1.2))}`, title: `${number(value)} nats` }, text), " "])),
+  ];
 }
 
 function metadataSection(data) {

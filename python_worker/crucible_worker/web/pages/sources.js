@@ -1,6 +1,9 @@
 // Where a page gets its data: from the blocks of a report file, or from the worker that serves it.
 
 const PAGE_ROWS = 100;
+const MAX_FIELDS = 50;  // of metadata to choose from, values of a field, characters of a value
+const MAX_VALUES = 50;
+const MAX_VALUE_CHARS = 100;
 
 function blockOf(id) {
   const block = document.getElementById(id);
@@ -58,8 +61,23 @@ class FileSource {
     if (query.sort && query.sort !== "n") rows.sort((a, b) => sign * ordered(a[query.sort], b[query.sort]) || a.n - b.n);
     else if (sign < 0) rows.reverse();
     const offset = Number(query.offset || 0);
-    return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, read: all.length, complete: true };
+    return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, read: all.length, complete: true, fields: this.fields(all) };
   }
+
+  /** The metadata to choose from, as a worker tells it: `{level: ["1", "2"], source: null}`, null for too many values. */
+  fields(samples) {
+    const values = new Map();
+    for (const [key, value] of samples.flatMap((one) => Object.entries(one.metadata || {}))) {
+      if (key === "" || key.includes("=") || (!values.has(key) && values.size === MAX_FIELDS)) continue;
+      if (!values.has(key)) values.set(key, new Set());
+      if (value.length > MAX_VALUE_CHARS) values.set(key, null);
+      values.get(key)?.add(value);
+    }
+    const listed = (one) => (one === null || one.size > MAX_VALUES ? null : [...one].sort());
+    return Object.fromEntries([...values].sort(([a], [b]) => ordered(a, b)).map(([key, one]) => [key, listed(one)]));
+  }
+
+  hasRun(run) { return Object.hasOwn(this.data.runs, run); }
 
   async sample(id, evaluator, sample, repeat) {
     const found = this.allSamples(id).find((one) =>
@@ -152,6 +170,8 @@ class LiveSource {
   evaluation(id) { return this.get("evaluation", { id }); }
 
   compare(ids) { return this.get("compare", { ids: ids.join(",") }); }
+
+  hasRun() { return true; }
 
   holding() { return null; }
 

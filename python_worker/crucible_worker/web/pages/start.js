@@ -2,7 +2,7 @@
 
 const PAGES = {
   "": indexPage,
-  run: runPage,
+  run: (source, parts, query) => (parts[1] === "sample" ? stepsPage(source, parts) : runPage(source, parts, query)),
   evaluation: (source, parts, query) => {
     if (parts[1] === "samples") return samplesPage(source, parts, query);
     return parts[1] === "sample" ? samplePage(source, parts, query) : evaluationPage(source, parts, query);
@@ -81,6 +81,8 @@ function remembered(main) {
   return {
     open: new Set([...main.querySelectorAll("details[open][data-key]")].map((part) => part.dataset.key)),
     chosen: new Set([...main.querySelectorAll("input:checked")].map((box) => box.value)),
+    typed: new Map([...main.querySelectorAll("input[type=search], input[type=text]")].filter((box) => box.id && box.value !== box.defaultValue)
+      .map((box) => [box.id, box.value])),
     focus: focus && main.contains(focus) ? focus.id || focus.getAttribute("href") : null,
     scroll: window.scrollY,
   };
@@ -91,6 +93,7 @@ function restore(main, before) {
   for (const box of main.querySelectorAll("input[type=checkbox]")) {
     if (before.chosen.has(box.value)) { box.checked = true; box.dispatchEvent(new Event("change")); }
   }
+  for (const [id, text] of before.typed) { if (document.getElementById(id)) document.getElementById(id).value = text; }
   if (before.focus) {
     const again = [...main.querySelectorAll("a, input, select, button")].find((one) => (one.id || one.getAttribute("href")) === before.focus);
     again?.focus({ preventScroll: true });
