@@ -54,9 +54,7 @@ def models() -> dict[str, ScriptedModel]:
         **{f"step-{step}": ScriptedModel(answer=_answers(step)) for step in STEPS},
         "hostile": ScriptedModel(answer=_hostile_answer),
         "tools": ScriptedModel(
-            answer=lambda prompt: (
-                'First <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call></tool_call> The answer is 5.'
-            )
+            answer=lambda prompt: '<tool_call>{"name": "add"}</tool_call></tool_call> The answer is 5.'
         ),
         "judge": ScriptedModel(answer=lambda prompt: f"A\n{PAYLOADS[0]}"),
     }

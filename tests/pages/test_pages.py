@@ -61,7 +61,7 @@ def test_samples_are_filtered_searched_and_sorted(at: Open):
     visit = at("evaluation/lab-300/samples?evaluator=accuracy")
     page = visit.page
 
-    assert page.locator("table.samples tbody tr").count() == 100
+    assert page.locator("table.samples tbody tr").count() == 100, visit.text
     page.get_by_role("link", name="Next page").click()
     visit.until("document.querySelectorAll('table.samples tbody tr').length === 20")
     page.select_option("#filter", "wrong")
@@ -161,7 +161,7 @@ def test_tool_calls_are_set_apart(at: Open):
     """What a model writes as a call of a tool is a part of its own, and its text stays whole."""
     visit = at("evaluation/tools/sample/rl_test_set/sum-1/0", file="tools")
 
-    assert visit.page.locator(".call pre").first.inner_text() == '{"name": "add", "arguments": {"a": 1}}'
+    assert visit.page.locator(".call pre").first.inner_text() == '{"name": "add"}'
     assert visit.page.locator(".bubble.assistant").first.inner_text().endswith("</tool_call> The answer is 5.")
 
 

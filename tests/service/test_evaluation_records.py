@@ -74,6 +74,27 @@ def rows_in(state_dir: Path) -> dict[str, int]:
         return {table: journal.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in TABLES}
 
 
+async def test_turns_of_the_first_groups_alone_are_recorded_on_request(tmp_path):
+    """With num_groups_to_log, later groups have result, sample and prompt, but no turns; nothing is truncated."""
+    questions = [Sample(id=str(n), input=f"ab{n}", targets=(f"AB{n}",)) for n in range(3)]
+    found: dict[int | None, dict[tuple[str, str], SampleResult]] = {}
+    async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path) as worker:
+        for kept in (None, 0, 2):
+            options = {"group_size": 2} | ({} if kept is None else {"num_groups_to_log": kept})
+            spec = EvaluatorSpec(kind="rl_test_set", options=options)
+            sampling = SamplingParams(max_tokens=32, temperature=1.0)
+            found[kept] = await evaluated(
+                worker.bridge, f"e-{kept}", evaluators=[spec], dataset=questions, sampling=sampling
+            )
+
+    turns = {kept: [len(one.turns) for one in results.values()] for kept, results in found.items()}
+    assert turns == {None: [4, 4, 4], 0: [0, 0, 0], 2: [4, 4, 0]}
+    last = found[2]["rl_test_set", "2"]
+    whole = found[None]["rl_test_set", "2"]
+    assert (last.sample, last.prompt, last.truncated) == (questions[2], whole.prompt, ())
+    assert (last.score, last.output) == (whole.score, whole.output)
+
+
 async def test_a_record_gives_the_whole_sample_back(tmp_path):
     """Input, targets, choices, metadata and the prompt, of answers and of likelihoods, at a later worker as well."""
     async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path) as worker:

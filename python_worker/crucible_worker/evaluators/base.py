@@ -39,6 +39,7 @@ __all__ = [
     "kinds_of",
     "measures_likelihoods",
     "stops_itself",
+    "turns_kept",
     "wants_answers",
 ]
 
@@ -219,6 +220,11 @@ def stops_itself(evaluator: Evaluator) -> bool:
     The engine's time-outs do not apply to it. It ends at the `bound` of its context, with its results up to then.
     """
     return getattr(evaluator, "stops_itself", False)
+
+
+def turns_kept(evaluator: Evaluator) -> int | None:
+    """Of how many samples, from the first of the data set, the turns are recorded; None: of all of them."""
+    return getattr(evaluator, "turns_kept", None)
 
 
 def wants_answers(evaluator: Evaluator) -> bool:

@@ -45,6 +45,11 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
     known, the others are run and the evaluator fails all the same."""
 
     @property
+    def turns_kept(self) -> int | None:
+        """See `evaluators.base.turns_kept`."""
+        return self.num_groups_to_log
+
+    @property
     def answering(self) -> Answering:
         """How the model is queried."""
         return Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)

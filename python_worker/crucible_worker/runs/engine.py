@@ -49,6 +49,7 @@ from crucible_worker.evaluators.base import (
     SampleContext,
     as_asked,
     stops_itself,
+    turns_kept,
     wants_answers,
 )
 from crucible_worker.faults import logged, with_id
@@ -300,7 +301,9 @@ class Attempt:
         if lane.wants_answers and isinstance(sample, Sample):
             sample = as_asked(sample)
         patience = self._patience()
-        transcript = None if self._recorder is None else Transcript(self._limits.max_sample_record_bytes)
+        keeps_turns = self._recorder is not None and lane.keeps_turns_of(place.position)
+        room = self._limits.max_sample_record_bytes if keeps_turns else 0
+        transcript = None if self._recorder is None else Transcript(room)
         ear = None if transcript is None else transcript.ear()
         model = GatedModel(self._plan.model, self._gate, patience.answered, ear, lane.renderer)
         auxiliary_models = auxiliary_models_of(
@@ -316,7 +319,7 @@ class Attempt:
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
                 bound=bound_of_task(self._request.limits, self._left()) if lane.stops_itself else None,
-                keeps_turns=transcript is not None,
+                keeps_turns=keeps_turns,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
                 folder=lane.folder,
@@ -329,9 +332,9 @@ class Attempt:
         result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
         recorded = None
         if transcript is not None and self._recorder is not None and not isinstance(given, MalformedSample):
-            turns = transcript.turns(outcome.turns)
+            turns = transcript.turns(outcome.turns) if keeps_turns else ()
             size = transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
-            left_out = transcript.left_out + outcome.turns_left_out
+            left_out = transcript.left_out + outcome.turns_left_out if keeps_turns else 0
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
@@ -548,12 +551,26 @@ class Attempt:
 class _Lane:
     """An evaluator with what is the same for all of its samples."""
 
-    __slots__ = ("auxiliary_renderers", "evaluator", "folder", "label", "renderer", "stops_itself", "wants_answers")
+    __slots__ = (
+        "auxiliary_renderers",
+        "evaluator",
+        "folder",
+        "label",
+        "renderer",
+        "stops_itself",
+        "turns_kept",
+        "wants_answers",
+    )
 
     def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
         self.evaluator, self.label, self.folder = evaluator, spec.label, folder
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
+        self.turns_kept = turns_kept(evaluator)
+
+    def keeps_turns_of(self, position: int) -> bool:
+        """Whether the turns of the sample at this place of the data set are recorded."""
+        return self.turns_kept is None or position < self.turns_kept
 
 
 def _seen(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:

@@ -110,6 +110,8 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     ] = 0
     intermediates: bool = False
     """Whether the tokens and log-probabilities of every turn are kept, not their numbers alone."""
+    num_groups_to_log: Annotated[int | None, Meta(ge=0)] = None
+    """Groups whose turns are recorded: so many samples, from the first of the data set; all if absent."""
     renderer: RendererName = "auto"
 
     environments: Handed[Environments]

@@ -122,7 +122,7 @@ function metadataChoice(fields, choose) {
 /** What an evaluation can be held against: the others of its run, then the others of its data set. */
 async function otherEvaluations(source, evaluation, chosen) {
   const ofRun = evaluation.run && source.hasRun(evaluation.run) ? (await source.run(evaluation.run)).evaluations : [];
-  const listed = (await source.index({})).evaluations.filter((one) => one.dataset === evaluation.dataset);
+  const listed = (await source.index({})).evaluations.filter((one) => one.dataset_fingerprint === evaluation.dataset_fingerprint);
   const found = new Map([...ofRun, ...listed].map((one) => [one.id, one]));
   found.delete(evaluation.id);
   if (chosen && !found.has(chosen)) found.set(chosen, { id: chosen, step: null });
