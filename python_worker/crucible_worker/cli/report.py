@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir
-from crucible_worker.cli.reading import Address, results_or_exit
+from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
+from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from crucible_bridge import Bridge
     from crucible_worker.reports.writing import ReportRequest
 
@@ -68,23 +65,7 @@ def report(
     """
     request = _request_or_exit(ids or [], run, report_format, title, max_samples)
     file = Path(f"report.{SUFFIXES[report_format]}") if output is None else output
-    # Before grpc is imported: its C core would write lines of its own.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from crucible_bridge.errors import BridgeError, Code
-    from crucible_worker.telemetry.logging import configure_logging
-
-    log_writer = configure_logging("console", "warning")
-    try:
-        text = asyncio.run(_text(results_or_exit(config, state_dir, address, token_file, tls_ca), request))
-    except BridgeError as error:
-        option = {"evaluation_id": "ID", "run_id": "--run"}.get(error.field, error.field)
-        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}", err=True)
-        refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
-        raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    finally:
-        log_writer.close(1.0)
+    text = read_or_exit(lambda bridge: text_of(bridge, request), config, state_dir, address, token_file, tls_ca)
     if str(file) == "-":
         typer.echo(text, nl=False)
         return
@@ -105,16 +86,12 @@ def _request_or_exit(
     from crucible_worker.reports.chosen_samples import MAX_SAMPLES
     from crucible_worker.reports.writing import ReportRequest
 
-    problem = ""
     if report_format not in SUFFIXES:
-        problem = f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}"
-    elif bool(ids) == (run is not None):
-        problem = "give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run"
-    elif run == "":
-        problem = "--run is empty"
-    if problem:
-        typer.echo(f"crucible-worker: {problem}", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        refuse(f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}")
+    if bool(ids) == (run is not None):
+        refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
+    if run == "":
+        refuse("--run is empty")
     return ReportRequest(
         report_format=ReportFormat(report_format),
         evaluation_ids=tuple(ids),
@@ -122,11 +99,6 @@ def _request_or_exit(
         title=title,
         max_samples=MAX_SAMPLES if max_samples is None else max_samples,
     )
-
-
-async def _text(results: AbstractAsyncContextManager[Bridge], request: ReportRequest) -> str:
-    async with results as bridge:
-        return await text_of(bridge, request)
 
 
 async def text_of(bridge: Bridge, request: ReportRequest) -> str:
