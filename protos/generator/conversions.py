@@ -225,7 +225,7 @@ def _checks(type_: Type, message: Message) -> Iterator[str]:
                 given = f'if message.HasField("{field.name}"):\n' if field.optional else ""
                 yield _indented(given + _indented("\n".join(checks), 1 if given else 0))
     for field in fields:
-        if field.kind not in NUMBERS:
+        if field.kind not in (*NUMBERS, "bool"):
             continue
         check = _number_check(message, field)
         if field.repeated:
