@@ -104,8 +104,7 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
             "        InvalidField: a value cannot be sent.",
             '    """',
         ]
-        if type_.example:
-            lines += [f"    of_type(value, {type_.python}, field, {type_.example!r})"]
+        lines += [f"    of_type(value, {type_.python}, field{f', {type_.example!r}' if type_.example else ''})"]
         lines += [f"    return {'exactly_made' if type_.exact else 'made'}({wire}, field,"]
     else:
         lines += [

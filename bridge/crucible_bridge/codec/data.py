@@ -13,6 +13,7 @@ from crucible_bridge.codec.fields import (
     child,
     entry,
     made,
+    of_type,
     one_of,
     sendable,
     several,
@@ -259,6 +260,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
     """
     from crucible_bridge.codec import generated  # which needs this module
 
+    of_type(dataset, Dataset, field)
     message = made(
         evaluation_pb2.Dataset,
         field,

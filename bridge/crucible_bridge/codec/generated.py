@@ -320,6 +320,7 @@ def sampling_params_to_v1(value: SamplingParams, field: str = "sampling") -> typ
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, SamplingParams, field)
     return made(
         types_pb2.SamplingParams,
         field,
@@ -363,6 +364,7 @@ def limits_to_v1(value: Limits, field: str = "limits") -> evaluation_pb2.Limits:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, Limits, field)
     return made(
         evaluation_pb2.Limits,
         field,
@@ -420,6 +422,7 @@ def evaluate_request_to_v1(value: EvaluateRequest, field: str = "") -> evaluatio
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, EvaluateRequest, field)
     return made(
         evaluation_pb2.EvaluateRequest,
         field,
@@ -682,6 +685,7 @@ def planned_evaluation_to_v1(value: PlannedEvaluation, field: str = "") -> evalu
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, PlannedEvaluation, field)
     return made(
         evaluation_pb2.PlannedEvaluation,
         field,
@@ -735,6 +739,7 @@ def few_shot_to_v1(value: FewShot, field: str = "") -> evaluation_pb2.FewShot:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, FewShot, field)
     return made(
         evaluation_pb2.FewShot,
         field,
@@ -767,6 +772,7 @@ def evaluation_plan_to_v1(value: EvaluationPlan, field: str = "") -> evaluation_
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, EvaluationPlan, field)
     return made(
         evaluation_pb2.EvaluationPlan,
         field,
@@ -823,6 +829,7 @@ def rank_by_to_v1(value: RankBy, field: str = "") -> evaluation_pb2.RankBy:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RankBy, field)
     return made(
         evaluation_pb2.RankBy,
         field,
@@ -851,6 +858,7 @@ def compare_request_to_v1(value: CompareRequest, field: str = "") -> evaluation_
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, CompareRequest, field)
     return made(
         evaluation_pb2.CompareEvaluationsRequest,
         field,
@@ -1247,6 +1255,7 @@ def grade_math_request_to_v1(value: GradeMathRequest, field: str = "") -> gradin
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, GradeMathRequest, field)
     return made(
         grading_pb2.GradeMathRequest,
         field,
@@ -1277,6 +1286,7 @@ def regex_scorer_to_v1(value: RegexScorer, field: str = "") -> grading_pb2.Regex
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RegexScorer, field)
     return made(
         grading_pb2.RegexScorer,
         field,
@@ -1297,6 +1307,7 @@ def numeric_scorer_to_v1(value: NumericScorer, field: str = "") -> grading_pb2.N
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, NumericScorer, field)
     return made(
         grading_pb2.NumericScorer,
         field,
@@ -1325,6 +1336,7 @@ def choice_scorer_to_v1(value: ChoiceScorer, field: str = "") -> grading_pb2.Cho
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, ChoiceScorer, field)
     return made(
         grading_pb2.ChoiceScorer,
         field,
@@ -1382,6 +1394,7 @@ def stdio_test_to_v1(value: StdioTest, field: str = "") -> grading_pb2.StdioTest
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, StdioTest, field)
     return made(
         grading_pb2.StdioTest,
         field,
@@ -1412,6 +1425,7 @@ def call_test_to_v1(value: CallTest, field: str = "") -> grading_pb2.CallTest:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, CallTest, field)
     return made(
         grading_pb2.CallTest,
         field,
@@ -1445,6 +1459,7 @@ def input_output_tests_to_v1(value: InputOutputTests, field: str = "") -> gradin
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, InputOutputTests, field)
     return made(
         grading_pb2.InputOutputTests,
         field,
@@ -1584,6 +1599,7 @@ def rubric_criterion_to_v1(value: RubricCriterion, field: str = "") -> grading_p
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RubricCriterion, field)
     return made(
         grading_pb2.RubricCriterion,
         field,
@@ -1616,6 +1632,7 @@ def grade_rubric_request_to_v1(value: GradeRubricRequest, field: str = "") -> gr
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, GradeRubricRequest, field)
     return made(
         grading_pb2.GradeRubricRequest,
         field,
@@ -1746,6 +1763,7 @@ def batch_limits_to_v1(value: BatchLimits, field: str = "limits") -> models_pb2.
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, BatchLimits, field)
     return made(
         models_pb2.BatchLimits,
         field,
@@ -2092,6 +2110,7 @@ def prompt_to_v1(value: Prompt, field: str = "") -> evaluation_pb2.Prompt:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, Prompt, field)
     return made(
         evaluation_pb2.Prompt,
         field,
@@ -2148,6 +2167,7 @@ def render_sample_request_to_v1(value: RenderSampleRequest, field: str = "") -> 
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RenderSampleRequest, field)
     return made(
         evaluation_pb2.RenderSampleRequest,
         field,
