@@ -6,7 +6,8 @@ import math
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
-from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1, dataset_from_v1, dataset_to_v1
+from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1
+from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
     above_to,
@@ -78,7 +79,6 @@ from crucible_bridge.types import (
     EvaluatorResult,
     ExtractedAnswer,
     ExtractedProgram,
-    FewShot,
     ForwardAnswer,
     ForwardOutput,
     Grade,
@@ -99,7 +99,6 @@ from crucible_bridge.types import (
     PairedComparison,
     PlannedEvaluation,
     ProblemCounts,
-    Prompt,
     RankBy,
     RegexScorer,
     RenderedPrompt,
@@ -164,8 +163,6 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
-    "few_shot_from_v1",
-    "few_shot_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
     "forward_output_from_v1",
@@ -206,8 +203,6 @@ __all__ = [
     "planned_evaluation_to_v1",
     "problem_counts_from_v1",
     "problem_counts_to_v1",
-    "prompt_from_v1",
-    "prompt_to_v1",
     "rank_by_from_v1",
     "rank_by_to_v1",
     "regex_scorer_from_v1",
@@ -730,39 +725,6 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
         metric_prefix=message.metric_prefix,
         labels=dict(message.labels),
         record=record_from_v1(message.record, child(field, "record")),
-    )
-
-
-def few_shot_to_v1(value: FewShot, field: str = "") -> evaluation_pb2.FewShot:
-    """Encode: Examples of a prompt, rows of another split or file with their first targets as answers.
-
-    Raises:
-        InvalidField: a value cannot be sent.
-    """
-    of_type(value, FewShot, field)
-    return made(
-        evaluation_pb2.FewShot,
-        field,
-        source=value.source,
-        count=value.count,
-        seed=value.seed,
-    )
-
-
-def few_shot_from_v1(message: evaluation_pb2.FewShot, field: str = "") -> FewShot:
-    """Decode: Examples of a prompt, rows of another split or file with their first targets as answers.
-
-    Raises:
-        InvalidField: a value is out of bounds, or missing.
-    """
-    if not message.source:
-        raise InvalidField(child(field, "source"), "is empty")
-    at_most_bytes(message.source, bounds.FEW_SHOT_SOURCE_MAX_BYTES, child(field, "source"))
-    within(message.count, bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, child(field, "count"))
-    return FewShot(
-        source=message.source,
-        count=message.count,
-        seed=message.seed,
     )
 
 
@@ -2101,45 +2063,6 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     """Decode: The answer to Drain; the process ends after it."""
     return DrainReport(
         interrupted=tuple(message.interrupted),
-    )
-
-
-def prompt_to_v1(value: Prompt, field: str = "") -> evaluation_pb2.Prompt:
-    """Encode: How a row of a data set becomes a prompt.
-
-    Raises:
-        InvalidField: a value cannot be sent.
-    """
-    of_type(value, Prompt, field)
-    return made(
-        evaluation_pb2.Prompt,
-        field,
-        system=value.system,
-        template=value.template,
-        prefix=None
-        if value.prefix is None
-        else encoded(lambda given, _: conversation_to_v1(given), value.prefix, child(field, "prefix")),
-        suffix=None
-        if value.suffix is None
-        else encoded(lambda given, _: conversation_to_v1(given), value.suffix, child(field, "suffix")),
-        few_shot=None if value.few_shot is None else encoded(few_shot_to_v1, value.few_shot, child(field, "few_shot")),
-    )
-
-
-def prompt_from_v1(message: evaluation_pb2.Prompt, field: str = "") -> Prompt:
-    """Decode: How a row of a data set becomes a prompt.
-
-    Raises:
-        InvalidField: a value is out of bounds, or missing.
-    """
-    at_most_bytes(message.system, bounds.PROMPT_SYSTEM_MAX_BYTES, child(field, "system"))
-    at_most_bytes(message.template, bounds.PROMPT_TEMPLATE_MAX_BYTES, child(field, "template"))
-    return Prompt(
-        system=message.system,
-        template=message.template,
-        prefix=conversation_from_v1(message.prefix, child(field, "prefix")) if message.HasField("prefix") else None,
-        suffix=conversation_from_v1(message.suffix, child(field, "suffix")) if message.HasField("suffix") else None,
-        few_shot=few_shot_from_v1(message.few_shot, child(field, "few_shot")) if message.HasField("few_shot") else None,
     )
 
 

@@ -94,8 +94,8 @@ def default_children() -> int:
 class GradingPool:
     """Runs functions in children that can be killed. Belongs to the event loop that starts it.
 
-    Functions are sent by name, so they must be module-level; items and values are pickled. When a pool is closed, the
-    fork server stays for the next one; it ends with this process.
+    Functions are sent by name, so they must be module-level; items and values are of the types that they declare. When
+    a pool is closed, the fork server stays for the next one; it ends with this process.
 
     Args:
         children: how many; `default_children` if None.

@@ -15,6 +15,7 @@ from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MultipleChoice
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.format import FormatOptions, format_of
+from crucible_worker.grading.judge.grader import rubric_of
 from crucible_worker.grading.judge.options import RubricOptions
 from crucible_worker.grading.math.grader import MathOptions, math_grader_of
 from crucible_worker.grading.needs import handed
@@ -74,9 +75,8 @@ def _rubric(
     places: Places | None,
     own_graders: Mapping[str, GraderType],
 ) -> Grader:
-    from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
-
-    return rubric_of(options, GradingParts(pool=pool, places=places, own_graders=own_graders))
+    parts = GradingParts(pool=pool, places=places, own_graders=own_graders)
+    return rubric_of(options, functools.partial(create, parts=parts))
 
 
 GRADERS: Mapping[str, OwnGrader] = MappingProxyType(

@@ -66,18 +66,17 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
-from crucible_worker.runs.lifecycle import FinishedSample, SampleKey
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
-from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
+from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
-from crucible_worker.runs.usage import Spent, judged_usage
+from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
