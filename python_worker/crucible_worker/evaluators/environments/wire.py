@@ -19,8 +19,10 @@ import numpy as np
 from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
+    Array,
     Conversation,
     Datum,
+    Dtype,
     ImageAssetChunk,
     ImageChunk,
     ModelInput,
@@ -169,13 +171,14 @@ def _sample_from_map(fields: Mapping[str, Any]) -> Sample:
     if "model_input" not in shown:
         asked = shown_from_map(shown)
     else:
-        tensors = {name: msgspec.convert(tensor, Tensor) for name, tensor in shown["loss_fn_inputs"].items()}
-        asked = Datum(
-            model_input=_input_from_map(shown["model_input"]),
-            loss_fn_inputs={name: from_tensor(tensor, name) for name, tensor in tensors.items()},
-        )
+        arrays = {name: _any_array(name, **tensor) for name, tensor in shown["loss_fn_inputs"].items()}
+        asked = Datum(model_input=_input_from_map(shown["model_input"]), loss_fn_inputs=arrays)
     rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     return Sample(**{**rest, "input": asked})
+
+
+def _any_array(name: str, *, dtype: str, shape: Sequence[int], data: bytes) -> Array:
+    return from_tensor(Tensor(dtype=Dtype(dtype), shape=tuple(shape), data=data), name)
 
 
 def _answer_to_map(answer: Answer) -> dict[str, Any]:
