@@ -74,7 +74,7 @@ def encoded(value: Any) -> bytes:
     try:
         return msgspec.msgpack.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:
-        plain = msgspec.to_builtins(value, builtin_types=(bytes,))
+        plain = msgspec.to_builtins(value, builtin_types=(bytes, memoryview))
         return msgspec.msgpack.encode(_sendable(plain), enc_hook=_plain)
 
 

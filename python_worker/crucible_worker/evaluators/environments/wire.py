@@ -210,7 +210,7 @@ def _chunk_from_list(kind: str, fields: Any) -> TokensChunk | ImageChunk | Image
 
 def _fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, and of those in it: plain values, and bytes for arrays."""
-    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,))
+    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes, memoryview))
 
 
 def _plain(value: Any) -> Any:
