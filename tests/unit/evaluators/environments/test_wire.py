@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgpack
@@ -154,7 +155,7 @@ def test_tokens_of_a_sample_arrive_to_the_last_bit() -> None:
 
     found = _ordered({"op": "order", "sample": sample})["sample"].input
 
-    assert found.model_input == ModelInput.of([1, 2, 3])
+    assert wire.shown_to_map(found.model_input) == wire.shown_to_map(ModelInput.of([1, 2, 3]))
     assert found.loss_fn_inputs.keys() == arrays.keys()
     for name, array in arrays.items():
         assert to_tensor(found.loss_fn_inputs[name]) == to_tensor(array)
@@ -169,7 +170,12 @@ def test_answers_arrive_as_they_were(
         prompt=prompt, sequence=sequence, output=output, replaced=1, said=said, text=said, only_thought=False
     )
 
-    assert _ordered({"op": "answer", "id": 7, "answer": answer, "error": None})["answer"] == answer
+    found = _ordered({"op": "answer", "id": 7, "answer": answer, "error": None})["answer"]
+
+    assert dataclasses.replace(found, prompt=None) == dataclasses.replace(answer, prompt=None)
+    assert (found.prompt is None) is (prompt is None)
+    if prompt is not None and found.prompt is not None:
+        assert wire.shown_to_map(found.prompt) == wire.shown_to_map(prompt)
 
 
 @given(STANDING | FALLEN)
