@@ -78,15 +78,18 @@ def task_of(function: Callable[[Any], Any], items: Sequence[Any], seconds: float
     return frame(encoded((function.__module__, function.__qualname__, items, seconds, cpu_seconds)))
 
 
-def answers_of(function: Callable[[Any], Any], body: bytes) -> list[Answer]:
-    """The answers of a child.
+def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[Answer]:
+    """The answers of a child to the first of these items.
 
     Raises:
-        ValueError: they are none of this function.
+        ValueError: they are none of this function, there is none, or there are more than items.
     """
+    found = decoded(body, _codec(function).answers)
+    if not 0 < len(found) <= len(items):
+        raise ValueError(f"{len(found)} answers to {len(items)} items")
     return [
         Answer(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
-        for value, duration_ns, lost, error, trace in decoded(body, _codec(function).answers)
+        for value, duration_ns, lost, error, trace in found
     ]
 
 

@@ -116,7 +116,7 @@ class Processes:
             async with asyncio.timeout(seconds):
                 child.channel.send(children.task_of(function, items, turn, cpu_seconds))
                 body = await child.channel.receive()
-            answers = None if body is None else children.answers_of(function, body)
+            answers = None if body is None else children.answers_of(function, items, body)
         except TimeoutError:
             await self._gone(child)
             return Ending.BROKEN if self._over else Ending.STALLED
