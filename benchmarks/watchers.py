@@ -34,6 +34,8 @@ from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.usage import SampleKey
 
 EVENTS = 1_000_000
 """In the journal."""
@@ -140,8 +142,8 @@ async def _others(journal: Journal) -> None:
 
 async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
     kept = [
-        lifecycle.FinishedSample(
-            lifecycle.SampleKey(position, 0, 0),
+        FinishedSample(
+            SampleKey(position, 0, 0),
             SampleResult(evaluator="accuracy", sample_id=str(position), repeat=0, verdict=Verdict.CORRECT, score=1.0),
             1,
         )

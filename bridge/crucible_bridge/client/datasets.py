@@ -7,7 +7,8 @@ from typing import Any
 
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.given import DatasetLike
-from crucible_bridge.codec.data import dataset_to_v1, sample_from_v1
+from crucible_bridge.codec.data import sample_from_v1
+from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.fields import made
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.reasons import Reason

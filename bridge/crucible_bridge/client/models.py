@@ -86,8 +86,6 @@ class ModelsClient(PlainModelCalls):
             prompt if isinstance(prompt, SampleItem) else _sample_item(prompt, num_samples, f"items[{index}]")
             for index, prompt in enumerate(_batch(prompts, "items"))
         )
-        if not isinstance(sampling, SamplingParams):
-            raise InvalidField("sampling", f"is a {type(sampling).__name__}, not SamplingParams")
         request = SampleRequest(model=_model(model), items=items, sampling=sampling, limits=limits or BatchLimits())
         message = codec.sample_request_to_v1(request)
         return await self._calls.unary(self._stub.Sample, message, codec.sample_answer_from_v1, timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from crucible_bridge.codec.fields import child, made, sendable, several
+from crucible_bridge.codec.fields import child, made, of_type, sendable, several
 from crucible_bridge.codec.generated import (
     call_test_from_v1,
     call_test_to_v1,
@@ -97,6 +97,7 @@ def code_item_to_v1(item: CodeItem, field: str) -> pb.CodeItem:
     Raises:
         InvalidField: it holds something else than text, or what is no test.
     """
+    of_type(item, CodeItem, field)
     message = pb.CodeItem(response=response_to_v1(item.response, child(field, "response")))
     for name in ("id", "prefix", "problem_id"):
         with sendable(child(field, name)):

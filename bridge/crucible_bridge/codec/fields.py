@@ -6,6 +6,7 @@ Paths read like `evaluators[1].options["k"]`; the path of a request itself is em
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -329,15 +330,20 @@ def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
     return made(kind, field, **values)
 
 
-def of_type(value: object, kind: type, field: str, example: str) -> None:
-    """Refuse what is of another type, with an example of what is wanted.
+def of_type(value: object, kind: type, field: str, example: str = "") -> None:
+    """Refuse what is of another type, with an example of what is wanted: of a mapping, the type with its entries.
 
     Raises:
         InvalidField: it is.
     """
-    if not isinstance(value, kind):
-        wanted = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}, such as {example}"
-        raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
+    if isinstance(value, kind):
+        return
+    name = kind.__name__
+    if not example and isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
+        known = [f"{field.name}={value[field.name]!r}" for field in dataclasses.fields(kind) if field.name in value]
+        example = _shown_as(f"{name}({', '.join(known)})") if known else ""
+    wanted = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{example and f', such as {example}'}"
+    raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
 
 
 def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:
@@ -372,7 +378,10 @@ def _refusing(path: str, value: Any, descriptor: Any) -> Iterator[None]:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value)
+    return _shown_as(repr(value))
+
+
+def _shown_as(shown: str) -> str:
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
 
 

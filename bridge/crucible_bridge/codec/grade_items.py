@@ -6,7 +6,7 @@ What models said travels as bytes. Decoded, a sequence that is not UTF-8 is U+FF
 from __future__ import annotations
 
 from crucible_bridge.codec.enums import verdict_from_v1, verdict_to_v1
-from crucible_bridge.codec.fields import child, sendable, several
+from crucible_bridge.codec.fields import child, of_type, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import GradeItem, RubricItem
 from crucible_bridge.v1 import grading_pb2 as pb
@@ -29,6 +29,7 @@ def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
     Raises:
         InvalidField: it holds something else than text, or both a response and an answer, or neither.
     """
+    of_type(item, GradeItem, field)
     if (item.response is None) == (item.answer is None):
         raise InvalidField(
             field, f"has {'neither response nor' if item.answer is None else 'both response and'} answer"
@@ -77,6 +78,7 @@ def rubric_item_to_v1(item: RubricItem, field: str) -> pb.RubricItem:
     Raises:
         InvalidField: it holds something else than text.
     """
+    of_type(item, RubricItem, field)
     message = pb.RubricItem(response=response_to_v1(item.response, child(field, "response")))
     for name in ("id", "question"):
         with sendable(child(field, name)):

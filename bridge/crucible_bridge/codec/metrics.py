@@ -14,7 +14,7 @@ from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.field_ranges import parsed
-from crucible_bridge.codec.fields import entry, made, sendable, several
+from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
 from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -57,6 +57,7 @@ _DPO = {
 
 def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> bytes:
     """Encode a question for a summary of trajectories."""
+    of_type(request.batch, TrajectoryBatch, "batch")
     batch, fields = request.batch, pb.TrajectoryBatch.DESCRIPTOR.fields_by_name
     columns = Encoder()
     for name in (*_COUNTS, *_REWARDS):

@@ -62,6 +62,8 @@ def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
             return types_pb2.ModelRef(orchestrator=types_pb2.OrchestratorModel(name=name))
         case InstalledModel(scheme, name):
             return types_pb2.ModelRef(installed=types_pb2.InstalledModel(scheme=scheme, name=name))
+        case _:
+            raise TypeError(f"a {type(model).__name__} is no reference to a model: use parse_model")
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:

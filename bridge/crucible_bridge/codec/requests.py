@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.codec.fields import EnumPair, at_most_bytes, child, made, sendable
+from crucible_bridge.codec.fields import EnumPair, at_most_bytes, child, made, of_type, sendable
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, Record, bounds
@@ -30,6 +30,7 @@ def evaluator_spec_to_v1(spec: EvaluatorSpec, field: str = "evaluator") -> evalu
     Raises:
         InvalidField: an option is not JSON, or text is no Unicode.
     """
+    of_type(spec, EvaluatorSpec, field)
     with sendable(field):
         options = options_to_v1(spec.options, child(field, "options")) if spec.options else None
     return made(evaluation_pb2.EvaluatorSpec, field, kind=spec.kind, name=spec.name, options=options)

@@ -1,4 +1,4 @@
-"""What graders are asked and what they answer: items, policies and scorers in; verdicts out."""
+"""What graders are asked, and what scorers look at."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import dataclasses
 import enum
 from typing import Literal
 
-from crucible_bridge.types.generated import ChoiceScorer, NumericScorer, RegexScorer
+from crucible_bridge.types.generated import ChoiceScorer, GradeRubricRequest, NumericScorer, RegexScorer, SamplingParams
+from crucible_bridge.types.grade_items import GradeItem
 
 __all__ = [
+    "DEFAULT_JUDGE_SAMPLING",
     "BoxedForm",
     "ExactComparison",
     "ExtractAnswerRequest",
     "FormatScorer",
-    "GradeItem",
     "JsonSchemaForm",
     "MarksForm",
     "ScoreOptions",
@@ -23,26 +24,8 @@ __all__ = [
     "TextScorerKind",
 ]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GradeItem:
-    """What a model said, with what is right. Either `response` or `answer` is given."""
-
-    id: str = ""
-    """Echoed."""
-    response: str | None = None
-    """The whole response; the answer is extracted from it."""
-    answer: str | None = None
-    """The answer alone."""
-    targets: tuple[str, ...] = ()
-    """Any of these is right."""
-    replaced: int = 0
-    """U+FFFD in the text that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts."""
-
-    @property
-    def text(self) -> str:
-        """What the model said, whichever way it is given; empty where it is not."""
-        return (self.answer if self.response is None else self.response) or ""
+DEFAULT_JUDGE_SAMPLING: SamplingParams = GradeRubricRequest.__dataclass_fields__["sampling"].default
+"""How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

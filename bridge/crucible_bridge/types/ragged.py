@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from crucible_bridge.types.data import Tensor
+from crucible_bridge.types.tensors import Tensor
 
 __all__ = ["Ragged"]
 

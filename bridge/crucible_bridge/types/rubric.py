@@ -1,4 +1,4 @@
-"""Answers for a judge, what it looks at, and what it says."""
+"""What a judge looks at in an answer."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import math
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
-from crucible_bridge.types.generated import GradeRubricRequest, SamplingParams
-from crucible_bridge.types.results import Verdict
 
 __all__ = [
-    "DEFAULT_JUDGE_SAMPLING",
     "MAX_CRITERION_CHARS",
     "MAX_CRITERION_NAME_CHARS",
     "MAX_CRITERION_SCORE",
     "RubricCriterion",
-    "RubricItem",
 ]
 
 MAX_CRITERION_NAME_CHARS = bounds.RUBRIC_CRITERION_NAME_MAX_CHARS
@@ -26,9 +22,6 @@ MAX_CRITERION_CHARS = bounds.RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS
 
 MAX_CRITERION_SCORE = bounds.RUBRIC_CRITERION_MAX_MOST
 """Of an end of its scale, either side of 0: squares of scores have to be numbers."""
-
-DEFAULT_JUDGE_SAMPLING: SamplingParams = GradeRubricRequest.__dataclass_fields__["sampling"].default
-"""How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +64,3 @@ class RubricCriterion:
         if not self.max > self.min:
             raise InvalidField(f"{field}.max", f"is {self.max}, it must be above min, {self.min}")
         return self
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricItem:
-    """A response to judge, or two of them to compare."""
-
-    id: str = ""
-    """Echoed."""
-    question: str = ""
-    """What was asked."""
-    response: str
-    """What a model answered."""
-    references: tuple[str, ...] = ()
-    """Answers that are right, for the judge to see."""
-    other: str | None = None
-    """Another response to the same question: the two are compared in both orders."""
-    prior: Verdict | None = None
-    """What another grader has said: INCORRECT stands, and no judge is asked."""
-    replaced: int = 0
-    """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts."""

@@ -34,6 +34,7 @@ from crucible_worker.server.parts import Own
 
 __all__ = ["OwnFiles", "in_file", "own_of"]
 
+_IN_MODULE = re.compile(r"[\w./~-]+:\w+")
 _IN_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
 
 
@@ -84,6 +85,7 @@ class OwnFiles:
         """
         name, separator, given = text.rpartition("=")
         if not in_file(given):
+            _refuse_module("--evaluator", given, "evaluators")
             return text
         declared = self._declared("--evaluator", given, "CLASS")
         kind = _kind_in(declared)
@@ -110,6 +112,7 @@ class OwnFiles:
             InvalidField: as of `evaluator`.
         """
         if not in_file(text):
+            _refuse_module("--grader", text, "graders")
             return text
         declared, name = self._declared("--grader", text, "FUNCTION"), text.rpartition(":")[2]
         _refuse_ours("--grader", text, name, GRADERS, "name it otherwise")
@@ -156,6 +159,17 @@ class OwnFiles:
                 raise InvalidField(flag, f"{str(path)!r} cannot be imported: {told(error)}") from error
             self._modules[place] = module
         return self._modules[place]
+
+
+def _refuse_module(flag: str, text: str, listing: str) -> None:
+    """Refuse "brevity:Brevity", which is how entry points name a class: no kind has a colon."""
+    if _IN_MODULE.fullmatch(text):
+        module, _, name = text.partition(":")
+        raise InvalidField(
+            flag,
+            f"{text!r} names no file: write {module.replace('.', '/')}.py:{name} for your own, or a name that"
+            f" `crucible-worker {listing}` lists",
+        )
 
 
 def _kind_in(declared: Any) -> str:

@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     Metrics,
+    ModelInput,
     Sample,
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.argmax import argmax_tokens
 from crucible_worker.backends.base import (
     UNKNOWN_TOKEN,
     Capability,
@@ -151,7 +151,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         # A prompt holds the last target, too.
         windows = windows_of(targets.size, None if context is None else context - 1)
         found: Sequence[np.ndarray] = [
-            window.measured(await argmax_tokens(model, sequence_of(window.cut(datum, targets, weights))))
+            window.measured(await _argmax_tokens(model, sequence_of(window.cut(datum, targets, weights))))
             for window in windows
         ]
         return np.concatenate(found)
@@ -197,3 +197,30 @@ def _hits(measurements: Mapping[str, float]) -> TokenHits:
         right=int(measurements[_RIGHT]),
         whole=bool(measurements[_WHOLE]),
     )
+
+
+async def _argmax_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
+    """Likeliest token after each of these except the last, given all before it.
+
+    Args:
+        model: what is called.
+        tokens: shape (n,), int64, n at least 1.
+
+    Returns:
+        Shape (n - 1,), int64; `UNKNOWN_TOKEN` where it differs from the next one, and no more is known.
+
+    Raises:
+        FailedPrecondition: its service does not report them (NO_GREEDY_TOKENS).
+        BackendError: there is no answer, or none that makes sense.
+    """
+    answer = await model.compute_argmax(ModelInput.of(tokens))
+    if len(answer) != tokens.size:
+        raise _nonsense(f"compute_argmax answered {tokens.size:,} tokens with {len(answer):,}")
+    known = [token for token in answer[1:] if token is not None]
+    if len(known) != tokens.size - 1:
+        raise _nonsense(f"compute_argmax left out {tokens.size - 1 - len(known):,} tokens beside the first")
+    return np.array(known, np.int64)
+
+
+def _nonsense(message: str) -> BackendError:
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

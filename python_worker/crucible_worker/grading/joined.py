@@ -47,7 +47,7 @@ _NAMED = re.compile(rf"{NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
 _NAME_BEFORE = re.compile(rf"(?<![\w\\])({NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
 _STARTS_WITH_NAME = re.compile(rf"({NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
 # What changes nothing but how an answer looks; of a fraction, its size.
-_TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)[dt](?=frac)|[\s{}$]")
+_TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)(?:[dtcs]|nice)(?=frac)|[\s{}$]")
 _THOUSANDS = re.compile(r"-?[0-9]{1,3}(?>(?:,[0-9]{3})+)(?:\.[0-9]++)?")
 _INEQUALITY = re.compile(r"[<>\u2264\u2265\u2260]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")

@@ -32,7 +32,7 @@ _OTHER_KEYS = frozenset(
 _BEFORE = re.compile(r'\s*+(?:(?:```|~~~)\w{0,10}\s*+)?(?=\{\s*+")')
 # Escapes that JSON has, but that begin a command of LaTeX here; and those that it has not.
 _COMMAND = re.compile(
-    r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|otin)"
+    r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|icefrac|otin)"
     r"|r(?:angle|ho|ight)|t(?:ext(?:bf|it|rm)?|frac|heta|imes|riangle))(?![a-z])|[^\"\\/bfnrtu])"
 )
 _MAX_FENCE = 20

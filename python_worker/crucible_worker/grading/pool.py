@@ -12,6 +12,8 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import heapq
+import itertools
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -23,7 +25,6 @@ from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.pool_processes import Ending, Processes
-from crucible_worker.grading.pool_turns import Turns
 
 __all__ = [
     "CLOCK_FACTOR",
@@ -39,6 +40,7 @@ __all__ = [
     "TURN_ITEMS",
     "TURN_SECONDS",
     "GradingPool",
+    "Turns",
     "default_children",
     "no_pool",
 ]
@@ -86,6 +88,43 @@ class _End:
     """By the clock."""
 
 
+class Turns:
+    """A limited number of turns at once; more callers wait in line: first come, first served, except for patient ones.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._line: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    async def acquire(self, patience: float = 0.0) -> None:
+        """Wait for a turn; callers without patience that come up to `patience` seconds later go first."""
+        if self._free and not self._line:
+            self._free -= 1
+            return
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        heapq.heappush(self._line, (loop.time() + patience, next(self._numbers), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()  # it came with the cancellation
+            raise
+
+    def release(self) -> None:
+        """Give a turn back, to the next in line."""
+        while self._line:
+            _, _, turn = heapq.heappop(self._line)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 def default_children() -> int:
     """Default number of children: one for each core, from `MIN_CHILDREN` to `DEFAULT_MAX_CHILDREN`."""
     return min(max(len(os.sched_getaffinity(0)), MIN_CHILDREN), DEFAULT_MAX_CHILDREN)
@@ -94,8 +133,8 @@ def default_children() -> int:
 class GradingPool:
     """Runs functions in children that can be killed. Belongs to the event loop that starts it.
 
-    Functions are sent by name, so they must be module-level; items and values are pickled. When a pool is closed, the
-    fork server stays for the next one; it ends with this process.
+    Functions are sent by name, so they must be module-level; items and values are of the types that they declare. When
+    a pool is closed, the fork server stays for the next one; it ends with this process.
 
     Args:
         children: how many; `default_children` if None.

@@ -51,7 +51,7 @@ from crucible_worker.evaluators.base import (
     stops_itself,
     wants_answers,
 )
-from crucible_worker.faults import logged, with_id
+from crucible_worker.faults import Failures, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
@@ -66,18 +66,17 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
-from crucible_worker.runs.lifecycle import FinishedSample, SampleKey
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
-from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
+from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
-from crucible_worker.runs.usage import Spent, judged_usage
+from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -405,7 +404,8 @@ class Attempt:
                 what = "the evaluator was cancelled by what it waited for"
             else:
                 what = f"{type(error).__name__} in the evaluator"
-            message = with_id(what, logged(_log, "sample_failed", error, sample_id=sample.id))
+            error_id = lane.failures.logged(_log, "sample_failed", error, evaluator=lane.label, sample_id=sample.id)
+            message = with_id(what, error_id)
             return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
@@ -548,10 +548,19 @@ class Attempt:
 class _Lane:
     """An evaluator with what is the same for all of its samples."""
 
-    __slots__ = ("auxiliary_renderers", "evaluator", "folder", "label", "renderer", "stops_itself", "wants_answers")
+    __slots__ = (
+        "auxiliary_renderers",
+        "evaluator",
+        "failures",
+        "folder",
+        "label",
+        "renderer",
+        "stops_itself",
+        "wants_answers",
+    )
 
     def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
-        self.evaluator, self.label, self.folder = evaluator, spec.label, folder
+        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, Failures()
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
 

@@ -13,8 +13,8 @@ from crucible_worker.runs.items import finals_in
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
-from crucible_worker.runs.lifecycle import FinishedSample
 from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.summary import merged, summarise, unless_taken
 from crucible_worker.runs.usage import Spent
 

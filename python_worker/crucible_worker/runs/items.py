@@ -7,8 +7,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import EvaluatorKind
 from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, HoldsProcesses, kinds_of
-from crucible_worker.runs.lifecycle import SampleKey
 from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.usage import SampleKey
 
 __all__ = ["finals_in", "in_turn", "items_left"]
 

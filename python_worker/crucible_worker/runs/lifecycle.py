@@ -20,12 +20,10 @@ from crucible_bridge.types import (
     EvaluatorResult,
     Metrics,
     Problem,
-    SampleResult,
     ServerEngine,
     Usage,
     Verdict,
 )
-from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
@@ -37,12 +35,10 @@ from crucible_worker.runs.journal.records import (
     usage_to_record,
 )
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.recording import Recorded, Recorder
-from crucible_worker.runs.usage import SampleKey, total_usage
+from crucible_worker.runs.recording import FinishedSample, Recorder
+from crucible_worker.runs.usage import total_usage
 
 __all__ = [
-    "FinishedSample",
-    "SampleKey",
     "append",
     "cancel",
     "commit_samples",
@@ -57,24 +53,6 @@ __all__ = [
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
-
-
-@dataclasses.dataclass(slots=True)
-class FinishedSample:
-    """A result, to be kept and told."""
-
-    place: SampleKey
-    """Where it belongs."""
-    sample: SampleResult
-    """What became of the sample."""
-    attempt: int
-    """How often this sample has been run, from 1."""
-    took: Usage | Meter | None = None
-    """What its calls took, in place of the result's usage."""
-    recorded: Recorded | None = None
-    """What is recorded beside the result."""
-    weight: int = 1
-    """How much it counts while it waits to be written."""
 
 
 def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from crucible_worker.runs.lifecycle import SampleKey
+from crucible_worker.runs.usage import SampleKey
 
 __all__ = ["Questions"]
 

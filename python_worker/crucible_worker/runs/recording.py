@@ -12,11 +12,11 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crucible_bridge.types import Datum, Sample, SamplePrompt, TruncatedPart, Turn
+from crucible_bridge.types import Datum, Sample, SamplePrompt, SampleResult, TruncatedPart, Turn, Usage
+from crucible_worker.backends.metering import Meter
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.contents import (
@@ -37,11 +37,9 @@ from crucible_worker.runs.journal.contents import (
     turns_bytes,
 )
 from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.usage import SampleKey
 
-if TYPE_CHECKING:
-    from crucible_worker.runs.lifecycle import FinishedSample
-
-__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "Recorded", "Recorder", "sample_bytes"]
+__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "FinishedSample", "Recorded", "Recorder", "sample_bytes"]
 
 MAX_FRAMES = 8
 """Frames of prompts that are kept of an evaluator: the first ones. Prompts that fit none are kept themselves."""
@@ -66,6 +64,24 @@ class Recorded:
 
     size: int
     """About what it takes while it waits to be written."""
+
+
+@dataclasses.dataclass(slots=True)
+class FinishedSample:
+    """A result, to be kept and told."""
+
+    place: SampleKey
+    """Where it belongs."""
+    sample: SampleResult
+    """What became of the sample."""
+    attempt: int
+    """How often this sample has been run, from 1."""
+    took: Usage | Meter | None = None
+    """What its calls took, in place of the result's usage."""
+    recorded: Recorded | None = None
+    """What is recorded beside the result."""
+    weight: int = 1
+    """How much it counts while it waits to be written."""
 
 
 def sample_bytes(sample: Sample) -> int:

@@ -13,8 +13,8 @@ from crucible_bridge.types import EvaluatorRendering, EvaluatorSpec
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, measures_likelihoods
 from crucible_worker.rendering import SERVED
+from crucible_worker.rendering.asking import resolved
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE
-from crucible_worker.rendering.resolving import resolved
 from crucible_worker.runs.auxiliary_models import Unloaded
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import find_rendering

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 import grpc
 
 from crucible_bridge.codec.comparisons import compare_request_from_v1, evaluation_comparison_to_v1
-from crucible_bridge.codec.data import dataset_from_v1, sample_to_v1
+from crucible_bridge.codec.data import sample_to_v1
+from crucible_bridge.codec.datasets import dataset_from_v1
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1
 from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.fields import at_least

@@ -20,7 +20,7 @@ from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.methods import Handle, Method
 from crucible_worker.services.handlers import Handlers
-from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, Arguments
+from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, Arguments
 from crucible_worker.snakepit.results import Output, ToolResult
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool

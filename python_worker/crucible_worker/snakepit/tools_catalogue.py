@@ -12,8 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.idempotency import service_modules
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2
+from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.call_descriptions import CALL_DESCRIPTIONS
-from crucible_worker.snakepit.parameters import Arguments
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_fields import fields_reader
 from crucible_worker.snakepit.tools_metrics import columns_reader, write_penalty

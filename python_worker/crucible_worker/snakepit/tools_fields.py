@@ -8,7 +8,8 @@ from typing import Any
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.parameters import Arguments, fill
+from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.parameters import fill
 
 __all__ = ["fields_reader", "take_fields"]
 

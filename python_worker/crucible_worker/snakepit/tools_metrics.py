@@ -19,7 +19,8 @@ from crucible_bridge.codec.fields import entry
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Tensor
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.parameters import Arguments, fill
+from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.parameters import fill
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_arrays import read_numbers
 from crucible_worker.snakepit.tools_fields import fields_reader, take_fields

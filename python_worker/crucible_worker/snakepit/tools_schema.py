@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from crucible_bridge.types import Dtype
+from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, TENSORS
 from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS
-from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, TENSORS
 from crucible_worker.snakepit.tools_catalogue import Tool
 from crucible_worker.snakepit.tools_metrics import LENGTHS
 from crucible_worker.snakepit.tools_short_forms import GRADE_ITEM_NAMES, SAMPLE_NAMES

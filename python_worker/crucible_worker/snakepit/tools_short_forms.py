@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from crucible_bridge.codec.data import array_to_v1, dataset_to_v1, model_input_to_v1
+from crucible_bridge.codec.data import array_to_v1, model_input_to_v1
+from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.fields import child
 from crucible_bridge.codec.models import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Dataset, ModelInput, parse_model
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, types_pb2
+from crucible_worker.snakepit.arguments import Arguments, Fill
 from crucible_worker.snakepit.tools_values import read_text, wrong_type
-
-if TYPE_CHECKING:
-    from crucible_worker.snakepit.parameters import Arguments, Fill
 
 __all__ = ["GRADE_ITEM_NAMES", "SAMPLE_NAMES", "SHORT_FORMS"]
 

@@ -12,7 +12,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import TrajectoryBatch, TrajectoryMetricsRequest
 from crucible_bridge.v1 import metrics_pb2
-from crucible_worker.snakepit.parameters import Arguments
+from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.tools_fields import fields_reader
 from crucible_worker.snakepit.tools_values import read_integer, read_number, read_text, wrong_type
 

@@ -100,6 +100,8 @@ def test_the_page_shows_the_files() -> None:
     ("text", "says"),
     [
         ("nowhere.py:It", "there is no file 'nowhere.py'"),
+        ("brevity:Brevity", "'brevity:Brevity' names no file: write brevity.py:Brevity for your own, or a name that"),
+        ("short=my.brevity:Brevity", "'my.brevity:Brevity' names no file: write my/brevity.py:Brevity"),
         ("{mine}", "names no class of the file: {mine}:CLASS"),
         ("{mine}:", "names no class of the file"),
         ("{mine}:Strikt", "the file has no 'Strikt'; did you mean Strict?"),

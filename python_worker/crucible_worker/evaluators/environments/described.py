@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_worker.children.frames import receive
-from crucible_worker.children.messages import error_from_map
+from crucible_worker.children.messages import check_containers, error_from_map, unpack
 from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.processes import Processes
@@ -77,7 +76,9 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
 def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
     """What a process tells of an environment; None where it does not."""
     try:
-        told = json.loads(receive(end, wire.MAX_FRAME_BYTES, until=until) or b"null")
+        body = receive(end, wire.MAX_FRAME_BYTES, until=until) or b""
+        check_containers(body)
+        told = unpack(body)
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and told.keys() & {"options_schema", "error"} else None
+    return told if told.keys() & {"options_schema", "error"} else None

@@ -1,33 +1,42 @@
-"""What the worker and a process of environments say to each other, in frames.
+"""What the worker and a process of environments say to each other: maps in msgpack, in frames.
 
-The worker's are pickled: values of its own, to a process that it has started. The process runs foreign code, so what it
-says is msgpack, which holds nothing but data, and is converted to the types of the vocabulary, which checks it.
+They hold nothing but data. The process runs foreign code, so what it says is checked as it becomes types of the
+vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import math
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
+    Array,
     Conversation,
+    Datum,
+    Dtype,
     ImageAssetChunk,
     ImageChunk,
     ModelInput,
+    Sample,
+    SampledSequence,
+    Tensor,
     TokensChunk,
     Transition,
 )
-from crucible_worker.children.frames import frame
-from crucible_worker.children.messages import error_from_map, pack_text
+from crucible_worker.children.messages import error_from_map, pack_text, unpack
+from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
-from crucible_worker.evaluators.environments.group import Course
+from crucible_worker.evaluators.environments.group import Course, Tolerance
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -54,13 +63,17 @@ _T = TypeVar("_T")
 
 
 def order(message: Mapping[str, Any]) -> bytes:
-    """A frame of the worker."""
-    return frame(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    """A frame of the worker: of its values, `_WORKERS` have types of the vocabulary."""
+    return pack_text({name: _as(0, name, value) for name, value in message.items()})
 
 
 def received(body: bytes) -> dict[str, Any]:
-    """The body of a frame of the worker, in a process that it has started."""
-    return pickle.loads(body)
+    """The message that `order` was given, in a process that the worker has started."""
+    return {name: _as(1, name, value) for name, value in unpack(body).items()}
+
+
+def _as(way: int, name: str, value: Any) -> Any:
+    return value if value is None or name not in _WORKERS else _WORKERS[name][way](value)
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
@@ -92,9 +105,11 @@ def shown_from_map(fields: Mapping[str, Any]) -> Shown:
     """The observation that `shown_to_map` was given; raises ValueError, TypeError or LookupError where it is none."""
     if "text" in fields:
         return _text(fields["text"])
-    if "chunks" in fields:
-        return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
-    return _converted(fields, Conversation)
+    return _input_from_map(fields) if "chunks" in fields else _converted(fields, Conversation)
+
+
+def _input_from_map(fields: Mapping[str, Any]) -> ModelInput:
+    return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
 
 
 def course_to_map(course: Course) -> dict[str, Any]:
@@ -141,6 +156,41 @@ def stops_from(stop: Sequence[Any]) -> list[str | int]:
     return list(stop)
 
 
+def _sample_to_map(sample: Sample) -> dict[str, Any]:
+    asked = sample.input
+    if isinstance(asked, Datum):
+        arrays = {name: _fields_of(to_tensor(array)) for name, array in asked.loss_fn_inputs.items()}
+        shown = {"model_input": shown_to_map(asked.model_input), "loss_fn_inputs": arrays}
+    else:
+        shown = shown_to_map(asked)
+    return {**_fields_of(dataclasses.replace(sample, input="")), "input": shown}
+
+
+def _sample_from_map(fields: Mapping[str, Any]) -> Sample:
+    shown = fields["input"]
+    if "model_input" not in shown:
+        asked = shown_from_map(shown)
+    else:
+        arrays = {name: _any_array(name, **tensor) for name, tensor in shown["loss_fn_inputs"].items()}
+        asked = Datum(model_input=_input_from_map(shown["model_input"]), loss_fn_inputs=arrays)
+    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Sample(**{**rest, "input": asked})
+
+
+def _any_array(name: str, *, dtype: str, shape: Sequence[int], data: bytes) -> Array:
+    return from_tensor(Tensor(dtype=Dtype(dtype), shape=tuple(shape), data=data), name)
+
+
+def _answer_to_map(answer: Answer) -> dict[str, Any]:
+    prompt = None if answer.prompt is None else shown_to_map(answer.prompt)
+    return {**_fields_of(dataclasses.replace(answer, prompt=None)), "prompt": prompt}
+
+
+def _answer_from_map(fields: Mapping[str, Any]) -> Answer:
+    prompt = None if fields["prompt"] is None else _input_from_map(fields["prompt"])
+    return Answer(**{**fields, "prompt": prompt, "sequence": msgspec.convert(fields["sequence"], SampledSequence)})
+
+
 def _chunk_to_list(chunk: Any) -> list[Any]:
     kind = type(chunk).__name__
     if kind not in _CHUNKS:
@@ -160,7 +210,7 @@ def _chunk_from_list(kind: str, fields: Any) -> TokensChunk | ImageChunk | Image
 
 def _fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, and of those in it: plain values, and bytes for arrays."""
-    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,))
+    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes, memoryview))
 
 
 def _plain(value: Any) -> Any:
@@ -219,3 +269,13 @@ def _check_arrays(turn: Transition) -> None:
     ):
         if array is not None and (array.dtype != dtype or array.size != length):
             raise ValueError("an array of another length or type than it says")
+
+
+_WORKERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sample": (_sample_to_map, _sample_from_map),
+    "options": (json.dumps, json.loads),  # integers of JSON have no bound, those of msgpack 64 bits
+    "tolerance": (_fields_of, functools.partial(_converted, kind=Tolerance)),
+    "course": (course_to_map, course_from_map),
+    "answer": (_answer_to_map, _answer_from_map),
+}
+"""Of the worker's values those that are more than plain data, how they become that, and how they become themselves."""

@@ -35,9 +35,8 @@ from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.input_output import read_input_output
+from crucible_worker.grading.code.input_output import read_call, read_input_output
 from crucible_worker.grading.code.inside.values import SOLUTION
-from crucible_worker.grading.code.json_calls import read_call
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.places import Place, Places

@@ -21,7 +21,8 @@ __all__ = ["apart"]
 _MAX_LETTERS = 6
 # A name with its index and exponent; behind a root or fraction without braces it is only its first letter that counts.
 _NAME = re.compile(
-    r"\\(?:text|math|operatorname|tag|label)[a-z]*\*? ?\{[^{}]*+\}|\\(?:sqrt|[dtc]?frac) ?[A-Z]++|\\[A-Za-z]++"
+    r"\\(?:text|math|operatorname|tag|label)[a-z]*\*? ?\{[^{}]*+\}|\\(?:sqrt|(?:[dtcs]|nice)?frac) ?[A-Z]++"
+    r"|\\[A-Za-z]++"
     rf"|(?<![A-Za-z])([A-Z]{{2,{_MAX_LETTERS}}})(?![A-Za-z'!]|\s{{0,2}}_\s?\{{?\s?[0-9]{{2}}|\s{{0,2}}\()"
     r"((?:\s{0,2}_\s?(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?(?:\s{0,2}\^\s?(?:\{[^{}]{1,40}\}|[0-9A-Za-z]))?)(?!\s{0,2}[_^])"
 )

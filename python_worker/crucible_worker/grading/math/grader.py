@@ -30,7 +30,7 @@ from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS,
 
 __all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
 
-POLICY_VERSION = "3"
+POLICY_VERSION = "4"
 """Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
 MAX_TARGETS = 64
 """Of one item; with more it is UNDECIDED."""

@@ -147,7 +147,7 @@ _OPERAND_ROWS = (
     ("circ", "degree", r"\circ"),
     ("degree", "degree", r"\degree \textdegree \textcirc"),
     ("dots", "...", r"... \ldots \cdots \dots \dotsc \dotsb \dotsm \vdots \ddots"),
-    ("frac", "frac", r"\frac \dfrac \tfrac \cfrac"),
+    ("frac", "frac", r"\frac \dfrac \tfrac \cfrac \nicefrac \sfrac"),
     ("binom", "binom", r"\binom \dbinom \tbinom"),
     ("sqrt", "sqrt", r"\sqrt"),
     ("choose", "choose", r"\choose"),

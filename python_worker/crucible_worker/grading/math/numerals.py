@@ -60,10 +60,10 @@ _SMALL: Mapping[str, int] = {name: value for value, name in enumerate(_BELOW_TWE
 }
 _PARTS: Mapping[str, int] = {name: value for value, names in enumerate(_ORDINALS, start=2) for name in names.split()}
 _SMALL_INTEGERS = {str(value): Number(Fraction(value)) for value in range(1_000)}
+_GROUPS: Mapping[str, Fraction] = {"dozen": Fraction(12), "dozens": Fraction(12)}
 MULTIPLES: Mapping[str, int] = {
     **{name: 10**power for name, power in POWERS_OF_TEN.items()},
-    "dozen": 12,
-    "dozens": 12,
+    **{name: int(size) for name, size in _GROUPS.items()},
 }
 """What a value before such a word is multiplied by: 5 dozen is 60."""
 NUMBER_WORDS = frozenset({*_SMALL, *(name + "s" for name in _SMALL), *_PARTS, "twenties", "thirties", "pair", "pairs"})
@@ -175,12 +175,13 @@ def based(digits: str, base: int) -> Based:
 
 
 def number_of_words(words: Sequence[str]) -> Number | None:
-    """The value of number words, all of them: "one hundred and five", "two thirds"; None if they are not."""
+    """The value of number words, all of them: "one hundred and five", "two thirds", "a dozen"; None if they are not."""
     if not words:
         return None
-    if len(words) >= 2 and words[-1] in _PARTS:
+    size = Fraction(1, _PARTS[words[-1]]) if words[-1] in _PARTS else _GROUPS.get(words[-1])
+    if size is not None and len(words) >= 2:
         count = 1 if words[0] in ("a", "an") and len(words) == 2 else _whole(words[:-1])
-        return None if count is None else Number(Fraction(count, _PARTS[words[-1]]))
+        return None if count is None else Number(count * size)
     count = _whole(words)
     return None if count is None else Number(Fraction(count))
 

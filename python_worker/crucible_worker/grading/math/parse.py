@@ -24,6 +24,7 @@ MAX_TREE_DEPTH = 100
 """Nodes below each other."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,200}")
+_ARTICLES = frozenset({"a", "A"})  # a letter otherwise
 _TRAILING = frozenset({".", ",", ":", "row"})
 _SAME = frozenset({"=", "approx"})
 _LEADING = frozenset({":", ",", "row"})
@@ -82,7 +83,7 @@ def _read(text: str) -> tuple[Node, int]:
 def _in_mathematics(cursor: Cursor, count: int) -> Node:
     if count == 1:
         raise Unreadable("empty")
-    if cursor.kinds[0] == "word" and (
+    if (cursor.kinds[0] == "word" or (count == 3 and cursor.values[0] in _ARTICLES)) and (
         number := number_of_words([value.casefold() for value in cursor.values[: count - 1]])
     ):
         return number

@@ -6,7 +6,6 @@ It runs nothing of the environment except its import, so it hears the worker at 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import socket
 import subprocess
@@ -16,10 +15,9 @@ from typing import Any, NoReturn
 from crucible_bridge.errors import BridgeError
 from crucible_worker.children.bounds import be_first_to_go
 from crucible_worker.children.fork_server import ForkServer, refuse
-from crucible_worker.children.frames import frame
 from crucible_worker.children.lifetime import outlive
 from crucible_worker.children.messages import error_to_map
-from crucible_worker.evaluators.environments import entry_points
+from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.host import child
 
 __all__ = ["describe", "keep"]
@@ -35,7 +33,7 @@ def describe(end: socket.socket, name: str) -> NoReturn:
         told: dict[str, Any] = {"options_schema": entry_points.load(name).options_schema}
     except BridgeError as error:
         told = {"error": error_to_map(error)}
-    end.sendall(frame(json.dumps(told).encode()))
+    end.sendall(wire.pack(told))
     # What the environment has started is not waited for.
     os._exit(0)
 
