@@ -71,7 +71,7 @@ CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller that holds 
 _DRAINING = Problem(reason=Reason.DRAINING, message="the worker drains", retryable=True)
 
 
-def _nothing(transaction: Transaction) -> None:
+def _write_nothing(transaction: Transaction) -> None:
     """The default of `also`: a claim writes nothing else."""
 
 
@@ -171,7 +171,7 @@ class Admission:
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
-        return await self._undisturbed(
+        return await self._shielded(
             request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, model=model)
         )
 
@@ -185,9 +185,9 @@ class Admission:
         Raises:
             BridgeError: a check that needs no data refuses it; nothing was started.
         """
-        return await self._undisturbed(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
+        return await self._shielded(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
 
-    async def _undisturbed(
+    async def _shielded(
         self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
     ) -> tuple[Row, bool]:
         # In a separate task: a caller that disconnects in the middle must not leave a claim without an attempt.
@@ -327,7 +327,7 @@ class Admission:
         plan: Plan | Prepare,
         identity: str,
         received: float,
-        also: Callable[[Transaction], None] = _nothing,
+        also: Callable[[Transaction], None] = _write_nothing,
     ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
 

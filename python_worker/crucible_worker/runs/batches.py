@@ -165,11 +165,11 @@ async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: fl
         if timer.expired():
             message = f"took longer than item_timeout_ms, {seconds * 1000:.0f}"
             return Problem(reason=Reason.ITEM_TIMEOUT, message=message, retryable=True)
-        return _bug(error, index)
+        return _problem_of_bug(error, index)
     except Exception as error:
-        return _bug(error, index)
+        return _problem_of_bug(error, index)
 
 
-def _bug(error: Exception, index: int) -> Problem:
+def _problem_of_bug(error: Exception, index: int) -> Problem:
     error_id = logged(_log, "item_failed", error, index=index)
     return Problem(reason=Reason.INTERNAL, message=f"internal error {error_id}")

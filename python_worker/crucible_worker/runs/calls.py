@@ -257,7 +257,7 @@ class _GatedTokenizer(Tokenizer):
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, ear, options = self._tokenizer, self._ear, {"generation_prompt": generation_prompt}
         if ear is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
-            return self._heard(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
+            return self._record(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
         tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options)
         if ear is not None:
             ear.encoded(Conversation(tuple(messages)), tokens)
@@ -274,9 +274,9 @@ class _GatedTokenizer(Tokenizer):
     ) -> Rendered:
         options = {"train_on": train_on}
         rendered = await self._gate.call(self._tokenizer.render_cookbook, (renderer, messages), options)
-        return self._heard(messages, rendered)
+        return self._record(messages, rendered)
 
-    def _heard(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
+    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
         if self._ear is not None:
             text = Conversation(tuple(messages)) if rendered.text is None else rendered.text
             self._ear.encoded(text, rendered.tokens)

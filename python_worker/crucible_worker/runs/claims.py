@@ -93,7 +93,7 @@ def claim(
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
     if contents is not None:
-        _keep(transaction, row, contents)
+        _record_contents(transaction, row, contents)
     return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
 
 
@@ -103,7 +103,7 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
     Raises:
         FailedPrecondition: an earlier attempt found another data set or checkpoint.
     """
-    _keep(transaction, find_by_number(transaction, number), contents)
+    _record_contents(transaction, find_by_number(transaction, number), contents)
     lifecycle.open_log(transaction, number, worker_id)
     return find_by_number(transaction, number)
 
@@ -151,15 +151,15 @@ def _create(
     if number is None or not locks.acquire(number):
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
-    _keep_apart(transaction, number, request)
-    _keep_rendering(transaction, number, Renderings())
+    _record_large_parts(transaction, number, request)
+    _record_rendering(transaction, number, Renderings())
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
     return Claim(row=row, existed=False, owned=True)
 
 
-def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
+def _record_contents(transaction: Transaction, row: Row, contents: Contents) -> None:
     """Write what an evaluation consists of, or compare it with what is written already."""
     rendering = find_rendering(transaction, row.number)
     examples = "" if rendering is None else rendering.examples_fingerprint
@@ -171,7 +171,7 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
             (contents.dataset_fingerprint, model, contents.total, row.number),
         )
         if contents.examples_fingerprint:
-            _keep_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
+            _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
     elif contents.dataset_fingerprint != row.dataset_fingerprint:
         raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
     elif model != row.model_fingerprint:
@@ -180,13 +180,13 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
         raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
 
 
-def _keep_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
+def _record_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
     """Record how models are prompted, as far as that is known."""
     record = renderings_to_record(renderings)
     transaction.execute("INSERT OR REPLACE INTO evaluation_renderings VALUES (?, ?)", (number, record))
 
 
-def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
+def _record_large_parts(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
     """Record what is too large for the evaluation's row, which is written with each batch of samples."""
     if (record := apart_to_record(request)) is not None:
         transaction.execute("INSERT OR REPLACE INTO requests_apart VALUES (?, ?)", (number, record))
@@ -196,7 +196,7 @@ def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest)
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     first = request_from_record(row.request, row.apart)
-    _keep_apart(transaction, row.number, dataclasses.replace(first, record=request.record))
+    _record_large_parts(transaction, row.number, dataclasses.replace(first, record=request.record))
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,

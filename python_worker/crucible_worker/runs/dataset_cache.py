@@ -72,7 +72,7 @@ class DatasetCache:
         *_, size, modified, changed = before
         settled = began - max(modified, changed) > self._settled_ns
         if settled and self._identity(source) == before:
-            self._keep(key, loaded, size)
+            self._store(key, loaded, size)
         return loaded
 
     def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
@@ -81,7 +81,7 @@ class DatasetCache:
             return kept
         loaded = load()
         if isinstance(loaded.samples, SpooledSamples):
-            self._keep(key, loaded, loaded.samples.size)
+            self._store(key, loaded, loaded.samples.size)
         return loaded
 
     def _find(self, key: Hashable) -> LoadedDataset | None:
@@ -92,7 +92,7 @@ class DatasetCache:
             samples = self._in_use.get(key)
             return None if samples is None else LoadedDataset(samples=samples, fingerprint=self._fingerprints[samples])
 
-    def _keep(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
+    def _store(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
         with self._lock:
             if isinstance(loaded.samples, SpooledSamples):
                 self._in_use[key] = loaded.samples

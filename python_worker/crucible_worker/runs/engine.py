@@ -166,7 +166,7 @@ class Attempt:
     def start(self, on_finished: Callable[[], object]) -> None:
         """Begin; `on_finished` is called just before `finished` is set."""
         self._on_finished = on_finished
-        self._task = asyncio.create_task(self._live(), name=f"evaluation-{self.row.number}")
+        self._task = asyncio.create_task(self._run_to_end(), name=f"evaluation-{self.row.number}")
 
     def stop(self, ending: Ending, problem: Problem) -> None:
         """End it; the first call counts. No model call starts after this."""
@@ -174,11 +174,11 @@ class Attempt:
             self._gate.close()
             self._stopped.set_result(Stopped(ending, problem))
 
-    async def _live(self) -> None:
+    async def _run_to_end(self) -> None:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
         deadline = self._arm_deadline()
         work = asyncio.create_task(self._work())
-        work.add_done_callback(_seen)
+        work.add_done_callback(_retrieve_error)
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -202,10 +202,10 @@ class Attempt:
                 last.callback(self.finished.set)
                 last.callback(self._on_finished)
                 last.callback(self._locks.release, self.row.number)
-                for evaluator in self._holding():
+                for evaluator in self._process_holders():
                     last.callback(evaluator.close)
 
-    def _holding(self) -> list[HoldsProcesses]:
+    def _process_holders(self) -> list[HoldsProcesses]:
         """Evaluators that have processes."""
         if self.model is None:  # the plan was never made
             return []
@@ -241,7 +241,7 @@ class Attempt:
                 _Lane(spec, evaluator, rendering, kept / str(index))
                 for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
             ]
-            for evaluator in self._holding():
+            for evaluator in self._process_holders():
                 await evaluator.get_ready()
             if self._request.record is Record.FULL:
                 self._recorder = Recorder(self.row, len(plan.samples), self._limits)
@@ -292,7 +292,7 @@ class Attempt:
                 await self._runs.begin(place.evaluator)
             kept = await self._run(place, attempt)
             self._last_progress = time.monotonic()
-            self._keep(kept)
+            self._record(kept)
 
     async def _run(self, place: SampleKey, attempt: int) -> FinishedSample:
         lane = self._lanes[place.evaluator]
@@ -315,7 +315,7 @@ class Attempt:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                bound=bound_of_task(self._request.limits, self._left()) if lane.stops_itself else None,
+                bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
@@ -335,7 +335,7 @@ class Attempt:
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._taken_by(lane.evaluator, model, auxiliary_models)
+        took = self._usage_of(lane.evaluator, model, auxiliary_models)
         return FinishedSample(
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
@@ -361,7 +361,7 @@ class Attempt:
             group=outcome.group,
         )
 
-    def _taken_by(
+    def _usage_of(
         self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
     ) -> Usage | Meter | None:
         """Usage of a sample, at its end."""
@@ -418,7 +418,7 @@ class Attempt:
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()
 
-    def _keep(self, kept: FinishedSample) -> None:
+    def _record(self, kept: FinishedSample) -> None:
         if self._stopped.done():
             return
         self._unwritten += kept.weight
@@ -483,13 +483,13 @@ class Attempt:
             told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
-        if (left := self._left()) is None:
+        if (left := self._seconds_left()) is None:
             return None
         message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
         problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
         return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
 
-    def _left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Seconds until the deadline; None if there is none."""
         deadline_ms = self._request.limits.deadline_ms
         if deadline_ms is None:
@@ -556,7 +556,7 @@ class _Lane:
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
 
 
-def _seen(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
+def _retrieve_error(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
     """Retrieve the error, so that asyncio does not log it: errors of a stopped attempt's work are expected."""
     if not work.cancelled():
         work.exception()

@@ -400,7 +400,7 @@ class Evaluations:
         if tasks:
             await asyncio.wait(tasks)
         self._notes.flush()
-        self._journal.submit(self._life.beat).add_done_callback(_told_if_not_counted)
+        self._journal.submit(self._life.beat).add_done_callback(_log_failed_beat)
         await self._journal.aclose()
         self._locks.close()
 
@@ -464,7 +464,7 @@ class Evaluations:
         self.on_writable_change(writable)
 
 
-def _told_if_not_counted(beat: asyncio.Future[None]) -> None:
+def _log_failed_beat(beat: asyncio.Future[None]) -> None:
     if not beat.cancelled() and (error := beat.exception()) is not None:
         _log.warning("lived_time_not_counted", reason=str(error))
 

@@ -92,13 +92,13 @@ async def hold(
                 attempt.stop(Ending.LEFT, _TAKEN_OVER)
                 await attempt.finished.wait()
             elif not locks.is_free(row.number):
-                raise _named(_elsewhere(), row)
+                raise _named(_runs_elsewhere(), row)
     except BaseException:
         admission.release(model, CALLER_LEFT)
         raise
 
 
-def _elsewhere() -> BridgeError:
+def _runs_elsewhere() -> BridgeError:
     return BridgeError(
         "the evaluation runs at another worker, to which an orchestrator with its model is connected",
         code=Code.ABORTED,

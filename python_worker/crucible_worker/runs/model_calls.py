@@ -79,13 +79,13 @@ async def ask_samples(
             if item.num_samples > limits.max_samples_per_item:
                 most = f"at most {limits.max_samples_per_item:,} are accepted"
                 raise InvalidField(f"{field}.num_samples", f"is {item.num_samples:,}, {most}")
-            return await _at(_sample(model, item, _params(request.sampling, item, index)), field, own="")
+            return await _at_field(_sample(model, item, _params(request.sampling, item, index)), field, own="")
 
         return ask
 
     answers = await ask_all(backends, request.model, request.items, asker, bounds=bounds)
     return SampleAnswer(
-        items=tuple(_or(SampledItem, result) for result in answers.results),
+        items=tuple(_result_or_problem(SampledItem, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -101,13 +101,15 @@ async def ask_logprobs(
         logprobs_of = logprobs_asker(model, "model")
 
         async def ask(index: int, sequence: ModelInput) -> SequenceLogprobs:
-            return SequenceLogprobs(logprobs=await _at(logprobs_of(sequence), f"sequences[{index}]", own="model_input"))
+            return SequenceLogprobs(
+                logprobs=await _at_field(logprobs_of(sequence), f"sequences[{index}]", own="model_input")
+            )
 
         return ask
 
     answers = await ask_all(backends, request.model, request.sequences, asker, bounds=bounds)
     return LogprobsAnswer(
-        sequences=tuple(_or(SequenceLogprobs, result) for result in answers.results),
+        sequences=tuple(_result_or_problem(SequenceLogprobs, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -124,13 +126,13 @@ async def ask_forward(
             raise _missing("does not train, and forward passes need a training client")
 
         async def ask(index: int, datum: Datum) -> ForwardOutput:
-            return await _at(_forward_output(model, datum), f"data[{index}]", own="")
+            return await _at_field(_forward_output(model, datum), f"data[{index}]", own="")
 
         return ask
 
     answers = await ask_all(backends, request.model, request.data, asker, bounds=bounds)
     return ForwardAnswer(
-        outputs=tuple(_or(ForwardOutput, result) for result in answers.results),
+        outputs=tuple(_result_or_problem(ForwardOutput, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -280,7 +282,7 @@ def _tokens(sequence: ModelInput) -> np.ndarray:
     return tokens
 
 
-async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
+async def _at_field(work: Awaitable[R], field: str, *, own: str) -> R:
     """Await an item's work; its errors get the item's path in the request, except those about the whole request."""
     try:
         return await work
@@ -318,7 +320,7 @@ def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimit
     )
 
 
-def _or(kind: Callable[..., R], result: R | Problem) -> R:
+def _result_or_problem(kind: Callable[..., R], result: R | Problem) -> R:
     """A result, or one that only has a problem."""
     return kind(problem=result) if isinstance(result, Problem) else result
 

@@ -87,7 +87,7 @@ class EvaluationPlans:
             lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
         )
         # The checked plan, with the digests of its samples: its steps need not compute them again.
-        self._keep_at_hand(identity, self._at_hand.get(identity) or plan)
+        self._cache(identity, self._at_hand.get(identity) or plan)
         return identity, existed
 
     async def notify(
@@ -177,10 +177,10 @@ class EvaluationPlans:
             async with self._decoding:
                 known = self._at_hand.get(fingerprint)
                 found = known or with_kept_samples(await asyncio.to_thread(self._decode, found))
-        self._keep_at_hand(fingerprint, found)
+        self._cache(fingerprint, found)
         return found
 
-    def _keep_at_hand(self, fingerprint: str, plan: EvaluationPlan) -> None:
+    def _cache(self, fingerprint: str, plan: EvaluationPlan) -> None:
         self._at_hand.pop(fingerprint, None)
         self._at_hand[fingerprint] = plan
         while len(self._at_hand) > MAX_PLANS_AT_HAND:

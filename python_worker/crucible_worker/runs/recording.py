@@ -155,7 +155,12 @@ class Recorder:
         assert recorded is not None
         position, evaluator = one.place.position, one.place.evaluator
         sample = recorded.sample
-        kept = sample is None or self.all_known or self._known[position] or self._keep(transaction, position, sample)
+        kept = (
+            sample is None
+            or self.all_known
+            or self._known[position]
+            or self._record_content(transaction, position, sample)
+        )
         kernel = recorded.kernel if kept else ""
         frame = self._frame(evaluator, recorded.prompt, kernel)
         if kept and frame is not None and not recorded.turns and not recorded.turns_left_out:
@@ -179,7 +184,7 @@ class Recorder:
         parts = RecordParts(prompt=prompt, turns=(), left_out=tuple(left_out))
         return parts_to_record(parts, frame=frame, kernel=kernel, output="", most=most)
 
-    def _keep(self, transaction: Transaction, position: int, sample: Sample) -> bool:
+    def _record_content(self, transaction: Transaction, position: int, sample: Sample) -> bool:
         """Record the content of a sample, unless it is recorded; returns whether there is room for it."""
         sql = "SELECT 1 FROM dataset_contents WHERE dataset = ? AND position = ?"
         if not (self._some_known and transaction.execute(sql, (self._dataset, position)).fetchone()):

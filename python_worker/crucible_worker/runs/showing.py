@@ -54,7 +54,7 @@ class _Question:
     """Tokens of the context that the answer needs; -1 if the last token is only measured and need not be read."""
 
 
-class _Shown(BackendError):
+class _QuestionRecorded(BackendError):
     """The question is recorded; there is no answer."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class _PromptRecorder(WrappedModel):
             targets = np.asarray(asked[0].loss_fn_inputs["target_tokens"])
             asked = ModelInput.of([*asked[0].model_input.tokens().tolist(), *targets[-1:].tolist()])
         self.question = self.question or _Question(asked=asked, stop=stop, answer=answer)
-        raise _Shown
+        raise _QuestionRecorded
 
 
 async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
@@ -100,14 +100,14 @@ async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id:
         BridgeError: the request could not be run.
     """
     plan = await preparer.prepare(request, await preparer.evaluators(request))
-    sample = _found(plan, sample_id)
+    sample = _sample_of(plan, sample_id)
     if Capability.SAMPLE_TEXT not in plan.model.capabilities:  # otherwise no server has to be reachable
         await plan.model.load()
     prompts = [await _prompt(plan, index, sample, rendering) for index, rendering in enumerate(resolve(plan))]
     return RenderSampleResponse(sample_id=sample.id, prompts=tuple(prompts))
 
 
-def _found(plan: Plan, sample_id: str) -> Sample | MalformedSample:
+def _sample_of(plan: Plan, sample_id: str) -> Sample | MalformedSample:
     if not sample_id:
         return plan.samples[0]
     for sample in plan.samples:

@@ -79,7 +79,9 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(field, _told(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED)
+            raise InvalidField(
+                field, _with_excerpt(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED
+            )
         samples._add(line)
     samples._end()
     return samples
@@ -185,7 +187,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         fault = f"{self._noun} {number} {problem}"
         return MalformedSample(
             id=f"{self._noun} {number}" if index in self._taken else str(index),
-            problem=Problem(reason=_MALFORMED, message=_told(fault, shown), field=self._field),
+            problem=Problem(reason=_MALFORMED, message=_with_excerpt(fault, shown), field=self._field),
             fault=fault,
         )
 
@@ -241,7 +243,7 @@ def shuffle_key(seed: int, identity: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{identity}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _told(fault: str, shown: str) -> str:
+def _with_excerpt(fault: str, shown: str) -> str:
     return f"{fault}: {shown}" if shown else fault
 
 

@@ -40,7 +40,7 @@ _Call: TypeAlias = tuple[str, SamplePrompt, int | None, Sequence[SampledSequence
 class Transcript:
     """The calls of one sample, as far as there is room; used in one event loop."""
 
-    __slots__ = ("_calls", "_first_tokens", "_left_out", "_most", "_unheard", "prompt", "size")
+    __slots__ = ("_calls", "_dropped_calls", "_first_tokens", "_left_out", "_most", "prompt", "size")
 
     def __init__(self, most: int) -> None:
         """Start empty; at most `most` bytes of text are recorded."""
@@ -48,7 +48,7 @@ class Transcript:
         """The first prompt to the evaluated model; None before its first call."""
         self.size = 0
         """Bytes of text that are recorded."""
-        self._left_out = self._unheard = 0  # bytes of text for which there was no room, and calls
+        self._left_out = self._dropped_calls = 0  # bytes of text for which there was no room, and calls
         self._first_tokens: int | None = None
         self._calls: list[_Call] = []
         self._most = most
@@ -56,7 +56,7 @@ class Transcript:
     @property
     def left_out(self) -> int:
         """Bytes of turns that were left out for lack of room."""
-        return self._left_out if len(self._calls) + self._unheard > 1 else 0
+        return self._left_out if len(self._calls) + self._dropped_calls > 1 else 0
 
     @property
     def held(self) -> int:
@@ -82,7 +82,7 @@ class Transcript:
             asked = _turns_of(("", self.prompt, self._first_tokens, ()))
         return (*asked, *given, *chain.from_iterable(map(_turns_of, calls)))
 
-    def _keep(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
+    def _record(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
             size += text_bytes(answer.text)
@@ -90,7 +90,7 @@ class Transcript:
             self._first_tokens = tokens
         if self.size + size > self._most:
             self._left_out += size
-            self._unheard += 1
+            self._dropped_calls += 1
             return
         self.size += size
         self._calls.append((model, prompt, tokens, answers))
@@ -123,7 +123,7 @@ class Ear:
         """The model has answered a prompt."""
         told = answers[0].prompt_tokens if answers else None
         count = _length(given) if isinstance(given, ModelInput) else told
-        self._transcript._keep(self._model, prompt, count, answers)
+        self._transcript._record(self._model, prompt, count, answers)
 
     def _text_of(self, prompt: ModelInput) -> SamplePrompt:
         first = prompt.chunks[0] if prompt.chunks else None

@@ -243,7 +243,7 @@ def test_what_is_no_parquet_is_refused(tmp_path_factory: pytest.TempPathFactory,
     root = tmp_path_factory.mktemp("parquet")
     (root / "q.parquet").write_bytes(content)
 
-    with pytest.raises(InvalidField, match="is no Parquet that can be read") as caught:
+    with pytest.raises(InvalidField, match="is no readable Parquet file") as caught:
         read(root, "q.parquet", PARQUET)
 
     assert caught.value.reason == "MALFORMED_FILE"

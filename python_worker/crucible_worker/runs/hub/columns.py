@@ -116,7 +116,7 @@ def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, An
             if value is not None:
                 record.setdefault("metadata", {})[column.key.removeprefix(_METADATA)] = value
         elif column.key == "input":
-            record["input"] = _asked(value)
+            record["input"] = _without_nulls(value)
         elif column.key == "target" and isinstance(value, list):
             record["targets"] = [_text(item) for item in value]
         elif column.key == "targets" and not isinstance(value, list):
@@ -135,7 +135,7 @@ def _named(value: Any, labels: Sequence[str] | None) -> Any:
     return labels[value] if isinstance(value, int) and 0 <= value < len(labels) else None
 
 
-def _asked(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [

@@ -122,7 +122,7 @@ def _is_recognized(connection: sqlite3.Connection, path: Path) -> bool:
     # The marks first: a commit meanwhile makes the log longer, but not the marks read here.
     marks = list(read_marks(path.parent).values())
     log = head(connection)
-    return len(marks) == 1 and marks[0].fits(log) and _is_same(_remembered(connection), _Born.at(path))
+    return len(marks) == 1 and marks[0].fits(log) and _is_same(_remembered(connection), _FileIdentity.at(path))
 
 
 def log_of_its_own(source: Reads) -> str:
@@ -133,7 +133,7 @@ def log_of_its_own(source: Reads) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Born:
+class _FileIdentity:
     """The identity of a file."""
 
     birth_ns: int
@@ -142,11 +142,11 @@ class _Born:
     """Its inode: a later file may get the same, and some file systems assign new ones at each mount."""
 
     @classmethod
-    def at(cls, path: Path) -> _Born:
+    def at(cls, path: Path) -> _FileIdentity:
         return cls(_birth_ns(path), path.stat().st_ino)
 
 
-def _is_same(one: _Born | None, other: _Born) -> bool:
+def _is_same(one: _FileIdentity | None, other: _FileIdentity) -> bool:
     if one is None:
         return False
     if one.birth_ns and other.birth_ns:
@@ -154,14 +154,14 @@ def _is_same(one: _Born | None, other: _Born) -> bool:
     return one.inode == other.inode
 
 
-def _remembered(connection: sqlite3.Connection) -> _Born | None:
+def _remembered(connection: sqlite3.Connection) -> _FileIdentity | None:
     row = connection.execute("SELECT birth_ns, inode FROM journal_file").fetchone()
-    return None if row is None else _Born(*row)
+    return None if row is None else _FileIdentity(*row)
 
 
 def _settle(connection: sqlite3.Connection, path: Path) -> None:
     log, marks = head(connection), read_marks(path.parent)
-    remembered, present = _remembered(connection), _Born.at(path)
+    remembered, present = _remembered(connection), _FileIdentity.at(path)
     # A journal without a recorded file was made by an earlier release: it may have no mark.
     moved = remembered is not None and not (marks and _is_same(remembered, present))
     if moved or not all(mark.fits(log) for mark in marks.values()):

@@ -279,7 +279,7 @@ def read_events(
     """
     first = [kind for kind in kinds if kind not in NEW_KINDS]
     later = [kind for kind in kinds if kind in NEW_KINDS]
-    only = _Only(after, number, without_kind, run_id)
+    only = _EventConditions(after, number, without_kind, run_id)
     page: list[tuple[int, bytes]] = []
     if first or not kinds:
         page, through = _event_page(source, "events", only, through, first, limit, page_bytes)
@@ -295,7 +295,7 @@ def read_events(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Only:
+class _EventConditions:
     """Which events are wanted, of whichever kind; see `read_events`."""
 
     after: int
@@ -305,7 +305,7 @@ class _Only:
 
 
 def _event_page(
-    source: Reads, table: str, only: _Only, through: int, kinds: Sequence[str], limit: int, page_bytes: int
+    source: Reads, table: str, only: _EventConditions, through: int, kinds: Sequence[str], limit: int, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
     conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (only.after, through))]
     if only.number is not None:
