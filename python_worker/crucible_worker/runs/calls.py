@@ -88,7 +88,7 @@ class CallGate:
                     raise
                 if attempt == ATTEMPTS_PER_CALL or self._is_spent:
                     # Our task was not cancelled: the backend's connection was closed during the call, as grpc.aio does.
-                    raise BackendError("the backend gave the call up", reason=Reason.BACKEND_CANCELLED) from None
+                    raise BackendError("the backend cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
                 wait = _backoff(attempt)
             self._retries += 1
             await asyncio.sleep(wait)
