@@ -153,8 +153,8 @@ def _of_rows(
     # An empty row has no targets, and no model accepts it.
     for start in range(0, len(rows) if width else 0, at_once):
         some = targets[start : start + at_once]
-        behind = None if cache is None else _shared_cache(loaded, cache, len(some))
-        logits = _logits(loaded, rows[start : start + at_once], cache=behind, read=read)[:, -wanted:].flatten(0, 1)
+        shared = None if cache is None else _shared_cache(loaded, cache, len(some))
+        logits = _logits(loaded, rows[start : start + at_once], cache=shared, read=read)[:, -wanted:].flatten(0, 1)
         values = _likeliest(loaded, logits) if greedy else _logprobs(logits, some.reshape(-1, 1))
         found.append(values.reshape(some.shape))
     return np.concatenate(found or [targets])
