@@ -49,7 +49,7 @@ class Method:
 
     @property
     def quiet(self) -> bool:
-        """Whether a successful call is not logged: reads, arithmetic, probes, reflection."""
+        """Whether a successful call is logged only for debugging: reads, arithmetic, probes, reflection."""
         reads = not self.streams and self.path in without_side_effects()
         return reads or self.service.startswith(_OF_THE_PLATFORM)
 

@@ -38,7 +38,7 @@ class CallGate:
     def __init__(self, samples: int) -> None:
         """Open, with a retry budget for so many samples."""
         self.samples = samples
-        """Calls made, as far as they are counted."""
+        """Number of samples, as far as they are counted."""
         self._calls, self._retries = 0, 0
         self._closed = False
 

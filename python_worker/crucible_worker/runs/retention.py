@@ -81,7 +81,7 @@ def trim(
         transaction: the transaction.
         locks: this worker's.
         retention: how long records are retained.
-        removed: called after the commit with the counts of what was removed.
+        removed: gets the counts of what was removed, after the commit.
     """
     clock = trusted_clock(transaction, retention.grace_seconds)
     now: collections.Counter[str] = collections.Counter()

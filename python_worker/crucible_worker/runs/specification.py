@@ -49,7 +49,7 @@ _SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix",
 """Fields of a request that identify its evaluation."""
 
 _WHOLE = ("model", "dataset.source", "sampling.stop")
-"""Types that are compared as a whole: their parts are no fields of a request."""
+"""Fields that are compared as a whole: their parts are no fields of a request."""
 
 
 _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {

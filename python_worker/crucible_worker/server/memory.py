@@ -24,7 +24,7 @@ KEPT_BYTES = 256 * 1024 * 1024
 WORTH_BYTES = 64 * 1024 * 1024
 """Growth of the process before memory is given back: that takes a moment, and slows the next messages."""
 _LONGEST_PAUSE_SECONDS = 600.0
-"""Seconds between two attempts that may give nothing back."""
+"""Longest pause between two attempts, which grows if they give nothing back."""
 # <malloc.h>
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 

@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["Wakeups"]
 
 _HANDLER = "_handle_events"
-"""The callback that the loop calls for gRPC when a byte has arrived."""
+"""Name of gRPC's callback, which the loop calls when a byte has arrived."""
 _MANY = 64 * 1024
 
 
@@ -28,7 +28,7 @@ class Wakeups:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watch the readers that are added to the loop from now on."""
         self.readers = 0
-        """Readers of gRPC that were added to the loop."""
+        """Number of gRPC's readers that were added to the loop."""
         self._add_reader = loop.add_reader
         loop.add_reader = self._adding
 

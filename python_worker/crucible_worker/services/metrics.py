@@ -42,7 +42,7 @@ LARGE_REQUEST_BYTES = 64 * 1024
 """A thread handles requests from this size: many tiny tensors take longer than a probe may wait."""
 
 LARGE_REQUEST_DRAWS = 500_000
-"""A thread handles requests for pass@k from this size: some milliseconds."""
+"""A thread handles requests for pass@k from so many draws: they take some milliseconds."""
 
 THREADS = 2
 """Concurrent large calls: with each further one, the event loop waits longer for the interpreter."""

@@ -7,7 +7,7 @@ import numpy as np
 __all__ = ["TOKEN_BYTES", "floats_from_bytes", "floats_to_bytes", "tokens_from_bytes", "tokens_to_bytes"]
 
 TOKEN_BYTES = 8
-"""Type of a token id."""
+"""Bytes of a token id."""
 
 
 def tokens_to_bytes(tokens: np.ndarray) -> bytes:

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Bytes of any answer."""
+"""Most bytes of any answer."""
 
 APART_BYTES = 256 * 1024
 """A thread parses longer answers."""

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_TOLD_CHARS = 300
-"""Most bytes of a server's text that are repeated."""
+"""Most characters of a server's text that are repeated."""
 
 MAX_RETRY_AFTER_SECONDS = 3600.0
 """Longest wait before a retry, even if a server names a longer one."""
@@ -45,7 +45,7 @@ _BUSY = frozenset({408, 409, 423, 425, 500, 502, 503, 504, 520, 521, 522, 523, 5
 """Statuses after which the same request may succeed later; 429 is handled separately."""
 
 _MAX_HEADER_CHARS = 128
-"""The format of Retry-After as a number; it may also be a date."""
+"""Longest Retry-After that is read; it has a number or a date."""
 
 _CURES = {
     "/chat/completions": ' (a model without a chat template needs completions: --renderer raw, or renderer = "raw" in '

@@ -26,7 +26,7 @@ from crucible_worker.backends.openai.failures import (
 __all__ = ["of_error", "told"]
 
 _KEYS = re.compile(r"\b(?:tml-|eyJ)[\w.~+/=-]*")
-"""How keys begin, and the tokens that the library exchanges them for."""
+"""Recognizes keys, and the tokens that the library exchanges them for, by their beginning."""
 
 _TOO_LONG = re.compile(r"context.?(length|window|size)|prompt is too long|too many tokens|max(imum)? context", re.I)
 

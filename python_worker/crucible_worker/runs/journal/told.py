@@ -14,7 +14,7 @@ from crucible_worker.runs.journal.queries import Head, Reads
 __all__ = ["RENAME_SECONDS", "Told"]
 
 RENAME_SECONDS = 60.0
-"""Seconds between renames of the mark to its sequence: an older directory copied over this one keeps that name."""
+"""Seconds between renames of the mark to its sequence: a copy of an older directory does not overwrite it."""
 
 _SEQUENCE_AT = 33  # after the log's identity and a blank
 _log = structlog.get_logger(__name__)

@@ -30,7 +30,7 @@ MAX_BATCH_TOKENS = 65_536
 MAX_PREFILL_TOKENS = 8_192
 """Most rows times columns of the prompts that are read at once; a single prompt may have more."""
 SCORING_SECONDS = 0.02
-"""Bound on scoring at a time while rows wait for their next token; at least one sequence."""
+"""Seconds of scoring at a time while rows wait for their next token; at least one sequence."""
 
 Answer = Callable[[int, Any], None]
 """Sends a result, or a BridgeError, for the request of that id."""
