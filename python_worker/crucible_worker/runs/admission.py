@@ -65,7 +65,7 @@ _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
 """Seconds after which a caller may retry when the worker drains."""
 
-CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller that holds the model left", retryable=True)
+CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller with the model disconnected", retryable=True)
 """Why an evaluation is interrupted when the caller that has its model disconnects."""
 
 _DRAINING = Problem(reason=Reason.DRAINING, message="the worker drains", retryable=True)

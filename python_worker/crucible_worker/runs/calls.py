@@ -141,7 +141,7 @@ class GatedModel(WrappedModel):
 
     @property
     def tokenizer(self) -> Tokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
-        """The model's tokenizer, whose calls wait at the gate as the model's do."""
+        """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
             found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._ear)

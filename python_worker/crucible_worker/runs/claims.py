@@ -74,7 +74,7 @@ def claim(
     Args:
         transaction: the transaction.
         locks: this worker's.
-        request: what is asked.
+        request: what to run.
         fingerprint: of its specification.
         contents: what it consists of; None if that is not known yet: `prepared` writes it later.
         worker_id: this worker's.

@@ -81,7 +81,7 @@ def load(
     Raises:
         InvalidField: it is empty, or `where` leaves nothing of it (reason EMPTY_DATASET), an id occurs twice
             (DUPLICATE_SAMPLE_ID), a line is malformed and not to be skipped (MALFORMED_LINE), a file is not of its
-            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack one that is asked for
+            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack a requested one
             (NO_SUCH_COLUMN), or the limit is below 1.
         NotFound: there is no such file or built-in data set.
         PermissionDenied: the path leads out of the data roots, or the file cannot be read.

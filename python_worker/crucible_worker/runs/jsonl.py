@@ -178,7 +178,7 @@ def _records(file: BinaryIO, field: str, rows: RowReader, go_on: Callable[[], No
 def bounded_lines(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:
     """Lines without a byte order mark at the beginning; None for one longer than `MAX_LINE_BYTES`.
 
-    The rest of a line that is too long is read only when the next one is asked for.
+    The rest of a line that is too long is read only when the next line is requested.
 
     Raises:
         MalformedLine: the end of such a line is not found within `MAX_SKIPPED_BYTES`.

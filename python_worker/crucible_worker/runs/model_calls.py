@@ -180,7 +180,7 @@ async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> Sam
     prompt = await _prompt(model, item.prompt)
     sequences = tuple(await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED))
     if len(sequences) != item.num_samples:
-        raise _nonsense(f"sample was asked for {item.num_samples:,} continuations and gave {len(sequences):,}")
+        raise _nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
     for sequence in sequences:
         # A server that returns no ids may count an end of sequence without a log-probability.
         tokens, given = sequence.tokens, sequence.logprobs

@@ -58,7 +58,7 @@ class _QuestionRecorded(BackendError):
     """The question is recorded; there is no answer."""
 
     def __init__(self) -> None:
-        super().__init__("nothing is asked", reason=Reason.BACKEND_FAILED, retryable=False)
+        super().__init__("no question is sent", reason=Reason.BACKEND_FAILED, retryable=False)
 
 
 class _PromptRecorder(WrappedModel):
@@ -156,7 +156,7 @@ async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Probl
     except BridgeError as error:
         if asked.question is None:
             return problem_of(error)
-    return asked.question or Problem(reason=Reason.UNIMPLEMENTED, message="it asks the model nothing of this sample")
+    return asked.question or Problem(reason=Reason.UNIMPLEMENTED, message="it sends the model nothing for this sample")
 
 
 async def _run(evaluator: Evaluator, sample: Sample, context: SampleContext) -> None:

@@ -288,7 +288,7 @@ def _later_fields(value: Any, first: Sequence[str]) -> Iterator[list[Any]]:
 
 
 def refuse_large_options(evaluators: Sequence[EvaluatorSpec]) -> None:
-    """Refuse evaluators whose options have more than `MAX_OPTIONS_BYTES` together.
+    """Refuse evaluators with more than `MAX_OPTIONS_BYTES` of options together.
 
     Raises:
         InvalidField: they have more; the path is that of the first evaluator above the limit.

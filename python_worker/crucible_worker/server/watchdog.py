@@ -5,7 +5,7 @@ still writes its byte to the wake-up pipe, as that needs no GIL. The kernel then
 the watchdog owns the pipe's reader (F_SETOWN, O_ASYNC). The watchdog waits for some seconds and sends SIGKILL.
 
 The watchdog is `/bin/sh`: 2 ms to start and less than 1 MB. It ends with this process, however that ends, because it
-reads a pipe that this process alone holds open.
+reads a pipe that only this process has open.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class GradingService:
         return response
 
     async def _read(self, data: bytes, message: type[Any], decode: Callable[[Any], T], items: str = "items") -> T:
-        """Parse a request whose batch is not too large."""
+        """Parse a request; refuse a batch that is too large."""
 
         def read() -> T:
             request: Message = parsed(message, data)

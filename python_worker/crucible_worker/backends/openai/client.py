@@ -177,7 +177,7 @@ class Client:
             BackendError: it is encoded, or longer; the connection is closed.
         """
         if _encoded(response):
-            raise self._refused(response, "is compressed, which was not asked for")
+            raise self._refused(response, "is compressed, which was not requested")
         parts: list[bytes] = []
         size = 0
         while part := await response.content.readany():

@@ -18,7 +18,7 @@ __all__ = ["cached", "find"]
 
 
 def find(request: dict[str, Any]) -> Sequence[Path]:
-    """Where the cache has a data set: <owner>___<name>/<configuration>/<version>/<commit>, of the commit asked for."""
+    """Paths of a data set in the cache: <owner>___<name>/<configuration>/<version>/<commit>, of the given commit."""
     owner, name = request["repo_id"].split("/")
     root = Path(config.HF_DATASETS_CACHE).expanduser() / f"{owner}___{camelcase_to_snakecase(name)}"
     return [

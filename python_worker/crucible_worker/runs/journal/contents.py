@@ -177,7 +177,7 @@ class RecordParts:
     framed: bool = False
     """Whether the prompt was made from the sample's input as recorded."""
     repeats: int = 0
-    """Turns whose text is that input, or that prompt."""
+    """Turns with that input, or that prompt, as their text."""
 
 
 def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, output: str, most: int) -> bytes:

@@ -24,8 +24,8 @@ from crucible_worker.backends.local.host.loading import LoadedModel
 __all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "measure", "sequences"]
 
 POSITIONS_AT_ONCE = 512
-"""Positions whose distributions are computed at a time: 512 of a vocabulary of 150,000 take 0.6 GB in float64. A single
-sequence may have more."""
+"""Positions for which distributions are computed at a time: 512 with a vocabulary of 150,000 take 0.6 GB in float64. A
+single sequence may have more."""
 MAX_CACHED_TOKENS = 65_536
 """Most rows times columns of a prompt and its continuations that are read at a time; the prompt counts for each row."""
 
