@@ -71,13 +71,13 @@ _FILE_FORMAT = EnumPair(FileFormat, evaluation_pb2.FileFormat, "FILE_FORMAT_")
 
 
 def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
-    """Encode a tensor; its bytes are taken as they are."""
+    """Encode a tensor; its bytes are copied unchanged."""
     data = tensor.data if isinstance(tensor.data, bytes) else bytes(tensor.data)
     return types_pb2.Tensor(dtype=_DTYPE.to_v1(tensor.dtype), shape=tensor.shape, data=data)
 
 
 def tensor_from_v1(message: types_pb2.Tensor, field: str) -> Tensor:
-    """Decode a tensor; whether its bytes fit is for `from_tensor` to see."""
+    """Decode a tensor; `from_tensor` checks whether its bytes fit."""
     dtype = _DTYPE.from_v1(message.dtype, child(field, "dtype"))
     return Tensor(dtype=dtype, shape=tuple(message.shape), data=message.data)
 
@@ -218,10 +218,10 @@ def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
 
 
 def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str) -> None:
-    """Encode a prompt into a message that has one.
+    """Encode a prompt into a message that has a prompt.
 
     Raises:
-        InvalidField: it is none, or cannot be sent.
+        InvalidField: it is not a prompt, or cannot be sent.
     """
     match prompt:
         case str():
@@ -231,11 +231,11 @@ def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str
         case ModelInput():
             message.model_input.CopyFrom(model_input_to_v1(prompt))
         case _:
-            raise InvalidField(field, f"is a {type(prompt).__name__}, no prompt")
+            raise InvalidField(field, f"is a {type(prompt).__name__}, not a prompt")
 
 
 def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
-    """Decode the prompt of a message that has one.
+    """Decode the prompt of a message that has a prompt.
 
     Raises:
         InvalidField: there is none, or it is malformed.
@@ -291,7 +291,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
 
 
 def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
-    """Decode a data set: some source, a limit of at least 1. That it has samples is for its reader to see."""
+    """Decode a data set: it needs a source, and a limit of at least 1. Its reader checks that it has samples."""
     from crucible_bridge.codec import generated  # which needs this module
 
     match message.WhichOneof("source"):

@@ -1,4 +1,4 @@
-"""What a model is asked about: tokens, tensors, data, samples, data sets."""
+"""The inputs of models: tokens, tensors, data, samples, data sets."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Dtype(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A dense array as it crosses the wire: little-endian bytes, never interpreted, so that every bit survives.
+    """A dense array in its wire form: little-endian bytes, never interpreted, so that every bit survives.
 
-    `crucible_bridge.arrays` turns it into numpy and back without copying; only bf16, which numpy does not have, is kept
+    `crucible_bridge.arrays` turns it into numpy and back without copying; only bf16, which numpy does not have, stays
     in this form inside a Datum.
     """
 
@@ -66,7 +66,7 @@ class Tensor:
 
 
 Array = np.ndarray | Tensor
-"""What a Datum holds: numpy, or a Tensor where numpy has no such element type (bf16)."""
+"""An array of a Datum: numpy's, or a Tensor if numpy has no such element type (bf16)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,19 +86,19 @@ class ImageChunk:
     format: str
     """"png" or "jpeg"."""
     expected_tokens: int | None = None
-    """Tokens the image takes, where known."""
+    """Tokens that the image takes, if known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImageAssetChunk:
-    """A reference to an image that the model's service already holds."""
+    """A reference to an image that the model's service already has."""
 
     location: str
-    """Where it lies."""
+    """Its location."""
     format: str
     """"png" or "jpeg"."""
     expected_tokens: int | None = None
-    """Tokens the image takes, where known."""
+    """Tokens that the image takes, if known."""
 
 
 ModelInputChunk = TokensChunk | ImageChunk | ImageAssetChunk
@@ -113,7 +113,7 @@ class ModelInput:
 
     @classmethod
     def of(cls, tokens: ModelInput | Sequence[int] | np.ndarray) -> ModelInput:
-        """Make one of token ids (int64); a ModelInput is returned as it is."""
+        """Make one from token ids (int64); a ModelInput is returned as it is."""
         if isinstance(tokens, ModelInput):
             return tokens
         array = np.asarray(tokens)
@@ -151,10 +151,10 @@ class Datum:
     def __init__(
         self, *, model_input: ModelInput | Sequence[int] | np.ndarray, loss_fn_inputs: Mapping[str, Any]
     ) -> None:
-        """Take token ids as model input too, and whatever `crucible_bridge.arrays.as_array` takes as arrays.
+        """Also accept token ids as model input, and as arrays whatever `crucible_bridge.arrays.as_array` accepts.
 
         Raises:
-            InvalidField: the input is no list of token ids, or a value of `loss_fn_inputs` no array.
+            InvalidField: the input is not a list of token ids, or a value of `loss_fn_inputs` is not an array.
         """
         from crucible_bridge.arrays import as_array  # arrays needs Tensor from here
 
@@ -190,11 +190,11 @@ class Sample:
     input: str | Conversation | Datum
     """What the model gets: plain text (one user message), a conversation, or tokens with targets and weights."""
     targets: tuple[str, ...] = ()
-    """What a right answer is: any of these. For nll, what follows the text: the first."""
+    """Right answers: any of these. For nll, the first one is the continuation of the text."""
     choices: tuple[str, ...] = ()
     """Choices, for multiple choice."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Anything else that an evaluator's options name."""
+    """Further values that an evaluator's options can name."""
 
     @property
     def expected(self) -> tuple[str, ...]:
@@ -229,26 +229,26 @@ class Dataset:
     """Samples to evaluate on."""
 
     source: DatasetSource
-    """Where they come from."""
+    """The source of the samples."""
     limit: int | None = None
     """At most so many samples, after shuffling; all if None."""
     shuffle_seed: int | None = None
-    """Take them in an order shuffled by this seed; in their own if None."""
+    """Shuffle them by this seed; unshuffled if None."""
     skip_malformed: bool = False
     """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
     where: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Only samples whose metadata has these values, before shuffling and limit; all if empty. A sample without an id
-    keeps the one that it has in the whole data set."""
+    keeps its index in the whole data set as its id."""
     prompt: Prompt | None = None
-    """How a row becomes what the model gets; if None, the row's input is that."""
+    """How to make the model's input from a row; if None, it is the row's input."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:
-        """Make one of a Dataset, a source, a list of samples, rows or Datums, or text.
+        """Make one from a Dataset, a source, a list of samples, rows or Datums, or text.
 
         As text: "builtin:NAME", "jsonl:PATH", "csv:PATH" or "parquet:PATH" with the columns of FileDataset, or
         "hub:OWNER/NAME?split=SPLIT" with the options of HubDataset. A row is a mapping of a shape that
-        `crucible_bridge.types.rows` knows, as in a file; `None` and NaN are no values in it.
+        `crucible_bridge.types.rows` knows, as in a file; `None` and NaN count as absent.
 
         Raises:
             InvalidField: it is none of them.
