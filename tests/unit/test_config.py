@@ -447,7 +447,7 @@ OUT_OF_RANGE = [
     ("code_images", "=/", "--code-image", " is '=/', not NAME=DIR"),
     ("code_images", "a=/:a=/tmp", "--code-image", " is 'a=/:a=/tmp', not one folder for each name: a is given twice"),
     ("inspect_packages", "a b", "--inspect-package", " 'a b' is not the name of a package"),
-    ("environment_variables", "a=b", "--environment-variable", " is given what is no name"),
+    ("environment_variables", "a=b", "--environment-variable", " has an entry that is not a variable"),
     ("token_file", "/nonexistent", "--token-file", " /nonexistent cannot be read: No such file"),
     ("limits", "max_streams=0", "--limit max_streams", " is 0, not a finite number above zero"),
     ("limits", "plan_retention_seconds=-1", "--limit plan_retention_seconds", " is -1, not zero or a finite number"),

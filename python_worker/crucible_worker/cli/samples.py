@@ -1,4 +1,4 @@
-"""`crucible-worker samples`: what became of an evaluation's samples, with what is recorded of them."""
+"""`crucible-worker samples`: the results of an evaluation's samples, with their records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["samples"]
 
 PAGE_SAMPLES = 1_000
-"""Samples that are read at once."""
+"""Samples that are read together."""
 SHOWN_CHARS = 200
-"""Of a text in a table."""
+"""Characters of a text in a table."""
 
 _Verdicts = Annotated[
     list[str] | None,
@@ -36,7 +36,7 @@ _Evaluator = Annotated[
 ]
 _Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, in place of a state directory."),
+    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
 ]
 _Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
 
@@ -87,7 +87,7 @@ def _of_journal(
     from crucible_worker.runs.journal.schema import JOURNAL_FILE, connect, prepare
 
     if not (state_dir / JOURNAL_FILE).is_file():
-        raise NotFound(f"{state_dir} holds no journal", reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
+        raise NotFound(f"{state_dir} has no journal", reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
     with contextlib.closing(connect(prepare(state_dir), read_only=True)) as connection:
         row = find(connection, evaluation_id)
         if row is None:

@@ -211,7 +211,7 @@ def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"data": "builtin:arithmetic"}, "--data is for the suite's file to say"),
+        ({"data": "builtin:arithmetic"}, "--data belongs in the suite's file"),
         ({"evaluators": ("nll",)}, "--evaluator is for"),
         ({"options": ("nll.client=auto",)}, "--option is for"),
         ({"max_tokens": 8}, "--max-tokens is for"),
