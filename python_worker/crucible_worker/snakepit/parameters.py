@@ -1,7 +1,7 @@
-"""A tool's parameters -> the message of the call that it stands for, by the message's own description.
+"""A tool's parameters -> the request of its call, by the message's descriptor.
 
-JSON as the protos name it, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
-tensors; and the short forms of `tools_short_forms`. Null is as if absent. What is unknown or of the wrong type is
+JSON with the protos' names, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
+tensors; and the short forms of `tools_short_forms`. Null counts as absent. An unknown parameter or a wrong type is
 refused, with its path.
 """
 
@@ -46,10 +46,10 @@ TENSORS, RESULT_FORMAT, MSGPACK = "tensors", "result_format", "msgpack"
 that holds further parameters."""
 
 RESULT_FORMATS = ("json", "binary", "msgpack")
-"""All in JSON; tensors as bytes beside it; or everything as msgpack."""
+"""All in JSON; tensors as separate bytes; or everything as msgpack."""
 
 Fill = Callable[[Any, Any, str, "Arguments"], None]
-"""Fills a message with a JSON value, at a path, given where arrays lie."""
+"""Fills a message with a JSON value at a path; the parameters have the arrays."""
 
 F = FieldDescriptor
 _INTEGERS: Mapping[int, tuple[int, int]] = {
@@ -61,7 +61,7 @@ _INTEGERS: Mapping[int, tuple[int, int]] = {
 
 
 class Arguments:
-    """What a tool was called with, and what of it has been read."""
+    """The parameters of a tool call, and which of them have been read."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Arguments:
         self._binary = binary
         self._read_binary: set[str] = set()
         self.values = _said(parameters)
-        """What is still to be read; whoever reads takes it out."""
+        """The parameters that are still unread; a reader removes what it reads."""
         if MSGPACK in binary:
             self.values |= _unpacked(self, self.values)
         self.correlation_id = correlation_id
-        """Of the call."""
+        """Correlation id of the call."""
         self.max_sequences = max_sequences
-        """Of one call for metrics over tokens; None where nothing bounds them."""
+        """Limit of sequences in a call for metrics over tokens; None without a limit."""
         self.result_format = self._format(self.values.pop(RESULT_FORMAT, None))
         """One of RESULT_FORMATS."""
         tensors = self.values.pop(TENSORS, None)
@@ -95,16 +95,16 @@ class Arguments:
         """Descriptions of arrays that are still to be read."""
         self._shared: dict[str, Array] = {}
         self.renamed: dict[str, str] = {}
-        """Fields of the message by what the caller calls them, where that differs."""
+        """Fields of the message by the caller's names for them, if these differ."""
         self.noted: dict[str, Any] = {}
-        """What writing the answer needs to know of the parameters."""
+        """Facts about the parameters that writing the answer needs."""
 
     def take(self, *names: str) -> Any:
-        """The first of these parameters that is there; None where there is none."""
+        """The first of these parameters that is given; None if none is."""
         return next((self.values.pop(name) for name in names if name in self.values), None)
 
     def array(self, value: Any, name: str, field: str) -> Array:
-        """An array that a value stands for: numbers, a description, or the name of one among `tensors`."""
+        """The array of a value: numbers, a description, or the name of one in `tensors`."""
         if not isinstance(value, str):
             return read_array(value, name, field, self.bytes)
         if value not in self._shared:
@@ -118,16 +118,16 @@ class Arguments:
         """A binary parameter.
 
         Raises:
-            InvalidField: it is not there.
+            InvalidField: it does not exist.
         """
         data = self._binary.get(name)
         if data is None:
-            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which is not there")
+            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which does not exist")
         self._read_binary.add(name)
         return data
 
     def named(self, error: BridgeError) -> BridgeError:
-        """The error, its field called as the caller calls it."""
+        """The error, with the caller's name for its field."""
         for ours, theirs in self.renamed.items():
             if error.field.startswith(ours):
                 error.field = theirs + error.field[len(ours) :]
@@ -135,13 +135,13 @@ class Arguments:
         return error
 
     def refuse_unknown(self) -> None:
-        """Refuse what nobody has read.
+        """Refuse parameters that were not read.
 
         Raises:
             InvalidField: there is such a parameter.
         """
         for name in self.values:
-            raise InvalidField(name[:60], "is no parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
+            raise InvalidField(name[:60], "is not a parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
         for name in self.tensors:
             raise InvalidField(
                 entry(TENSORS, str(name)[:60]), "is not used by this tool", reason=Reason.UNKNOWN_PARAMETER
@@ -159,7 +159,7 @@ class Arguments:
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that say something: null is as if absent."""
+    """The given values: null counts as absent."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -167,7 +167,7 @@ def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[st
     try:
         unpacked = msgpack.unpackb(arguments.bytes(MSGPACK, MSGPACK))
     except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise InvalidField(MSGPACK, "is no msgpack, or has keys that are no text") from error
+        raise InvalidField(MSGPACK, "is not msgpack, or has keys that are not text") from error
     if not isinstance(unpacked, dict) or not all(isinstance(key, str) for key in unpacked):
         raise wrong_type(MSGPACK, unpacked, "a map with names as keys")
     said = _said(unpacked)
@@ -198,13 +198,13 @@ def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:
         path = child(field, key)
         oneof, put = setter
         if oneof is not None and (other := given.setdefault(oneof, key)) != key:
-            raise InvalidField(path, f"is given beside {other}, where one alone can be")
+            raise InvalidField(path, f"is given with {other}, but only one of them is possible")
         put(message, item, path, arguments)
 
 
 @functools.cache
 def _setters(descriptor: Descriptor) -> Mapping[str, tuple[str | None, Fill]]:
-    """By field: the oneof that it belongs to, and what puts a value there."""
+    """By field: the oneof that it belongs to, and the function that sets it."""
     return {field.name: (_oneof(field), _setter(field)) for field in descriptor.fields}
 
 
@@ -253,7 +253,7 @@ def _message_setter(field: FieldDescriptor) -> Fill:
 
 
 def _inner(field: FieldDescriptor) -> Fill:
-    """What fills a field's message."""
+    """The function that fills a field's message."""
     inner: Any = field.message_type
     short = SHORT_FORMS.get(inner.full_name)
     if short is None:
@@ -310,7 +310,7 @@ def _reader(field: FieldDescriptor) -> Callable[[Any, str, Arguments], Any]:
 
 
 def read_bytes(value: Any, field: str, arguments: Arguments) -> bytes:
-    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become what is no UTF-8."""
+    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become invalid UTF-8."""
     match value:
         case bytes():
             return value
