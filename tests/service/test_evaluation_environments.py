@@ -347,7 +347,7 @@ async def test_a_backend_that_is_down_ends_and_is_counted() -> None:
             asked(evaluators=[rl_test_set(max_retries=1)], dataset=SHOUT, sampling=SAMPLING)
         )
 
-    assert evaluation.metrics.undefined["env/all/reward/total"] == "no group stands"
+    assert evaluation.metrics.undefined["env/all/reward/total"] == "no group succeeded"
     assert evaluation.metrics.values == {
         "rollout_errors/BACKEND_DOWN": 4.0,
         "rollout_errors/total": 4.0,
