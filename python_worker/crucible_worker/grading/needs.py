@@ -1,8 +1,8 @@
-"""What a grader or an evaluator needs of the worker, named in the signature of what makes it.
+"""The parts of the worker that a grader or an evaluator needs, as named in the signature of its constructor.
 
     def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader: ...
 
-The registry hands it the worker's pool, because `pool` is the name of a part in `GradingParts`.
+The registry passes it the worker's pool, because `pool` is the name of a part in `GradingParts`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Processes:
     async def ask(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
     ) -> list[Answer] | Ending:
-        """Have a child do `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
+        """Let a child run `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
 
         To be called for no more tasks at once than there are children.
         """

@@ -33,14 +33,14 @@ __all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "names"]
 
 
 class OwnGrader:
-    """A grader that comes with the worker: its options are the fields of a class."""
+    """A built-in grader: its options are the fields of a class."""
 
     def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
-        """Nothing of the class is read before it is needed.
+        """Make one; the class is not read before it is needed.
 
         Args:
             name: its name in requests.
-            declared: its fields are the options; the first line of its docstring is the description.
+            declared: class whose fields are the options; the first line of its docstring is the description.
             make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
             parameters name parts of `GradingParts`.
         """
@@ -74,7 +74,7 @@ def _rubric(
     places: Places | None,
     own_graders: Mapping[str, GraderType],
 ) -> Grader:
-    from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
+    from crucible_worker.grading.judge.grader import rubric_of  # it imports graders itself
 
     return rubric_of(options, GradingParts(pool=pool, places=places, own_graders=own_graders))
 

@@ -91,7 +91,7 @@ def _delta(c: np.ndarray, c_ref: np.ndarray, r: np.ndarray, r_ref: np.ndarray) -
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """a - b, rounded, and the exact rest (TwoSum; Knuth, 1969)."""
+    """The difference a - b, rounded, and the exact rest (TwoSum; Knuth, 1969)."""
     difference = a - b
     virtual = difference - a
     return difference, (a - (difference - virtual)) - (b + virtual)
