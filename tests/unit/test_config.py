@@ -442,7 +442,7 @@ OUT_OF_RANGE = [
     ("data_roots", "/nonexistent", "--data-root", " /nonexistent is not a folder"),
     ("inspect_roots", "/nonexistent", "--inspect-root", " /nonexistent is not a folder"),
     ("code_images", "sci=/nonexistent", "--code-image", " sci: /nonexistent is not a folder"),
-    ("code_images", "a b=/", "--code-image", " the name 'a b' has something else than letters, digits"),
+    ("code_images", "a b=/", "--code-image", " the name 'a b' has something other than letters, digits"),
     ("code_images", "/nonexistent", "--code-image", " is '/nonexistent', not NAME=DIR"),
     ("code_images", "=/", "--code-image", " is '=/', not NAME=DIR"),
     ("code_images", "a=/:a=/tmp", "--code-image", " is 'a=/:a=/tmp', not one folder for each name: a is given twice"),

@@ -25,7 +25,7 @@ def read_call(test: CallTest) -> Expected:
     except (ValueError, RecursionError) as error:
         raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
     if not isinstance(arguments, list):
-        raise BadTests(f"the arguments of {test.function} are no JSON array")
+        raise BadTests(f"the arguments of {test.function} are not a JSON array")
     return Expected(call=call_of(test.function, arguments, value))
 
 

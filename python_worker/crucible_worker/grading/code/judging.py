@@ -39,7 +39,7 @@ _TOLD = {
 }
 """What an answer may contain in addition to a value and the changed arguments, with the types."""
 _OF_COMPILER = ("RecursionError", "MemoryError")
-_NO_ANSWER = "the program wrote what is no answer"
+_NO_ANSWER = "the program wrote something that is not an answer"
 _TOO_LONG = "took longer than {:,} ms"
 
 
@@ -201,7 +201,7 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
             turn.of_tests = False
             if told is None or told.get("nonce") != nonce:
                 return Finding(
-                    passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they were through"
+                    passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they had finished"
                 )
             if "call" not in told:
                 return _verdict(told, asked)
@@ -251,11 +251,11 @@ def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
         if told["failed"] == "MemoryError" and told["own"]:
             raise _OutOfMemory(reason)
         if not asked:
-            reason = f"the tests fail before they ask anything of the program: {reason}"
+            reason = f"the tests fail before they use anything of the program: {reason}"
             return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
         return Finding(passed=False, reason=reason)
     if not asked:
-        reason = "the tests ask nothing of the program: do they call check?"
+        reason = "the tests use nothing of the program: do they call check?"
         return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
     return PASSED
 
@@ -295,7 +295,7 @@ class _Talk:
         self._nonce = secrets.token_hex(8)
 
     def begin(self, program: str) -> None:
-        """Have the program loaded."""
+        """Let the program be loaded."""
         self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
 
     def ask(self, asked: Mapping[str, Any]) -> None:
@@ -365,8 +365,8 @@ def _without_value(function: str, answer: Mapping[str, Any]) -> str:
     if answer.get("missing"):
         return f"the program does not define {function}"
     if "opaque" in answer:
-        return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is no plain value"
-    return f"{function} returned more than may pass"
+        return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is not a plain value"
+    return f"{function} returned more than is allowed to pass"
 
 
 def _exception(answer: Mapping[str, Any]) -> str:
