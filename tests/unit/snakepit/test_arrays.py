@@ -231,7 +231,7 @@ WRONG = [
     ({"logprobs": {"dtype": "f32", "data": "?"}, **GOOD}, {}, "logprobs.data", "base64"),
     ({"logprobs": {"dtype": "f32", "data": 1}, **GOOD}, {}, "logprobs.data", "base64"),
     ({"logprobs": {"dtype": "f32", "binary": 1}, **GOOD}, {}, "logprobs.binary", "text is needed"),
-    ({"logprobs": {"dtype": "f32"}, **GOOD}, {}, "logprobs", "not there"),
+    ({"logprobs": {"dtype": "f32"}, **GOOD}, {}, "logprobs", "does not exist"),
     ({"logprobs": {"dtype": "f32", "shape": [2]}, **GOOD}, {"logprobs": b"1234"}, "logprobs", "bytes"),
     ({"logprobs": {"dtype": "f32", "offset": 8}, **GOOD}, {"logprobs": b"1234"}, "logprobs.offset", "beyond"),
     ({"logprobs": {"dtype": "f32", "offset": "1"}, **GOOD}, {"logprobs": b"1234"}, "logprobs.offset", "integer"),
