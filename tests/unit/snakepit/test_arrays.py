@@ -247,7 +247,7 @@ WRONG = [
     ({"logprobs": [1.0], "tensors": {"x": {"dtype": "u8"}}, **GOOD}, {}, 'tensors["x"]', "not used"),
     ({"logprobs": [1.0], "result_format": "xml", **GOOD}, {}, "result_format", "not one of"),
     ({"logprobs": [1.0], **GOOD}, {"extra": b""}, "extra", "nothing refers to"),
-    ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\xc1"}, "msgpack", "no msgpack"),
+    ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\xc1"}, "msgpack", "not msgpack"),
     ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\x90"}, "msgpack", "a map"),
     ({"logprobs": [1.0], **GOOD}, {"msgpack": msgpack.packb({"mask": [1]})}, "mask", "both in JSON"),
 ]

@@ -49,7 +49,7 @@ def remainder(node: Node, modulus: int, exact: Exact, height: int = 0) -> int | 
             return _power(node, modulus, exact, height)
         case Call(function="factorial", arguments=(of,)):
             number = exact(of)
-            # A factorial from the modulus on is a multiple of it; below, it was small enough to be exact, or stays open.
+            # A factorial from the modulus on is a multiple of it; below, it was small enough to be exact, or open.
             return 0 if number is not None and number.denominator == 1 and number >= modulus else None
         case _:
             return None
