@@ -46,7 +46,7 @@ async def main() -> None:
     report(
         [
             Claim(
-                name=f"a step on {LINES:,} unread lines{beside}",
+                name=f"a step on {LINES:,} unread lines{meanwhile}",
                 ours=[statistics.median(times[index]) for times in told],
                 baseline=bare,
                 unit="ms",
@@ -54,7 +54,7 @@ async def main() -> None:
                 at_most=MOST,
                 claim=f"at most {MOST:g} of what reading them takes",
             )
-            for index, beside in enumerate(("", f", while those of up to {TOGETHER - 1} others are"))
+            for index, meanwhile in enumerate(("", f", while those of up to {TOGETHER - 1} others are"))
         ],
         as_json=options.json,
     )

@@ -55,7 +55,7 @@ class Reason(enum.StrEnum):
     """Why something failed; compares equal to its name.
 
     Attributes:
-        sentence: what happened and, where there is one, the cure.
+        sentence: what happened and, if there is one, the cure.
         codes: canonical statuses of errors with this reason, the usual one first; none where only problems have it.
         retryable: whether the same may succeed later; None if each error says it itself.
         places: the places in which it occurs.
@@ -463,7 +463,7 @@ class Reason(enum.StrEnum):
         Code.ABORTED,
         True,
         _CALL,
-        "The evaluation runs at another worker, where its model is held.",
+        "The evaluation runs at another worker, to which its model is connected.",
     )
     TAKEN_OVER = "TAKEN_OVER", Code.ABORTED, False, _CALL | _END, "Another stream took the evaluation over."
     CALLER_LEFT = (
@@ -592,7 +592,7 @@ class Reason(enum.StrEnum):
         _ITEM | _END,
         "The evaluator failed; where its code did, the worker's log has more under the message's error id.",
     )
-    ERROR = "ERROR", (), False, _ITEM, "An installed evaluator gave the verdict ERROR without a reason of its own."
+    ERROR = "ERROR", (), False, _ITEM, "An installed evaluator gave the verdict ERROR without a reason."
     UNDECIDED = "UNDECIDED", (), False, _ITEM, "The answer could not be judged; the sample is unscored."
     BAD_SCORE = "BAD_SCORE", Code.INTERNAL, False, _ITEM, "The grader gave a score that does not fit its verdict."
     BAD_GROUP = "BAD_GROUP", (), False, _ITEM, "The sample's group of trajectories is malformed."
@@ -753,7 +753,7 @@ class Reason(enum.StrEnum):
         (),
         False,
         _ITEM,
-        "The judge's answer is not a judgement in the form that was asked for.",
+        "The judge's answer is not a judgement in the required form.",
     )
     INVALID_SCHEMA = (
         "INVALID_SCHEMA",
@@ -985,7 +985,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The directory is no LoRA adapter of this model, or stands in a model's place.",
+        "The directory is not a LoRA adapter of this model, or is an adapter where a model is needed.",
     )
     DATASET_CHANGED = (
         "DATASET_CHANGED",
@@ -1166,7 +1166,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL,
-        "The worker behind the adapter cannot start; the message says why.",
+        "The worker of the adapter cannot start; the message says why.",
     )
     UNKNOWN_TOOL = "UNKNOWN_TOOL", Code.NOT_FOUND, False, _CALL, "The adapter has no such tool."
     UNKNOWN_SESSION = "UNKNOWN_SESSION", Code.NOT_FOUND, False, _CALL, "There is no such session."

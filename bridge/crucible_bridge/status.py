@@ -50,7 +50,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 MAX_STATUS_BYTES = 4_096
 """Message and details together, as the trailers carry them (details in base64)."""
 MAX_STATUS_MESSAGE_BYTES = 1_000
-"""Longest message of a status; shorter where the details need the room."""
+"""Longest message of a status; shorter if the details need the room."""
 MAX_FIELD_BYTES = 240
 """Longest path of a field."""
 MAX_REASON_BYTES = 64
@@ -76,7 +76,7 @@ STATUS_CODES: Mapping[Code, grpc.StatusCode] = {
     Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
     Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
 }
-"""Every code of ours and the status that carries it."""
+"""Each of our codes, and its gRPC status."""
 
 _CODES: Mapping[grpc.StatusCode, Code] = {status: code for code, status in STATUS_CODES.items()}
 _CLASSES: Mapping[Code, type[BridgeError]] = {error.default_code: error for error in CANONICAL_ERRORS}

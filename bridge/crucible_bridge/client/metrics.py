@@ -73,7 +73,7 @@ class MetricsClient(PlainMetricsCalls):
         """KL divergence between the policy that sampled and the policy that trains.
 
         Args:
-            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts where it is above 0).
+            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts if it is above 0).
             training_logprobs: of the training policy, one array per datum, of its length.
             extended: also v3, standard errors, per-sequence values, effective sample size, clip fraction.
             timeout: seconds for the call.

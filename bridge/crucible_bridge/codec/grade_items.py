@@ -56,7 +56,7 @@ def grade_item_from_v1(message: pb.GradeItem, field: str, *, targets_needed: boo
     """Decode an item of grading.
 
     Raises:
-        InvalidField: it has neither a response nor an answer, or no target where one is needed.
+        InvalidField: it has neither a response nor an answer, or lacks a needed target.
     """
     kind = message.WhichOneof("candidate")
     if kind is None:

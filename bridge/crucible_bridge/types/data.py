@@ -113,7 +113,7 @@ class ModelInput:
 
     @classmethod
     def of(cls, tokens: ModelInput | Sequence[int] | np.ndarray) -> ModelInput:
-        """Make one from token ids (int64); a ModelInput is returned as it is."""
+        """Make one from token ids (int64); a ModelInput is returned unchanged."""
         if isinstance(tokens, ModelInput):
             return tokens
         array = np.asarray(tokens)
@@ -134,7 +134,7 @@ class ModelInput:
         parts: list[np.ndarray] = []
         for index, chunk in enumerate(self.chunks):
             if not isinstance(chunk, TokensChunk):
-                raise InvalidField(f"model_input.chunks[{index}]", "is an image, where only tokens are accepted")
+                raise InvalidField(f"model_input.chunks[{index}]", "is an image, but only tokens are accepted")
             parts.append(chunk.tokens)
         return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.empty(0, np.int64)
 

@@ -177,6 +177,6 @@ class KLPenalty:
     metrics: Metrics
     """`kl_policy_base`: nats per action token."""
     advantages: Arrays
-    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty where the penalty is undefined."""
+    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty if the penalty is undefined."""
     usage: Usage | None = None
     """Usage of the model, if one was queried."""

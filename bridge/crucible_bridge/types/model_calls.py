@@ -16,7 +16,7 @@ class SampleItem:
     """A prompt to continue."""
 
     prompt: str | Conversation | ModelInput
-    """Plain text (one user message where the model has a chat template), a conversation, or tokens."""
+    """Plain text (one user message if the model has a chat template), a conversation, or tokens."""
     num_samples: int = 1
     """How many continuations, at least 1."""
     seed: int | None = None

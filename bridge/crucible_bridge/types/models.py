@@ -1,4 +1,4 @@
-"""Where a model lives, and how it is sampled."""
+"""References to models, and sampling parameters."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def _parse_tinker(text: str) -> TinkerModel:
         wrong = f"kind={kind}" if kind not in _TINKER_KINDS else next(iter(options))
         raise InvalidField(
             "model",
-            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and behind weights for "
+            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and after weights for "
             "sampling state=PATH",
         )
     return TinkerModel(**{_TINKER_KINDS[kind]: name}, **given).checked("model")

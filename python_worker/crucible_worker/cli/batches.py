@@ -204,7 +204,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
 
 
 def _check_kind(names: Iterable[str], *, math: Container[str], programs: Container[str], code: bool) -> None:
-    """Refuse a rule of mathematics where programs are graded, and a bound of programs where they are not."""
+    """Refuse a rule of mathematics if programs are graded, and a bound of programs if they are not."""
     from crucible_bridge.errors import InvalidField
 
     for name in names:

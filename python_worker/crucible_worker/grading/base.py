@@ -52,7 +52,7 @@ class AsksJudge(Protocol):
         ...
 
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
-        """The grader of responses to one question, with the model at hand. Its `grade` raises what the model does."""
+        """The grader of responses to one question, bound to the model. Its `grade` raises the model's errors."""
         ...
 
 

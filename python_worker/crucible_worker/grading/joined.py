@@ -1,6 +1,6 @@
 r"""Which answers of a text form one answer together, and how it is written.
 
-Answers that stand in one sentence with a comma, "and", "or", white space or nothing else between them are one list:
+Answers in one sentence with a comma, "and", "or", white space or nothing else between them are one list:
 `\boxed{8} and \boxed{4}` is `8 and 4`. A unit may follow an answer, and a name may precede it: `$3$ cm and $4$ cm`,
 `$x = \boxed{3}$, $y = \boxed{4}$`. Any other word divides ("..., no, ...", "... so ..."), as does a full stop: then the
 last answer is the answer. Work is bounded: longer texts between two answers divide them without being read.

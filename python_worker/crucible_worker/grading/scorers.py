@@ -108,7 +108,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
     start = time.perf_counter_ns()
     try:
         grade = grader.grade_now(item.text, item.targets, choices)
-    except Exception as error:  # a bug of ours or of a library affects one item, not the batch
+    except Exception as error:  # our bug or a library's affects one item, not the batch
         error_id = logged(_log, "grader_failed", error, scorer=_name(options))
         message = with_id(f"{type(error).__name__} in the scorer", error_id)
         problem = Problem(reason=Reason.GRADER_FAILED, message=message)

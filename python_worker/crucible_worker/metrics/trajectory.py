@@ -265,7 +265,7 @@ class Totals:
         """Keys with their values, or why there are none.
 
         Args:
-            sums: the sums behind the totals, to report why a sum is not finite; if None, all values are finite.
+            sums: the sums of the totals, to report why a sum is not finite; if None, all values are finite.
             groups: likewise.
             cached: whether any turn, in any group, reports its cached tokens.
         """

@@ -66,7 +66,7 @@ def told(error: BaseException) -> BridgeError:
 
 
 def as_json(error: BaseException, call: ToolCall, tool: str) -> str:
-    """Snakepit's error message: JSON in ASCII with type, message and context; never a traceback of ours.
+    """Snakepit's error message: JSON in ASCII with type, message and context; never our traceback.
 
     Args:
         error: what a tool ended with.

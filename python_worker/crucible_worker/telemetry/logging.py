@@ -92,7 +92,7 @@ class BackgroundWriter:
         self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n")
 
     def _put(self, line: str) -> None:
-        # The thread must not stop when the reader is gone: the queue would then be full for ever.
+        # The thread must not stop when the reader is gone: the queue would then stay full.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line)
             self._stream.flush()

@@ -243,7 +243,7 @@ defmodule CrucibleBridge.Error.Reason do
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
   @catalogue ~S"""
-  no The directory is no LoRA adapter of this model, or stands in a model's place.
+  no The directory is not a LoRA adapter of this model, or is an adapter where a model is needed.
   no The id belongs to something else; take another one.
   no The columns of the rows fit two shapes; say which column is the input and which the target.
   no The answer does not fit one message; ask for fewer items, or fewer values.
@@ -289,7 +289,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The environment's process could not be started.
   no The environment's process sent what is not of its protocol.
   no Two evaluators yield the same metric; give one of them another name.
-  no An installed evaluator gave the verdict ERROR without a reason of its own.
+  no An installed evaluator gave the verdict ERROR without a reason.
   no The evaluators of the two evaluations differ in their options.
   no The evaluator failed; where its code did, the worker's log has more under the message's error id.
   no A package that this needs is not installed; the message names the extra.
@@ -302,7 +302,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The processes that grade die or do not start; look at the worker's log.
   no The sample's group of trajectories is too large to be recorded.
   no The caller holds the model; call EvaluateWithOrchestratorModel.
-  yes The evaluation runs at another worker, where its model is held.
+  yes The evaluation runs at another worker, to which its model is connected.
   yes The process that computes local models died.
   yes The process that computes local models cannot be started.
   no The datasets library cannot fetch or read the data set.
@@ -316,7 +316,7 @@ defmodule CrucibleBridge.Error.Reason do
   no Samples of the Inspect task failed.
   no The worker failed because of a bug; its log has the traceback under the error id of the message.
   no A field of the request is wrong; the error's field says which, its message what is allowed.
-  no The judge's answer is not a judgement in the form that was asked for.
+  no The judge's answer is not a judgement in the required form.
   no The JSON schema is malformed, or uses what is not supported.
   yes The item of the batch took longer than item_timeout.
   no A record of the journal is damaged.
@@ -343,7 +343,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
   no The tests need more than values that can be passed to the program.
-  no The worker behind the adapter cannot start; the message says why.
+  no The worker of the adapter cannot start; the message says why.
   no The adapter's directory has no adapter_config.json.
   no The worker has no backend for this kind of model.
   no The model has no chat template, so a conversation cannot be rendered.

@@ -180,8 +180,8 @@ class Inspect(
 
         Returns:
             MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
-            where that metric has no finite value; ERROR where the task is not allowed or not there, did not come to its
-            end, or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
+            if that metric has no finite value; ERROR if the task is not allowed, does not exist, did not finish
+            or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
             one that failed on its way.
             The records of the task's samples are the output, as JSON.
 

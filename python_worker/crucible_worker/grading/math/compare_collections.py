@@ -78,7 +78,7 @@ def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: 
 
 
 def _are_named(nodes: tuple[Node, ...]) -> bool:
-    """Whether each gives the value of a variable of its own, so that bare values on the other side are in its order."""
+    """Whether each gives the value of a separate variable, so that bare values on the other side are in its order."""
     names = [node.operands[0] for node in nodes if isinstance(node, Relation) and node.operators == ("=",)]
     return len(names) == len(nodes) == len({*names}) > 1 and all(isinstance(name, Symbol) for name in names)
 

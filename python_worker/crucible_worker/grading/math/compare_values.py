@@ -204,7 +204,7 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _written_out(left: Node, right: Node) -> bool:
-    """Whether one is a sum over x_i and the other has x_1 of its own: values for the two would be unrelated."""
+    """Whether one is a sum over x_i and the other has a separate x_1: values for the two would be unrelated."""
     over = stems(left)
     return bool(over) and any(
         name.partition("_")[0] in over and name.partition("_")[2].isdigit() for name in free_symbols(right)
