@@ -264,7 +264,7 @@ def _asked(value: Any, key: str) -> str | Conversation:
         raise MalformedRow(f'has {article} "{key}" that is {kind_of(value)}, neither text nor a list of messages')
     messages = []
     for index, message in enumerate(value):
-        if not isinstance(message, Mapping) or _told(message) != {"role", "content"}:
+        if not isinstance(message, Mapping) or _given(message) != {"role", "content"}:
             raise MalformedRow(f'has {article} "{key}" whose message {index} is not {{"role", "content"}}')
         if not isinstance(message["role"], str) or not isinstance(message["content"], str):
             raise MalformedRow(f'has {article} "{key}" whose message {index} has something other than text')
@@ -274,7 +274,7 @@ def _asked(value: Any, key: str) -> str | Conversation:
     return Conversation(tuple(messages))
 
 
-def _told(message: Mapping[str, Any]) -> set[str]:
+def _given(message: Mapping[str, Any]) -> set[str]:
     return {key for key, value in message.items() if value is not None}
 
 
@@ -283,7 +283,7 @@ def _targets(value: Any, key: str, choices: Sequence[str]) -> tuple[str, ...]:
         return (_letter(value, key, choices),)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         message = value[0]
-        if _told(message) == {"role", "content"} and message["role"] == "assistant":
+        if _given(message) == {"role", "content"} and message["role"] == "assistant":
             value = message["content"]
     return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
 

@@ -81,14 +81,14 @@ def _id(record: Mapping[str, Any], number: int) -> str | int:
 
 
 def _item(record: Mapping[str, Any]) -> GradeItem:
-    key, text, replaced = _said(record)
+    key, text, replaced = _response_of(record)
     if key == "pred":
         return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
     return GradeItem(response=text, targets=_targets(record), replaced=replaced)
 
 
 def _program(record: Mapping[str, Any]) -> CodeItem:
-    _, text, replaced = _said(record)
+    _, text, replaced = _response_of(record)
     if "gold" not in record:
         raise MalformedLine('has no "gold"')
     gold = record["gold"]
@@ -99,7 +99,7 @@ def _program(record: Mapping[str, Any]) -> CodeItem:
     return CodeItem(response=text, prefix=prefix, tests=tests, replaced=replaced)
 
 
-def _said(record: Mapping[str, Any]) -> tuple[str, str, int]:
+def _response_of(record: Mapping[str, Any]) -> tuple[str, str, int]:
     """The key, the text, and the number of U+FFFD in it that replace bytes that were not UTF-8."""
     given = [key for key in ("pred", "response") if key in record]
     if len(given) != 1:

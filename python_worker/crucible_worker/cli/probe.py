@@ -23,7 +23,7 @@ _SERVING = b"\x08\x01"
 """HealthCheckResponse with status SERVING: field 1, 1."""
 _MAX_SERVICE_BYTES = 127
 """The largest length that takes one byte."""
-_NOBODY = ("Connection refused", "No such file or directory")
+_NO_LISTENER = ("Connection refused", "No such file or directory")
 """Parts of gRPC's details if there is no socket, or no process listens on it."""
 _ENDED = "Socket closed"
 """Parts of them if the other side closed the connection, as a TLS server does when it reads plain text."""
@@ -90,7 +90,7 @@ _NOTHING_LISTENS = "nothing listens there; crucible-worker serve starts a worker
 
 def _why(error: grpc.RpcError, seconds: float) -> str:
     code, details = error.code(), error.details() or ""  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
-    if code is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NOBODY):
+    if code is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NO_LISTENER):
         return _NOTHING_LISTENS
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"no answer within {seconds:g} s"

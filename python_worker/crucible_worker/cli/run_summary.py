@@ -88,7 +88,11 @@ class RunSummary:
         ]
         for name, result, first in found:
             label = " ".join(filter(None, (name and f"{name}:", result.evaluator.label)))
-            why = f"; the first: {_told(first.problem)}" if first is not None and first.problem is not None else ""
+            why = (
+                f"; the first: {_problem_text(first.problem)}"
+                if first is not None and first.problem is not None
+                else ""
+            )
             typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples{why}", err=True)
         return not found
 
@@ -132,16 +136,16 @@ def _rows(ran: Ran) -> list[Sequence[str]]:
     for result in evaluation.results:
         rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
-            why = first.verdict.value if first.problem is None else _told(first.problem)
+            why = first.verdict.value if first.problem is None else _problem_text(first.problem)
             rows.append(
                 [f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"]
             )
         if result.problem is not None:
-            rows.append([f"{result.evaluator.label}: failed", _told(result.problem)])
+            rows.append([f"{result.evaluator.label}: failed", _problem_text(result.problem)])
     if evaluation.usage is not None:
         rows += [[f"tokens: {model}", _spent(usage)] for model, usage in _by_model(evaluation, evaluation.usage)]
     if evaluation.problem is not None:
-        rows.append([evaluation.state.value, _told(evaluation.problem)])
+        rows.append([evaluation.state.value, _problem_text(evaluation.problem)])
     return rows
 
 
@@ -169,7 +173,7 @@ def _spent(usage: Usage) -> str:
     return ", ".join(words)
 
 
-def _told(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     return " ".join(filter(None, (problem.field, problem.message)))
 
 

@@ -95,14 +95,14 @@ class Rollout(
             outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:
             return outcome
-        return dataclasses.replace(outcome, group=_kept(answer, outcome.score))
+        return dataclasses.replace(outcome, group=_recorded(answer, outcome.score))
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """Mean or sum of the scores and its standard error, clustered by sample; an unscored answer does not count."""
         return reduced(scores_by_sample(results), self.reduce)
 
 
-def _kept(answer: Answer, reward: float) -> TrajectoryGroup:
+def _recorded(answer: Answer, reward: float) -> TrajectoryGroup:
     assert answer.prompt is not None  # with a tokenizer or tokens, it was made here
     try:
         turn = Transition.of(answer.prompt, answer.sequence, reward=reward, intermediates=True)

@@ -101,7 +101,7 @@ _IN_WORDS = re.compile(
     re.IGNORECASE,
 )
 # "is" with a number, at the end.
-_SAID = re.compile(
+_STATED = re.compile(
     rf"(?:(?<!\w)(?:is|are|be|was|equals?|of)|[=:]|\b{_EXTREME}(?:\s+value)?|\bvalue)"
     r"\s{0,3}[^\s\w]{0,3}[0-9][^\s,;]{0,40}(?:\s[^\W\d_]{1,20}){0,2}\Z",
     re.IGNORECASE,
@@ -166,7 +166,7 @@ def before_condition(text: str) -> str:
         return text
     begins = _BEGINS.search(line)
     head = said if line.startswith(said) else line[: begins.start()] if begins else said
-    return text[: cut + len(head)] if _SAID.search(head) else text
+    return text[: cut + len(head)] if _STATED.search(head) else text
 
 
 def _may_follow(introduced: re.Match[str], formula: str) -> bool:

@@ -28,7 +28,7 @@ MAX_CALL_STEPS = 4_000_000
 UNDECIDED. A document that fits a usual schema takes some hundred steps."""
 
 _METHOD = "format"
-_KEPT = 4  # parsed schemas, the latest ones: with their patterns they may be large
+_CACHED = 4  # parsed schemas, the latest ones: with their patterns they may be large
 
 _Mark: TypeAlias = Annotated[str, Meta(min_length=1)]
 
@@ -88,7 +88,7 @@ class Format(DirectGrader):
                 return _fits(response, _schema(text, self.field), self.left)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED)
 def _schema(text: str, field: str) -> JsonSchema:
     from crucible_worker.grading.json_schema import JsonSchema  # 7 ms that a worker need not spend at start
 

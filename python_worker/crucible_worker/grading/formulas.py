@@ -60,7 +60,7 @@ _PLAIN = r"(?:[A-Za-z]\s?=\s?)?[-+\u2212]?[0-9][0-9,]{0,20}(?<![,])(?:\.[0-9]{1,
 _JOINING = r"(?:,\s(?:and\s|or\s)?|;\s|\s(?:and|or)\s)"
 _PLAIN_NUMBER = re.compile(rf"(?<![\w.,$\\^=+*/-]){_PLAIN}")
 _PLAIN_BEFORE = re.compile(rf"(?<![\w.,$\\^=+*/-])(?<![=+*/^-]\s)(?P<item>{_PLAIN})(?P<joint>{_JOINING})\Z")
-_PLAIN_BEHIND = re.compile(
+_PLAIN_AFTER = re.compile(
     rf"{_JOINING}(?P<item>{_PLAIN})(?=[.;!?]?\s*(?:\Z|\n)|[.;!?]\s|{_JOINING}(?:\$|\\[(\[]|[0-9]))"
 )
 _LISTS = re.compile(r"(?:\b(?:are|were|be|either)|:)\s+\Z", re.IGNORECASE)
@@ -140,7 +140,7 @@ def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
         last = _last_of_answer(text, formulas)
         first = _first_joined(text, formulas, last)
     if first == last:
-        return _said_of(text, formulas[last]) or result(formulas[last].content), first > 0
+        return _value_of_name(text, formulas[last]) or result(formulas[last].content), first > 0
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
     return written([side(formula.content) for formula in formulas[first : last + 1]], links), first > 0
 
@@ -152,7 +152,7 @@ def _with_plain(text: str, formulas: Sequence[Formula]) -> list[Formula]:
         found += _plain_before(text, found[-1].end if found else 0, formula)
         found.append(formula)
         while len(found) < 2 * MAX_FORMULAS and (
-            behind := _PLAIN_BEHIND.match(text, found[-1].end, found[-1].end + _MAX_PLAIN)
+            behind := _PLAIN_AFTER.match(text, found[-1].end, found[-1].end + _MAX_PLAIN)
         ):
             found.append(Formula(*behind.span("item"), behind["item"], formula.steps))
     return found
@@ -192,7 +192,7 @@ def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:
         formulas.pop()
 
 
-def _said_of(text: str, formula: Formula) -> str:
+def _value_of_name(text: str, formula: Formula) -> str:
     """The value that plain text gives a name: 5 of "the value of $x$ is 5."; empty without one."""
     if not _NAME.fullmatch(formula.content):
         return ""
@@ -286,7 +286,7 @@ def _last_of_answer(text: str, formulas: list[Formula]) -> int:
         between = text[formulas[at].end : formulas[at + 1].start]
         if _CONCLUDES.search(between):
             break
-        if says_where(between) and ("," in between or _is_said(text, formulas[at])):
+        if says_where(between) and ("," in between or _is_stated(text, formulas[at])):
             return at
     first = _first_linked(text, formulas, last)
     begin = formulas[first - 1].end if first else 0
@@ -302,7 +302,7 @@ def _plain_with_condition(text: str, begin: int, condition: Formula) -> Formula 
     if not numbers or not is_condition(numbers[-1][0], text[numbers[-1].end() : condition.start], condition.content):
         return None
     number = Formula(*numbers[-1].span(), numbers[-1][0], condition.steps)
-    return number if _is_said(text, number) or is_said_of_extreme(text, number.start, number.end) else None
+    return number if _is_stated(text, number) or is_said_of_extreme(text, number.start, number.end) else None
 
 
 def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
@@ -311,7 +311,7 @@ def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
     if not is_condition(formulas[at].content, between, formulas[at + 1].content):
         return False
     before = formulas[_first_joined(text, formulas, at)]
-    if _is_said(text, before):
+    if _is_stated(text, before):
         return True
     if _VANISHES.fullmatch(before.content):
         return False  # the zero of a function is the question itself
@@ -323,7 +323,7 @@ def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
     return given or is_said_of_extreme(text, before.start, before.end)
 
 
-def _is_said(text: str, formula: Formula) -> bool:
+def _is_stated(text: str, formula: Formula) -> bool:
     """Whether a formula is a stated value: "the minimum is $5$"."""
     return _COPULA.search(text[max(0, formula.start - _MAX_LEAD) : formula.start]) is not None
 

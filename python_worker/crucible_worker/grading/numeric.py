@@ -18,7 +18,7 @@ __all__ = ["Numeric"]
 _METHOD = "number"
 # So far below the exact range that no target reaches it, not even as a percentage.
 _TARGET_BOUND = 10 ** (MAX_MAGNITUDE - 3)
-_TOLD_APART = 10 ** (MAX_MAGNITUDE - 1)
+_EXACT_BELOW = 10 ** (MAX_MAGNITUDE - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Numeric(DirectGrader):
         answer = found[0]
         if answer.flaw is Flaw.LONG_FRACTION:
             return wrong(answer.text, TOO_LONG, answer.flaw)
-        if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _TOLD_APART for target in wanted):
+        if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _EXACT_BELOW for target in wanted):
             return undecided(
                 "the number is too large to compare with this tolerance", extracted=answer.text, method=_METHOD
             )

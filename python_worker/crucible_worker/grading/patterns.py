@@ -24,7 +24,7 @@ MAX_PATTERN_MEMORY = 1_000_000
 MAX_PATTERN_WORK = 100_000_000
 """Instructions of a pattern, times bytes of a text: at most about half a second, usually some milliseconds."""
 
-_KEPT = 32  # compiled patterns, each up to its memory limit
+_CACHED = 32  # compiled patterns, each up to its memory limit
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -76,7 +76,7 @@ class Pattern:
         return self.program.fullmatch(data) if full else self.program.search(data)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED)
 def compiled(pattern: str) -> Pattern:
     """Compile a pattern.
 

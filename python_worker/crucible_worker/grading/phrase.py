@@ -58,7 +58,7 @@ _ARE_ANSWERS = re.compile(
     r"\s?[.!]?\s{0,4}\Z",
     re.IGNORECASE,
 )
-_MAX_SAID = 60
+_MAX_REMARK = 60
 # The letter of a choice before its value: "D. 15 km".
 _CHOICE = re.compile(r"[A-J]\.\s(?=[-+\u2212(]?(?:\\?\$|\\[(\\]|[0-9]))")
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
@@ -123,7 +123,7 @@ def phrase(text: str) -> str:
         if span and ("\n" in span or _ends(behind)):
             return result(span)
     line = _first_line(text)
-    if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_SAID)):
+    if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_REMARK)):
         line = line[: said.start()]
     label = _label(line)
     if end := _sentence_end(line[label:]):

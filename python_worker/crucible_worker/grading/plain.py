@@ -49,7 +49,7 @@ _FACTORS = re.compile(r"[a-zA-Z]{2,3}")
 _PRODUCT = re.compile(r"[a-d]{2,3}|mn|[p-t]{2,3}|[u-z]{2,3}")
 _MAX_COEFFICIENT = 2  # digits: 4m is a product, 400m is a length
 _ARTICLES = frozenset({"a", "A", "I"})
-_SIGN_BEHIND = re.compile(r"\s?[+*/^=<>\u2260\u2264\u2265\u00b1]|-|\s[-\u2212]\s")
+_SIGN_AFTER = re.compile(r"\s?[+*/^=<>\u2260\u2264\u2265\u00b1]|-|\s[-\u2212]\s")
 _MIXED = re.compile(r"(?<![0-9.,])[0-9]{1,3} [0-9]{1,2}/[0-9]{1,3}")
 _MAX_MIXED = 8
 _SUBSCRIPT = re.compile(r"_[0-9]+\Z")
@@ -65,7 +65,7 @@ _END_OF_CLAUSE = re.compile(r"[\s*_`)]{0,8}(?:[.,;:!?]|\Z)")
 _JOINT = re.compile(r"[\s*_`]{0,4}(?:[,;]\s?)?(?:(?:and|or)\s)?(?<=\s)[\s*_`]{0,4}|,")
 # A word before a number and one after it, or the end of the line: it is in no formula and no list, like most numbers.
 _WORD_BEFORE = re.compile(rf"(?:(?<!\S)(?!(?:and|or|{_FUNCTION})\s)[A-Za-z]{{2,}} |>>)(?>(?:\\?\$)?)\Z")
-_WORD_BEHIND = re.compile(
+_WORD_AFTER = re.compile(
     rf"[.?]?[^\S\n]*(?:\n|\Z)| (?!(?:and|or|{_FUNCTION})(?![A-Za-z]))[A-Za-z]{{2,}}"
     r"(?=[ .,;?\n]|\Z)(?! ?[-+*/^=<>\u2260\u2264\u2265\u00b1\u2212])"
 )
@@ -119,7 +119,7 @@ def _stands_alone(text: str, number: Numeral) -> bool:
         number.text[0].isdigit()
         and number.text.count("/") <= 1
         and _WORD_BEFORE.search(text, max(0, number.start - _MAX_WORD), number.start) is not None
-        and _WORD_BEHIND.match(text, number.start + len(number.text)) is not None
+        and _WORD_AFTER.match(text, number.start + len(number.text)) is not None
     )
 
 
@@ -248,10 +248,10 @@ def _kind_of(line: str, start: int, end: int, before: str) -> str:
     if len(letters) > 1:
         if behind_number and _FACTORS.fullmatch(letters) and letters not in UNITS:
             return "word" if _NO_FACTORS.fullmatch(letters) else "letter"
-        signed = before in ("+", "*", "/", "^", "=") or _SIGN_BEHIND.match(line, end)
+        signed = before in ("+", "*", "/", "^", "=") or _SIGN_AFTER.match(line, end)
         return "letter" if signed and _PRODUCT.fullmatch(letters) else "word"
     if _TIMES.match(line, start) and _MULTIPLIED.search(line, max(0, start - 2), start):
         return "sign"
     if letters in _ARTICLES and not (before and before[-1] in "0123456789)^*/+-=([{"):
-        return "letter" if _SIGN_BEHIND.match(line, end) else "word"
+        return "letter" if _SIGN_AFTER.match(line, end) else "word"
     return "letter"

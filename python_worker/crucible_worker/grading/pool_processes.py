@@ -119,7 +119,7 @@ class Processes:
                 child.channel.send(frame(pickle.dumps((function, items, turn, cpu_seconds), pickle.HIGHEST_PROTOCOL)))
                 body = await child.channel.receive()
         except TimeoutError:
-            await self._gone(child)
+            await self._reaped(child)
             return Ending.BROKEN if self._over else Ending.STALLED
         finally:
             self._busy.discard(child)
@@ -130,7 +130,7 @@ class Processes:
                 self._idle.append(child)
         if body is not None:
             return pickle.loads(body)
-        status = await self._gone(child)
+        status = await self._reaped(child)
         if self._over or status is None:
             return Ending.BROKEN
         return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
@@ -144,7 +144,7 @@ class Processes:
             child.fork.kill()
             child.channel.abort()
         for child in living:
-            await self._gone(child)
+            await self._reaped(child)
         self._forks.close()
 
     async def _taken(self) -> _Child:
@@ -162,7 +162,7 @@ class Processes:
         fork = await self._forks.start()
         return _Child(fork, await Channel.over(fork.end))
 
-    async def _gone(self, child: _Child) -> int | None:
+    async def _reaped(self, child: _Child) -> int | None:
         """Wait for a child's end, within a limit; its exit status if that is known."""
         child.fork.kill()
         with contextlib.suppress(TimeoutError):

@@ -51,7 +51,7 @@ _MAY_BE_BEFORE = re.compile(
     r"|excep|exclud|without|other|rather|instead|rule|elimin|reject|discard|dismiss|but|if|whether|unless|suppos|assum",
     re.IGNORECASE,
 )
-_BEHIND = re.compile(
+_AFTER = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
     r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
@@ -136,7 +136,7 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
 def rejected(before: str, behind: str) -> bool:
     """Whether the text around a choice rules it out. Bounded work: at most `REACH` characters on each side are read."""
     before, behind = before[-REACH:], behind[:REACH]
-    if _BEHIND.match(behind):
+    if _AFTER.match(behind):
         return True
     return _MAY_BE_BEFORE.search(before) is not None and _BEFORE.search(before) is not None
 

@@ -54,7 +54,7 @@ class Execution:
         except Exception as error:  # Snakepit expects every exception as a response
             known = failures.told(error)
             milliseconds = _ended("tool", asked, started, known)
-            return failure(_told(known, asked), milliseconds)
+            return failure(_error_text(known, asked), milliseconds)
         return answer(result, text, _ended("tool", asked, started, None))
 
     async def _as_json(self, result: ToolResult) -> bytes:
@@ -93,7 +93,7 @@ class Execution:
         except Exception as error:
             known = failures.told(error)
             _ended("streaming_tool", asked, started, known)
-            await context.abort(STATUS_CODES[known.code], _told(known, asked))
+            await context.abort(STATUS_CODES[known.code], _error_text(known, asked))
         _ended("streaming_tool", asked, started, None)
 
 
@@ -105,7 +105,7 @@ def _chunk(tool: str, number: int, data: bytes, *, is_final: bool = False) -> by
     return pb.ToolChunk(chunk_id=f"{tool}-{number}", data=data, is_final=is_final).SerializeToString()
 
 
-def _told(error: BridgeError, asked: ToolRequest | None) -> str:
+def _error_text(error: BridgeError, asked: ToolRequest | None) -> str:
     """The error in Snakepit's form; if the request could not be read, nothing is known about the call."""
     return failures.as_json(error, ToolCall(), "") if asked is None else failures.as_json(error, asked.call, asked.tool)
 

@@ -78,7 +78,7 @@ class Arguments:
         """
         self._binary = binary
         self._read_binary: set[str] = set()
-        self.values = _said(parameters)
+        self.values = _given(parameters)
         """The parameters that are still unread; a reader removes what it reads."""
         if MSGPACK in binary:
             self.values |= _unpacked(self, self.values)
@@ -91,7 +91,7 @@ class Arguments:
         tensors = self.values.pop(TENSORS, None)
         if tensors is not None and not isinstance(tensors, Mapping):
             raise wrong_type(TENSORS, tensors, "an object")
-        self.tensors = _said(tensors or {})
+        self.tensors = _given(tensors or {})
         """Descriptions of arrays that are still to be read."""
         self._shared: dict[str, Array] = {}
         self.renamed: dict[str, str] = {}
@@ -158,7 +158,7 @@ class Arguments:
         return value
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The given values: null counts as absent."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -170,7 +170,7 @@ def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[st
         raise InvalidField(MSGPACK, "is not msgpack, or has keys that are not text") from error
     if not isinstance(unpacked, dict) or not all(isinstance(key, str) for key in unpacked):
         raise wrong_type(MSGPACK, unpacked, "a map with names as keys")
-    said = _said(unpacked)
+    said = _given(unpacked)
     for name in said.keys() & parameters.keys():
         raise InvalidField(name[:60], f"is both in JSON and in {MSGPACK}")
     return said

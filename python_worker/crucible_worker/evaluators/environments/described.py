@@ -62,7 +62,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
     try:
         with end:
-            told = _told(end, until)
+            told = _received(end, until)
             ended = told is None and process.ends(until)
     finally:
         code = process.reap()
@@ -74,7 +74,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     return told["options_schema"]
 
 
-def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
+def _received(end: socket.socket, until: float) -> dict[str, Any] | None:
     """An environment's description from a process; None if the process gives none."""
     try:
         told = json.loads(receive(end, wire.MAX_FRAME_BYTES, until=until) or b"null")

@@ -130,7 +130,7 @@ class Processes:
         """A fork server that has loaded the environment; after a failure, loading is not repeated for every sample."""
         if self._refused is not None:
             raise self._refused
-        forks = self._kept()
+        forks = self._fork_server()
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 await forks.ready()
@@ -143,7 +143,7 @@ class Processes:
             raise
         return forks
 
-    def _kept(self) -> Forks:
+    def _fork_server(self) -> Forks:
         if self._closed:
             raise BackendError("the evaluation has ended", reason=Reason.ENVIRONMENTS_CLOSED)
         if self._forks is None or not self._forks.alive:

@@ -66,15 +66,15 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         )
         score = math.fsum(each.total_reward for each in trajectories) / len(trajectories)
     except InvalidField as error:
-        return _fallen(counted, Problem(reason=error.reason, message=error.message, field=error.field))
+        return _failed(counted, Problem(reason=error.reason, message=error.message, field=error.field))
     except OverflowError:
-        return _fallen(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
+        return _failed(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
     recorded, left_out = transcript_of(group.rollouts) if transcript else ((), 0)
     return Outcome(
         verdict=Verdict.MEASURED,
         score=score,
-        output=_said(group.rollouts[0]),
+        output=_text_of(group.rollouts[0]),
         stop_reason="length" if any(turn.said.stop_reason == "length" for turn in turns) else "stop",
         output_tokens=sum(turn.said.output_tokens for turn in turns),
         measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
@@ -129,7 +129,7 @@ def _key(kind: str) -> str:
     return f"{_ERRORS}{shorten(kind, MAX_PROBLEM_BYTES)}{'_' * (kind in (_TOTAL, _SKIPPED))}"
 
 
-def _fallen(counted: Mapping[str, float], problem: Problem) -> Outcome:
+def _failed(counted: Mapping[str, float], problem: Problem) -> Outcome:
     key = _key(problem.reason)
     measurements = {**counted, key: counted.get(key, 0.0) + 1.0}
     return Outcome(verdict=Verdict.ERROR, problem=problem, measurements=measurements)
@@ -154,5 +154,5 @@ def _transition(turn: Turn, intermediates: bool) -> Transition:
     return dataclasses.replace(made, observation=None) if turn.seen is None else made
 
 
-def _said(rollout: Rollout) -> str:
+def _text_of(rollout: Rollout) -> str:
     return "\n".join(turn.ac.text for turn in rollout.transitions)[:MAX_OUTPUT_CHARS]

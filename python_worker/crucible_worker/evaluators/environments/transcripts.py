@@ -40,30 +40,30 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
         seen = None if turn.seen is None else _length(turn.seen)
         given = turn.ob
         if isinstance(given, str):
-            yield RecordedTurn(role="user", text=_behind(text, str(given)), tokens=seen, rollout=index)
-            text = str(given) + _said(turn)
+            yield RecordedTurn(role="user", text=_new_part(text, str(given)), tokens=seen, rollout=index)
+            text = str(given) + _text_of(turn)
         elif isinstance(given, Conversation):
             shown = [_plain(message) for message in given.messages]
             new = shown[len(messages) :] if shown[: len(messages)] == messages else shown
             for place, (role, content) in enumerate(new, 1):
                 yield RecordedTurn(role=role, text=content, tokens=seen if place == len(new) else None, rollout=index)
-            messages = [*shown, ("assistant", _said(turn))]
+            messages = [*shown, ("assistant", _text_of(turn))]
         elif not isinstance(given, Nothing):
             yield RecordedTurn(role="user", text="", tokens=seen, rollout=index)
         yield RecordedTurn(
             role="assistant",
-            text=_said(turn),
+            text=_text_of(turn),
             reward=float(turn.reward),
             tokens=int(turn.said.output_tokens),
             rollout=index,
         )
 
 
-def _behind(before: str, text: str) -> str:
+def _new_part(before: str, text: str) -> str:
     return text[len(before) :] if before and text.startswith(before) else text
 
 
-def _said(turn: Turn) -> str:
+def _text_of(turn: Turn) -> str:
     return turn.ac.text if isinstance(turn.ac.text, str) else ""
 
 

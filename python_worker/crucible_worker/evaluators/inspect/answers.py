@@ -54,7 +54,7 @@ class Answers:
             if self.first_problem is None:
                 self.first_problem = problem
             return {"error": f"{problem.reason}: {problem.message}"}
-        return {"choices": [self._told(choice, self._renderers[question["which"]]) for choice in choices]}
+        return {"choices": [self._choice(choice, self._renderers[question["which"]]) for choice in choices]}
 
     async def _sampled(self, question: Mapping[str, Any]) -> list[SampledSequence]:
         which, count = question["which"], question["sampling"]["count"]
@@ -95,7 +95,7 @@ class Answers:
         drawn = hashlib.sha256(digest + self._asked[digest].to_bytes(8, "big")).digest()
         return int.from_bytes(drawn[:8], "big") >> 1
 
-    def _told(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
+    def _choice(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
         cut = choice.stop_reason == "length"
         self.stop_reason = "length" if cut else self.stop_reason or "stop"
         self.output_tokens += choice.output_tokens

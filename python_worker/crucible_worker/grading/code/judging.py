@@ -27,11 +27,11 @@ __all__ = ["Expected", "Finding", "run_test"]
 _MEBIBYTE = 1024 * 1024
 _TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, if no returned value can be larger
 _LARGE_TOKENS_BYTES = 4096  # of output whose numbers are compared by value, a microsecond or more each
-_MAX_TOLD = 300
+_MAX_SHOWN = 300
 _ATTEMPTS = 2  # if the machine ends a sandbox, for example when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: a small limit of the program does not apply to its tests
 
-_TOLD = {
+_ANSWER_FIELDS = {
     **dict.fromkeys(("raised", "message", "opaque"), str),
     **dict.fromkeys(("lineage", "arguments", "nodes", "items", "gives"), list),
     **dict.fromkeys(("method", "callable", "done", "missing"), bool),
@@ -322,7 +322,7 @@ class _Talk:
             _Fails: there is no answer.
         """
         answer = await self._answer(_Fails)
-        told = {key: answer[key] for key, kind in _TOLD.items() if type(answer.get(key)) is kind}
+        told = {key: answer[key] for key, kind in _ANSWER_FIELDS.items() if type(answer.get(key)) is kind}
         return told | {key: answer[key] for key in ("value", "changed") if key in answer}
 
     async def _answer(self, ended: type[_Fails]) -> Mapping[str, Any]:
@@ -365,13 +365,13 @@ def _without_value(function: str, answer: Mapping[str, Any]) -> str:
     if answer.get("missing"):
         return f"the program does not define {function}"
     if "opaque" in answer:
-        return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is not a plain value"
+        return f"{function} returned {answer['opaque'][:_MAX_SHOWN]}, which is not a plain value"
     return f"{function} returned more than is allowed to pass"
 
 
 def _exception(answer: Mapping[str, Any]) -> str:
     said = [answer[key] for key in ("raised", "message") if isinstance(answer.get(key), str) and answer[key]]
-    return ": ".join(said)[:_MAX_TOLD]
+    return ": ".join(said)[:_MAX_SHOWN]
 
 
 def _tests_bounds(limits: CodeLimits) -> Bounds:

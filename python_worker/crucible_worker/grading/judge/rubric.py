@@ -39,7 +39,7 @@ MAX_REASON_CHARS = 300
 
 _MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: no valid answer has more
 _MAX_READ = 16 * MAX_JUDGEMENT_CHARS  # characters that are read for that: objects within objects are read again
-_UNTOLD = re.compile(r"[\s|]+")  # may differ when a judge repeats a text: `| ` at the beginning of each line
+_LAYOUT = re.compile(r"[\s|]+")  # may differ when a judge repeats a text: `| ` at the beginning of each line
 _PREFERENCES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
@@ -179,8 +179,8 @@ def _entries(said: str, criteria: Sequence[RubricCriterion], key: str, shown: Se
         entries.append((entry[key], entry["reason"]))
     if _begun(before, criteria):
         raise BadJudgement("follows one that does not end")
-    again = _UNTOLD.sub("", source)
-    if any("{" in text and again in _UNTOLD.sub("", text) for text in shown):
+    again = _LAYOUT.sub("", source)
+    if any("{" in text and again in _LAYOUT.sub("", text) for text in shown):
         raise BadJudgement("occurs in a judged text")
     return entries
 

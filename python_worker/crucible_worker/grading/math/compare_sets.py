@@ -100,12 +100,12 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = F
         return None  # no list has this meaning
     if size == "nothing" and "tuple" in (_kind(target), _kind(answer)):
         return different("structure", "a pair, and an interval of nothing")  # (1, 1) is not (1, 1]
-    if size and _is_said(target) and _is_said(answer):
+    if size and _is_worded(target) and _is_worded(answer):
         return _compare_by_item(target, answer, scope)
     return outcome
 
 
-def _is_said(node: Node) -> bool:
+def _is_worded(node: Node) -> bool:
     """Whether inequalities were joined by a word: two listed ones never mean that nothing, or everything, is right."""
     return isinstance(node, SetOperation) and all(isinstance(part, Relation) for part in node.operands)
 

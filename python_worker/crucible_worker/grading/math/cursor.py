@@ -15,8 +15,8 @@ MAX_DEPTH = 40
 
 # End tokens after the end, so that looking ahead needs no check.
 _LOOK_AHEAD = 8
-_BEHIND = ["end"] * _LOOK_AHEAD
-_NOTHING = [""] * _LOOK_AHEAD
+_PADDING_KINDS = ["end"] * _LOOK_AHEAD
+_PADDING_VALUES = [""] * _LOOK_AHEAD
 
 
 class Cursor:
@@ -28,8 +28,8 @@ class Cursor:
     __slots__ = ("at", "bar", "bound", "depth", "kinds", "steps", "values")
 
     def __init__(self, tokens: Tokens) -> None:
-        self.kinds = tokens.kinds + _BEHIND
-        self.values = tokens.values + _NOTHING
+        self.kinds = tokens.kinds + _PADDING_KINDS
+        self.values = tokens.values + _PADDING_VALUES
         self.at = 0
         """The next token."""
         self.depth = 0

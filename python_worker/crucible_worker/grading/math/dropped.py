@@ -39,7 +39,7 @@ _BEFORE = spelled(
     " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
     " decreased followed addition otherwise else point"
 )
-_BEHIND = spelled(
+_AFTER = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
     " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
     " even odd too st nd rd th"
@@ -73,13 +73,13 @@ _OPERATOR_BEFORE = re.compile(
     r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
 )
 _NO_OPERATOR = re.compile(r"(?:^|[\n:=,]\s*)-\s*$|\\(?:approx|quad|qquad|implies|Rightarrow)\s*$")
-_OPERATOR_BEHIND = re.compile(
+_OPERATOR_AFTER = re.compile(
     r"\s*(?:\*(?!\*)|[/^_+!<>{](?!\{?\\circ)|\((?![A-Za-z]{2})|\\(?:[a-su-z]|t(?!ext))(?<!\\[nqmc])|-\s*[0-9\\(]|-\s[a-z]\b)"
 )
 # The end of `\text{The answer is }`.
 _TEXT_BEFORE = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]*\}\s*\Z")
 _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
-_DELIMITERS_BEHIND = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
+_DELIMITERS_AFTER = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
 # A rejected value may be followed by the answer: "it is not 4, so it is 5".
 _REJECTED = re.compile(r"(?:\bnot|n['\u2019]t(?: be)?)(?: equal to)?\W{1,4}[0-9]", re.IGNORECASE)
@@ -152,7 +152,7 @@ def _words_allow(sentence: str, behind: str, offers: frozenset[str]) -> bool:
         return False
     if _BOUNDED.search(sentence[-_MAX_BOUNDED:]):
         return False
-    words, words_near, words_behind = map(_words, (_behind_rejected(sentence), near, behind))
+    words, words_near, words_behind = map(_words, (_after_rejected(sentence), near, behind))
     if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):
         return False
     if _NEGATED.search(sentence) or _NEGATED.search(behind):
@@ -160,11 +160,11 @@ def _words_allow(sentence: str, behind: str, offers: frozenset[str]) -> bool:
     return (
         _NEGATIONS.isdisjoint((words | words_behind) - offers)
         and _BEFORE.isdisjoint(words_near)
-        and _BEHIND.isdisjoint(words_behind)
+        and _AFTER.isdisjoint(words_behind)
     )
 
 
-def _behind_rejected(sentence: str) -> str:
+def _after_rejected(sentence: str) -> str:
     """The text after the last number that is ruled out: " but 6" of "it is not 5 but 6"."""
     ends = [rejected.end() for rejected in _REJECTED.finditer(sentence)]
     return sentence[ends[-1] :] if ends else sentence
@@ -188,8 +188,8 @@ def _is_operand(before: str, behind: str) -> bool:
     before = _DELIMITERS_BEFORE.sub(" ", _TEXT_BEFORE.sub(" ", before))
     if _OPERATOR_BEFORE.search(before) and not _NO_OPERATOR.search(before):
         return True
-    behind = _DELIMITERS_BEHIND.sub("", behind, count=1)
+    behind = _DELIMITERS_AFTER.sub("", behind, count=1)
     glued = _GLUED.match(behind)
     if glued and glued[0] not in UNITS and glued[0].lower() not in UNITS:
         return True
-    return bool(_OPERATOR_BEHIND.match(behind) or _PERCENTAGE.match(behind))
+    return bool(_OPERATOR_AFTER.match(behind) or _PERCENTAGE.match(behind))

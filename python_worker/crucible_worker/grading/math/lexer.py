@@ -345,7 +345,7 @@ class _Lexer:
         return self._is_last()
 
     def _is_last(self) -> bool:
-        return self._at + 1 == len(self._found) or self._found[self._at + 1] in _BEHIND_UNITS
+        return self._at + 1 == len(self._found) or self._found[self._at + 1] in _AFTER_UNITS
 
     def _is_divisor(self, upright: bool) -> bool:
         r"""Whether there is a unit before a slash here, or nothing after this position: the `min` of `\text{ft/min}`.
@@ -356,7 +356,7 @@ class _Lexer:
         if divides or not upright:
             return divides and (upright or self._is_last())
         following = (token for token in self._found[self._at + 1 : self._at + 4] if token != "}")
-        return next(following, "") in _BEHIND_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
+        return next(following, "") in _AFTER_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
 
     def _plain_unit(self, run: str) -> tuple[str, str] | None:
         """The meaning of letters after a value, by what follows: the `m` of `9.8 m/s`, or "in" before an interval."""
@@ -368,7 +368,7 @@ class _Lexer:
 
 _EXTREMES = frozenset({"max", "min", "sup", "inf"})
 _LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
-_BEHIND_UNITS = frozenset(".,;)^$}") | {"\\newline"}
+_AFTER_UNITS = frozenset(".,;)^$}") | {"\\newline"}
 _SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})
 _GLUED_SPACES = ("\\quad", "\\qquad")
 _SET_BRACES = frozenset({"\\{", "\\}"})

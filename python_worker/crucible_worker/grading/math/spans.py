@@ -26,20 +26,20 @@ _CHOICE = re.compile(
 )
 # A choice after its text: `12 \text{ (B)}`, `12 \text{ (choice B)}`, and `12 (B)` of a numeral.
 _NAMED = r"(?:[Cc]hoice|[Oo]ption)\s\(?(?P<{}>[A-J])\)?"
-_CHOICE_BEHIND = re.compile(
+_CHOICE_AFTER = re.compile(
     r"(?:\\q?quad|\\[ ,;:!]|[\s~,])*\\text(?:bf|rm|it)?\{\s?"
     rf"(?:\((?P<marked>[A-J])\)|\(?{_NAMED.format('named')}\)?)\s?\}}\.?\Z"
     rf"|(?<=[0-9])(?:\s|\\ |~|\\q?quad)+\((?:(?P<plain>[A-J])|{_NAMED.format('called')})\)\.?\Z"
 )
 _EXTRACTED_LATELY = 4
 _CHOICE_ENDS = (")", "}", ").", "}.")
-_MAX_CHOICE_BEHIND = 40
+_MAX_CHOICE_AFTER = 40
 _NOUNS = ("hoice", "ption")
 # Not the text of a choice: a single sign, or a bound of something that follows.
 _UNFINISHED = re.compile(r"\A\W+\Z|(?<![A-Za-z])(?:than|least|most|of|from)[\s}]{0,4}\Z", re.IGNORECASE)
-_MAX_BEHIND_LETTER = 4  # characters from the bracket of that choice to the end
+_MAX_AFTER_LETTER = 4  # characters from the bracket of that choice to the end
 _NUMERAL = re.compile(r"-?[0-9][0-9.,/]*+")
-_UNIT_BEHIND = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
+_UNIT_AFTER = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<unit>[A-Za-z]{2,20})(?![A-Za-z])")
 # The further words of a unit.
 _MORE_OF_UNIT = re.compile(r"\}?\s?(?:[\^/*\u00b2\u00b3]|\\cdot|(?:per|an|a|squared|cubed|each|and)(?![A-Za-z]))")
 _WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
@@ -97,7 +97,7 @@ def last_amount(text: str) -> str | None:
     numbers = last_numerals(text, 1)
     if not numbers:
         return None
-    unit = _UNIT_BEHIND.match(text, numbers[0].start + len(numbers[0].text))
+    unit = _UNIT_AFTER.match(text, numbers[0].start + len(numbers[0].text))
     if unit is None or unit["unit"] == "percent" or not is_unit(unit["unit"]) or _MORE_OF_UNIT.match(text, unit.end()):
         return numbers[0].text
     return f"{numbers[0].text} {unit['unit']}"
@@ -123,9 +123,9 @@ def choice(text: str) -> tuple[str, str] | None:
         return match["marked"] or match["plain"], text[match.end() :]
     if not text.endswith(_CHOICE_ENDS):
         return None
-    if ")" not in text[-_MAX_BEHIND_LETTER:] and not any(noun in text[-_MAX_CHOICE_BEHIND:] for noun in _NOUNS):
+    if ")" not in text[-_MAX_AFTER_LETTER:] and not any(noun in text[-_MAX_CHOICE_AFTER:] for noun in _NOUNS):
         return None
-    match = _CHOICE_BEHIND.search(text, max(0, len(text) - _MAX_CHOICE_BEHIND))
+    match = _CHOICE_AFTER.search(text, max(0, len(text) - _MAX_CHOICE_AFTER))
     value = text[: match.start()] if match is not None else ""
     if (
         match is None

@@ -132,11 +132,11 @@ def confine(memory_bytes: int, cpu_seconds: int) -> None:
     _limit(resource.RLIMIT_NPROC, _THREADS)
     _limit(resource.RLIMIT_CORE, 0)
     library = _library()
-    _told(library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
-    _told(library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _checked(library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     instructions = _filter(os.getpid())
     program = _Program(len(instructions) // 8, instructions)
-    _told(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
+    _checked(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
 
 
 def address_space() -> int:
@@ -170,7 +170,7 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (bound, bound))
 
 
-def _told(result: int) -> None:
+def _checked(result: int) -> None:
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

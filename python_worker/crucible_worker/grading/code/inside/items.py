@@ -65,14 +65,14 @@ class Items:
     def at(self, key: Any) -> Any:
         """The item at an index, or of a key."""
         if self._maps or not self._iterates or not isinstance(key, int | slice):
-            return self._behind(key)
+            return self._by_key(key)
         if isinstance(key, slice):
             return [*self][key]
         if not self._has(key if key >= 0 else self.length() + key):
             raise ProgramError(IndexError(f"what {self._name} returned has no item {key}"))
         return self._taken[key]
 
-    def _behind(self, key: Any) -> Any:
+    def _by_key(self, key: Any) -> Any:
         try:
             known = frames.written(values.encode(key, 0, self._caller))
         except values.NotPlain as error:
@@ -104,7 +104,7 @@ class Items:
         at = 0
         while not self._counts or at < self.length():
             try:
-                item = self._behind(at)
+                item = self._by_key(at)
             except ProgramError as error:
                 if isinstance(error.native, IndexError):
                     return

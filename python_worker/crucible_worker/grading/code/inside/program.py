@@ -187,7 +187,7 @@ def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -
     """Handle a request to the program, or to one of its objects that is kept for the tests."""
     holder = module if asked["object"] is None else kept.find(asked["object"])
     if "held" in asked:
-        return _held(module, kept, asked["held"])
+        return _number_of(module, kept, asked["held"])
     if "attribute" in asked:
         return _attribute(holder, kept, asked["attribute"])
     if "next" in asked:
@@ -195,7 +195,7 @@ def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -
     return _called(holder, kept, asked)
 
 
-def _held(module: types.ModuleType, kept: _Kept, name: str) -> Mapping[str, Any]:
+def _number_of(module: types.ModuleType, kept: _Kept, name: str) -> Mapping[str, Any]:
     """The number of a named object of the program."""
     return {"object": kept.add(getattr(module, name))} if hasattr(module, name) else {"missing": True}
 
