@@ -180,7 +180,7 @@ def inputs_at(
 
     Args:
         data: the bytes.
-        spans: positions of the messages, of data unless `number` is of another map.
+        spans: the position of each message: a Datum, unless `number` is the field of another one.
         keys: the keys to read.
         field: path of the map, with `{}` for the index of the message.
         stored: keys whose f16 and bf16 are not widened.

@@ -95,7 +95,7 @@ class OwnLoop:
             # Work in threads of a pool counts as this thread's own: it waits as long as they do.
             self._pool.shutdown()
         finally:
-            # If the worker has ended in the meantime, nothing waits.
+            # The worker's loop may be closed already: then nothing waits for this one.
             with contextlib.suppress(RuntimeError):
                 self._home.call_soon_threadsafe(self._has_ended)
 

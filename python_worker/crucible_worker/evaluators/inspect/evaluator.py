@@ -62,7 +62,7 @@ DEFAULT_TEMPERATURE, DEFAULT_MAX_TOKENS = 1.0, 1_000
 """How a model is sampled if neither the request nor the task says it."""
 
 _LOOK_SECONDS = 1.0
-"""Seconds between reports of a task that waits for its turn that it is not stalled."""
+"""Seconds between signs of progress of a task that waits for its turn, so that it never counts as stalled."""
 
 GRADER = "grader"
 """The role of the model that judges answers in tasks."""
@@ -180,7 +180,7 @@ class Inspect(
 
         Returns:
             MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
-            if that metric has no finite value; ERROR if the task is not allowed, does not exist, did not finish
+            if that metric has no finite value; ERROR if the task is not allowed, does not exist, did not finish,
             or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
             one that failed on its way.
             The records of the task's samples are the output, as JSON.
