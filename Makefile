@@ -23,6 +23,9 @@ LM_EVAL := 'lm-eval[hf]==0.4.13'
 # It asks for older versions of two libraries than constraints.txt pins, and for 150 MB of others.
 INSPECT_VENV := .venv-inspect
 INSPECT := 'inspect-ai==0.3.285'
+# Rules of accessibility, for the tests of the pages.
+AXE_VERSION := 4.14.1
+AXE := build/axe.min.js
 BIN := $(VENV)/bin
 # What the demo needs, and with the tools and libraries of the checks.
 DEMO_READY := $(VENV)/.ready-demo
@@ -33,7 +36,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-tinker test-inspect lint generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect lint vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -50,7 +53,7 @@ $(DEMO_READY): pyproject.toml constraints.txt
 
 $(READY): $(DEMO_READY)
 	@echo "Adding the checks' tools and libraries to $(VENV): some minutes the first time."
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,text,datasets,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,text,datasets,web,dev]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
 	@touch $@
 
@@ -88,6 +91,24 @@ test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.
 		"or name a folder of dependencies by BRIDGE_ELIXIR_DEPS (see elixir_client_example/mix.exs)" >&2; exit 1; }
 	cd elixir_client_example && { test -n "$$BRIDGE_ELIXIR_DEPS" || mix deps.get; } && \
 		mix format --check-formatted && MIX_ENV=test mix compile --warnings-as-errors && mix test --include integration
+
+# Its rules are run in the pages; nothing of it is part of the project.
+$(AXE): Makefile
+	@mkdir -p build && cd build && npm pack --silent axe-core@$(AXE_VERSION) && \
+		tar -xzmf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js || \
+		echo "axe-core $(AXE_VERSION) cannot be fetched by npm: the pages are not searched for barriers" >&2
+	@rm -f build/axe-core-$(AXE_VERSION).tgz
+
+test-pages: $(READY) $(AXE) ## every page in a real browser; needs Chromium (apt install chromium) and npm
+	$(BIN)/pytest -m pages
+
+pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of the README; needs Chromium
+	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
+	$(BIN)/crucible-worker demo --output build/demo
+	$(BIN)/python -m tests.pages.pictures build/demo/report.html docs/pictures
+
+vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
+	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py
 
 lint: $(READY) ## style, types, directions of imports, protos, generated code
 	$(BIN)/ruff check .

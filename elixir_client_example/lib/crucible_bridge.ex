@@ -102,7 +102,11 @@ defmodule CrucibleBridge do
   @spec cancel(conn, String.t(), keyword) :: result(map)
   def cancel(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.cancel(conn, evaluation_id, opts)
 
-  @doc "A report of one or several evaluations, `format: :markdown` or `:json`."
+  @doc """
+  A report of one or several evaluations, `format: :markdown`, `:html` or `:json`. Of a run with `run_id: "run-7"` and `[]`
+  in place of ids; of numbers that belong to no evaluation with `metrics: %{"accuracy" => 0.5}`. Further options: `:title`,
+  and `:max_samples` that a report in HTML holds.
+  """
   @spec generate_report(conn, String.t() | [String.t()], keyword) :: result(String.t())
   def generate_report(conn \\ @conn, evaluation_ids, opts \\ []),
     do: Evaluation.generate_report(conn, evaluation_ids, opts)

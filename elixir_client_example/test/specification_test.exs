@@ -75,7 +75,7 @@ defmodule CrucibleBridge.SpecificationTest do
 
   test "what is wrong names its field" do
     for {opts, field} <- [
-          {[model: "nosuch:x"], "model"},
+          {[model: "embedded:"], "model"},
           {[evaluators: [:nll, 42]], "evaluators[1]"},
           {[evaluators: [{:nll, [x: self()]}]], ~s(evaluators[0].options["x"])},
           {[evaluators: [{:nll, 42}]], "evaluators[0].options"},

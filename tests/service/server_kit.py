@@ -34,6 +34,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.backends.base import Backend
 from crucible_worker.config import Settings
+from crucible_worker.reports.writing import ReportRequest
 from crucible_worker.runs.journal.queries import Head
 from crucible_worker.runs.usage import Spending
 from crucible_worker.server import Parts, Worker
@@ -65,6 +66,7 @@ class ScriptedEvaluations:
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         self.worker_id, self.log_id, self.load = "worker-1", LOG_ID, (1, 2)
         self.listed: list[int] = []
+        self.reported: list[tuple[ReportRequest, int]] = []
         self.spending = Spending(())
         self.usage: tuple[ModelUsage, ...] = ()
 
@@ -106,8 +108,9 @@ class ScriptedEvaluations:
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         return dataclasses.replace(stands(evaluation_id), state=EvaluationState.CANCELLED)
 
-    async def report(self, evaluation_ids: Sequence[str], report_format: object) -> str:
-        return f"{report_format}: {', '.join(evaluation_ids)}"
+    async def report(self, request: ReportRequest, *, max_bytes: int) -> str:
+        self.reported.append((request, max_bytes))
+        return f"{request.report_format}: {', '.join(request.evaluation_ids)}"
 
     async def watch(self, evaluation_id: str, *, pack: Callable[[Any], Any], **position: Any) -> AsyncIterator[Any]:
         yield pack(page(1))

@@ -35,7 +35,7 @@ def test_json_is_exactly_one_object(tmp_path: Path):
 
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
-    assert set(report) == {"evaluations", "events", "report"}
+    assert set(report) == {"evaluations", "events", "report", "html"}
     evaluations = report["evaluations"]
     assert [set(evaluation) for evaluation in evaluations] == [{"step", "metrics", "sample_count", "n_unscored"}] * 4
     assert {(evaluation["sample_count"], evaluation["n_unscored"]) for evaluation in evaluations} == {(40, 0)}
@@ -46,6 +46,7 @@ def test_json_is_exactly_one_object(tmp_path: Path):
     assert first["accuracy"] < last["accuracy"]
     assert first["nll"] > last["nll"]
     assert "accuracy" in Path(report["report"]).read_text()
+    assert "demo-step-600" in Path(report["html"]).read_text(encoding="utf-8")
     _check_events(tmp_path / "events.jsonl", report)
 
 
@@ -70,7 +71,7 @@ def test_people_get_lines_and_a_table(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("completed") == 4
     assert "held out of training" in done.stdout
-    assert f"report: {tmp_path / 'report.md'}" in done.stdout
+    assert f"report: {tmp_path / 'report.html'} (open it in a browser), {tmp_path / 'report.md'}" in done.stdout
     assert f"worker's log: {tmp_path / 'worker.log'}" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("next: crucible-worker evaluate ")
     assert "\x1b" not in done.stdout + done.stderr

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import Code
+from crucible_bridge.types import ReportFormat, bounds
 from crucible_bridge.v1 import (
     evaluation_pb2,
     events_pb2,
     worker_pb2,
 )
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.reports.chosen_samples import MAX_SAMPLES
 from crucible_worker.services.evaluation import EVALUATIONS_DEFAULT, EVALUATIONS_MAX, SAMPLES_DEFAULT, SAMPLES_MAX
 from tests.service.server_kit import LOG_ID, error_of, evaluate_request, serving, settings_for
 from tests.tables import rows
@@ -31,6 +34,8 @@ def stub(rig):
 
 # Any: what a peer could send, its own code would not let it write.
 anything: Any = evaluation_pb2
+
+MANY = [str(n) for n in range(bounds.GENERATE_REPORT_REQUEST_METRICS_MAX_COUNT + 1)]
 
 PAGED = [
     ("ListEvaluations", evaluation_pb2.ListEvaluationsRequest(), EVALUATIONS_DEFAULT, EVALUATIONS_MAX),
@@ -68,6 +73,12 @@ async def test_other_pages_are_refused(rig, stub, method, request_, default, lar
         ("GenerateReport", evaluation_pb2.GenerateReportRequest(), "evaluation_ids"),
         ("GenerateReport", evaluation_pb2.GenerateReportRequest(evaluation_ids=["e1"]), "format"),
         ("GenerateReport", anything.GenerateReportRequest(evaluation_ids=["e1"], format=7), "format"),
+        ("GenerateReport", anything.GenerateReportRequest(evaluation_ids=["e1"], run_id="r", format=1), "run_id"),
+        ("GenerateReport", anything.GenerateReportRequest(run_id="r", metrics={"a": 1}, format=1), "metrics"),
+        ("GenerateReport", anything.GenerateReportRequest(run_id="r", format=3, max_samples=-1), "max_samples"),
+        ("GenerateReport", anything.GenerateReportRequest(run_id="r", format=3, title="t" * 1001), "title"),
+        ("GenerateReport", anything.GenerateReportRequest(metrics={"k" * 1001: 1}, format=3), "metrics"),
+        ("GenerateReport", anything.GenerateReportRequest(metrics=dict.fromkeys(MANY, 1), format=3), "metrics"),
         ("ListEvaluations", anything.ListEvaluationsRequest(states=[0]), "states[0]"),
         ("GetSamples", anything.GetSamplesRequest(evaluation_id="e1", verdicts=[1, 99]), "verdicts[1]"),
         ("Evaluate", evaluation_pb2.EvaluateRequest(), "model"),
@@ -101,6 +112,21 @@ async def test_a_report_is_handed_out(stub):
     )
 
     assert (await stub.GenerateReport(request)).report == "markdown: b, a"
+
+
+async def test_a_report_is_asked_for_as_it_was_written(rig, stub):
+    """Every field arrives; what is not given is the default; what is not finite is undefined."""
+    metrics = {"b": 0.5, "a": float("inf")}
+    await stub.GenerateReport(anything.GenerateReportRequest(format=3, metrics=metrics, title="t", max_samples=5))
+    await stub.GenerateReport(anything.GenerateReportRequest(format=2, run_id="r"))
+    (first, room), (second, _) = rig.evaluations.reported
+
+    assert (first.report_format, first.title, first.max_samples) == (ReportFormat.HTML, "t", 5)
+    assert (first.metrics.values, first.metrics.undefined) == ({"b": 0.5}, {"a": "is inf, not finite"})
+    assert (first.evaluation_ids, first.run_id) == ((), None)
+    assert (second.report_format, second.run_id, second.metrics) == (ReportFormat.JSON, "r", None)
+    assert second.max_samples == MAX_SAMPLES
+    assert room < WorkerLimits().max_message_bytes
 
 
 async def test_events_come_in_batches_with_their_position(rig, stub):

@@ -274,13 +274,22 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
         assert await bridge.evaluation.list_evaluators() == (info,)
         assert await bridge.evaluation.cancel_evaluation("e-1", "enough") == EVALUATION
         assert await bridge.evaluation.generate_report("e-1", ReportFormat.JSON) == "# Report"
+        html = ReportFormat.HTML
+        await bridge.evaluation.generate_report((), html, metrics={"a": 0.5}, title="t", max_samples=7)
+        await bridge.evaluation.generate_report(run_id="r")
         assert await bridge.worker.get_info() == WorkerInfo(worker_id="w", version="", running=2)
         assert await bridge.worker.drain() == DrainReport(interrupted=("e-1",))
 
     sent = dict(worker.requests)
     assert (sent["CancelEvaluation"].evaluation_id, sent["CancelEvaluation"].reason) == ("e-1", "enough")
-    assert list(sent["GenerateReport"].evaluation_ids) == ["e-1"]
-    assert sent["GenerateReport"].format == evaluation_pb2.REPORT_FORMAT_JSON
+    json, markdown = evaluation_pb2.REPORT_FORMAT_JSON, evaluation_pb2.REPORT_FORMAT_MARKDOWN
+    assert [request for name, request in worker.requests if name == "GenerateReport"] == [
+        evaluation_pb2.GenerateReportRequest(evaluation_ids=["e-1"], format=json),
+        evaluation_pb2.GenerateReportRequest(
+            format=evaluation_pb2.REPORT_FORMAT_HTML, metrics={"a": 0.5}, title="t", max_samples=7
+        ),
+        evaluation_pb2.GenerateReportRequest(run_id="r", format=markdown),
+    ]
 
 
 async def test_pages_are_walked_to_their_end(worker: CannedWorker, address: str):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
 from crucible_bridge.client.bridge import Bridge
@@ -295,13 +295,40 @@ class BlockingEvaluationClient:
 
     def generate_report(
         self,
-        evaluation_ids: str | Sequence[str],
+        evaluation_ids: str | Sequence[str] = (),
         report_format: ReportFormat = ReportFormat.MARKDOWN,
         *,
+        run_id: str = "",
+        metrics: Mapping[str, float] | None = None,
+        title: str = "",
+        max_samples: int = 0,
         timeout: float | None = None,
     ) -> str:
-        """A report of one evaluation, or of several steps of a run."""
-        return self._thread.run(self._client.generate_report(evaluation_ids, report_format, timeout=timeout))
+        """A report of one evaluation, of several, of a run, or of numbers by themselves.
+
+        Args:
+            evaluation_ids: these evaluations, in this order. Either these, or `run_id`, or `metrics`.
+            report_format: how it is written.
+            run_id: all evaluations of this run, by step.
+            metrics: results that belong to no evaluation.
+            title: what the report is called; if empty, what it reports.
+            max_samples: samples that HTML holds, of all evaluations together; 20,000 if 0.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(
+            self._client.generate_report(
+                evaluation_ids,
+                report_format,
+                run_id=run_id,
+                metrics=metrics,
+                title=title,
+                max_samples=max_samples,
+                timeout=timeout,
+            )
+        )
 
     def list_evaluators(self, *, timeout: float | None = None) -> tuple[EvaluatorInfo, ...]:
         """What evaluators there are, with the schema of their options and the keys they yield.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from crucible_bridge.client.calls import Calls, all_items
@@ -315,16 +315,42 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
 
     async def generate_report(
         self,
-        evaluation_ids: str | Sequence[str],
+        evaluation_ids: str | Sequence[str] = (),
         report_format: ReportFormat = ReportFormat.MARKDOWN,
         *,
+        run_id: str = "",
+        metrics: Mapping[str, float] | None = None,
+        title: str = "",
+        max_samples: int = 0,
         timeout: float | None = None,
     ) -> str:
-        """A report of one evaluation, or of several steps of a run."""
+        """A report of one evaluation, of several, of a run, or of numbers by themselves.
+
+        Args:
+            evaluation_ids: these evaluations, in this order. Either these, or `run_id`, or `metrics`.
+            report_format: how it is written.
+            run_id: all evaluations of this run, by step.
+            metrics: results that belong to no evaluation.
+            title: what the report is called; if empty, what it reports.
+            max_samples: samples that HTML holds, of all evaluations together; 20,000 if 0.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
         ids = [evaluation_ids] if isinstance(evaluation_ids, str) else several(evaluation_ids, "evaluation_ids")
         with sendable("report_format"):
             form = report_format_to_v1(ReportFormat(report_format))
-        request = made(evaluation_pb2.GenerateReportRequest, "", evaluation_ids=ids, format=form)
+        request = made(
+            evaluation_pb2.GenerateReportRequest,
+            "",
+            evaluation_ids=ids,
+            format=form,
+            run_id=run_id,
+            metrics=metrics,
+            title=title,
+            max_samples=max_samples,
+        )
         return await self._calls.unary(self._stub.GenerateReport, request, lambda reply: reply.report, timeout)
 
 

@@ -57,3 +57,4 @@ class ReportFormat(enum.StrEnum):
 
     MARKDOWN = "markdown"
     JSON = "json"
+    HTML = "html"

@@ -46,6 +46,7 @@ class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
     REPORT_FORMAT_MARKDOWN: _ClassVar[ReportFormat]
     REPORT_FORMAT_JSON: _ClassVar[ReportFormat]
+    REPORT_FORMAT_HTML: _ClassVar[ReportFormat]
 
 class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -73,6 +74,7 @@ RECORD_NONE: Record
 REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
+REPORT_FORMAT_HTML: ReportFormat
 GOAL_UNSPECIFIED: Goal
 GOAL_HIGHER: Goal
 GOAL_LOWER: Goal
@@ -698,12 +700,27 @@ class RenderedPrompt(_message.Message):
     def __init__(self, evaluator: _Optional[str] = ..., renderer: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., stop: _Optional[_Iterable[str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class GenerateReportRequest(_message.Message):
-    __slots__ = ("evaluation_ids", "format")
+    __slots__ = ("evaluation_ids", "format", "max_samples", "metrics", "title", "run_id")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
     format: ReportFormat
-    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[ReportFormat, str]] = ...) -> None: ...
+    max_samples: int
+    metrics: _containers.ScalarMap[str, float]
+    title: str
+    run_id: str
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[ReportFormat, str]] = ..., max_samples: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., title: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class GenerateReportResponse(_message.Message):
     __slots__ = ("report",)

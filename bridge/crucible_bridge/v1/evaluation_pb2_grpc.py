@@ -256,9 +256,11 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GenerateReport(self, request, context):
-        """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+        """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
-        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (no evaluation is of this run).
+        RESOURCE_EXHAUSTED: ANSWER_TOO_LARGE (without a sample, too).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -126,9 +126,11 @@ class EvaluationServiceStub:
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     GenerateReport: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]
-    """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+    """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
-    Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (no evaluation is of this run).
+    RESOURCE_EXHAUSTED: ANSWER_TOO_LARGE (without a sample, too).
     """
     ReadDataset: _grpc.UnaryStreamMultiCallable[_evaluation_pb2.ReadDatasetRequest, _evaluation_pb2.ReadDatasetResponse]
     """The samples of a data set, batch by batch, as an evaluation would get them.
@@ -272,9 +274,11 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     GenerateReport: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]  # type: ignore[assignment]
-    """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+    """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
-    Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (no evaluation is of this run).
+    RESOURCE_EXHAUSTED: ANSWER_TOO_LARGE (without a sample, too).
     """
     ReadDataset: _aio.UnaryStreamMultiCallable[_evaluation_pb2.ReadDatasetRequest, _evaluation_pb2.ReadDatasetResponse]  # type: ignore[assignment]
     """The samples of a data set, batch by batch, as an evaluation would get them.
@@ -475,9 +479,11 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.GenerateReportRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.GenerateReportResponse, _abc.Awaitable[_evaluation_pb2.GenerateReportResponse]]:
-        """A report of evaluations, as Markdown or JSON: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
+        """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
-        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (no evaluation is of this run).
+        RESOURCE_EXHAUSTED: ANSWER_TOO_LARGE (without a sample, too).
         """
 
     @_abc_1.abstractmethod

@@ -30,8 +30,8 @@ defmodule CrucibleBridge.Evaluator do
       `:evaluation_id` finds it again. `:infinity` if absent: `limits: [deadline_ms: ...]` ends the evaluation itself
     * `:patience_ms` - how long to try to come back to a worker that is gone, and go on; see `CrucibleBridge.Patience`
     * `:window` - of a model that stays here, see `CrucibleBridge.Orchestrator`
-    * `:batch_size` - Kitchen's port documents it. It has no effect, as in Kitchen's own adapters: the worker forms its
-      batches itself, from as many samples at once as `limits: [concurrency: ...]` allows
+    * `:batch_size` - Kitchen's port documents it. It has no effect, as in Kitchen's own adapters, and a warning is logged:
+      the worker forms its batches itself, from as many samples at once as `limits: [concurrency: ...]` allows
     * `:format` - of `generate_report/2`
 
   Another option is refused.
@@ -62,7 +62,7 @@ defmodule CrucibleBridge.Evaluator do
   @accuracy [:accuracy, :f1, :precision, :recall]
   @likelihood [:nll, :loss, :perplexity]
   @classes [:f1, :precision, :recall]
-  @formats [:markdown, :json]
+  @formats [:markdown, :html, :json]
 
   @own ~w(metrics grader grader_options positive conn timeout window patience_ms format batch_size)a
   @known @own ++ Specification.options()
@@ -83,6 +83,7 @@ defmodule CrucibleBridge.Evaluator do
   @spec evaluate(keyword(), term(), term()) :: {:ok, Results.t()} | {:error, Error.t()}
   def evaluate(opts, model, dataset) do
     with :ok <- known(opts),
+         :ok <- batches(opts[:batch_size]),
          {:ok, evaluators} <- evaluators(opts),
          {:ok, model} <- ModelRef.resolve(model, opts),
          {:ok, request} <- request(opts, model, dataset, evaluators),
@@ -105,33 +106,69 @@ defmodule CrucibleBridge.Evaluator do
   def evaluate(_client, _opts), do: {:error, Error.invalid("opts", "are no keywords")}
 
   @doc """
-  The worker's report of an evaluation, in Markdown or JSON.
+  The worker's report of an evaluation, in Markdown, HTML or JSON; or of plain results.
 
-  The results are those of `evaluate/3`, whose `:evaluation_id` says which evaluation. Options are `:format` (`:markdown`, the
-  default, or `:json`), `:conn` and `:patience_ms`. The worker has no other format yet, such as the `:html` that Kitchen
-  documents: the report is in Markdown then, and a warning is logged. An error would have Kitchen's stage fail the workflow
-  after the whole evaluation.
+  The results are those of `evaluate/3`, whose `:evaluation_id` says which evaluation. Without one, what is reported are
+  their numbers, and those of their `:metrics`: `%{accuracy: 0.5}`. Options are `:format` (`:markdown`, the default, `:html`
+  or `:json`), `:title`, `:max_samples` of a report in HTML, `:conn` and `:patience_ms`.
+
+  An error would have Kitchen's stage fail the workflow after the whole evaluation. So another format gives a report in
+  Markdown, as does HTML of a worker that has none yet, and another option is ignored; a warning is logged.
   """
   @spec generate_report(keyword(), map()) :: {:ok, String.t()} | {:error, Error.t()}
-  def generate_report(opts, %{evaluation_id: id}) do
+  def generate_report(opts, results) do
+    ignored(Keyword.keys(opts) -- [:title, :max_samples | @known])
     format = opts |> Keyword.get(:format, :markdown) |> format()
-    report = fn _attempt -> {CrucibleBridge.generate_report(conn(opts), [id], format: format), false} end
+
+    with {:ok, of} <- reported(results) do
+      case report(opts, of, format) do
+        {:error, %Error{code: :invalid_argument, field: "format"}} when format != :markdown ->
+          in_markdown(format)
+          report(opts, of, :markdown)
+
+        result ->
+          result
+      end
+    end
+  end
+
+  defp report(opts, of, format) do
+    asked = Keyword.take(opts, [:title, :max_samples]) ++ of ++ [format: format]
+    report = fn _attempt -> {CrucibleBridge.generate_report(conn(opts), [], asked), false} end
     Patience.run(report, Keyword.get(opts, :patience_ms, Patience.default_ms()))
   end
 
-  def generate_report(_opts, _results),
-    do: {:error, Error.invalid("results", "have no evaluation_id, by which the worker knows what to report")}
+  defp reported(%{evaluation_id: id}), do: {:ok, [evaluation_ids: [id]]}
+
+  defp reported(results) do
+    numbers = for {key, value} <- results, is_number(value), into: %{}, do: {to_string(key), value}
+    further = for {key, value} <- Map.get(results, :metrics) || %{}, is_number(value), into: numbers, do: {key, value}
+
+    if further == %{},
+      do:
+        {:error, Error.invalid("results", "have neither an evaluation_id nor a number, so there is nothing to report")},
+      else: {:ok, [metrics: further]}
+  end
 
   defp format(format) when format in @formats, do: format
 
   defp format(other) do
-    there = Enum.map_join(@formats, " and ", &inspect/1)
+    in_markdown(other)
+    :markdown
+  end
+
+  defp in_markdown(format) do
+    there = Enum.map_join(@formats, ", ", &inspect/1)
 
     Logger.warning(
-      "[crucible_bridge] a report in #{inspect(other)} is not possible yet, only in #{there}: it is in Markdown"
+      "[crucible_bridge] the worker writes no report in #{inspect(format)} (formats: #{there}): it is in Markdown"
     )
+  end
 
-    :markdown
+  defp ignored([]), do: :ok
+
+  defp ignored(options) do
+    Logger.warning("[crucible_bridge] generate_report ignores #{Enum.map_join(options, ", ", &inspect/1)}")
   end
 
   @doc false
@@ -142,6 +179,12 @@ defmodule CrucibleBridge.Evaluator do
       [] -> :ok
       [key | _] -> {:error, Error.invalid("opts", "have #{inspect(key)}, which there is not")}
     end
+  end
+
+  defp batches(nil), do: :ok
+
+  defp batches(_size) do
+    Logger.warning("[crucible_bridge] :batch_size has no effect: say limits: [concurrency: ...] for samples at once")
   end
 
   defp evaluators(opts) do

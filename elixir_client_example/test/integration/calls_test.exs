@@ -78,6 +78,11 @@ defmodule CrucibleBridge.CallsTest do
       assert report =~ "test/math/accuracy"
       assert {:ok, json} = CrucibleBridge.generate_report(conn, ["e-1"], format: :json)
       assert %{"evaluations" => [%{"evaluation_id" => "e-1"}]} = Jason.decode!(json)
+      assert {:ok, html} = CrucibleBridge.generate_report(conn, "e-1", format: :html)
+      assert html =~ "Content-Security-Policy"
+      assert {:ok, "# Mine" <> _} = CrucibleBridge.generate_report(conn, [], metrics: [accuracy: 1], title: "Mine")
+      assert {:error, %Error{reason: "UNKNOWN_RUN"}} = CrucibleBridge.generate_report(conn, [], run_id: "nosuch")
+      assert {:error, %Error{field: "metrics[:a]"}} = CrucibleBridge.generate_report(conn, [], metrics: %{a: "1"})
     end
 
     test "the same identity with another specification is refused, with both fingerprints", %{conn: conn} do

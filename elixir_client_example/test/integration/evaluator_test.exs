@@ -72,24 +72,81 @@ defmodule CrucibleBridge.EvaluatorTest do
       assert {:error, %Error{field: "results"}} = Evaluator.generate_report([], %{skipped: true})
     end
 
+    test "a report in HTML is one page of its evaluation, without a warning" do
+      {:ok, results} = Evaluator.evaluate(@opts ++ [evaluation_id: "in-html", limit: 5], @model, "builtin:arithmetic")
+
+      log =
+        capture_log(fn ->
+          opts = [format: :html, title: "Night", max_samples: 2]
+          assert {:ok, "<!doctype html>" <> _ = page} = Evaluator.generate_report(opts, results)
+          assert page =~ "<title>Night"
+          assert page =~ "at most 2 samples"
+          assert {:ok, json} = Evaluator.generate_report([format: :json], results)
+          assert Jason.decode!(json)["evaluations"] != []
+        end)
+
+      assert log == ""
+    end
+
     test "a report in a format that the worker does not have is in Markdown, with a warning" do
       {:ok, results} = Evaluator.evaluate(@opts ++ [limit: 5], @model, "builtin:arithmetic")
 
-      for format <- [:html, :pdf, nil] do
+      for format <- [:pdf, nil] do
         log =
           capture_log(fn ->
             assert {:ok, "# Evaluation" <> _} = Evaluator.generate_report([format: format], results)
           end)
 
-        assert log =~ "a report in #{inspect(format)} is not possible yet"
+        assert log =~ "writes no report in #{inspect(format)}"
       end
-
-      assert capture_log(fn -> {:ok, _} = Evaluator.generate_report([format: :json], results) end) == ""
     end
 
-    test "every option that Kitchen's port documents is taken" do
+    test "plain results are reported without an evaluation" do
+      results = %{accuracy: 0.5, sample_count: 3, model: "m", metrics: %{"test/nll" => 2.0, "x" => :nan}}
+
+      for {format, start} <- [markdown: "# Results", html: "<!doctype html>", json: "{"] do
+        assert {:ok, report} = Evaluator.generate_report([format: format], results)
+        assert String.starts_with?(report, start)
+        for part <- ["accuracy", "sample_count", "test/nll"], do: assert(report =~ part)
+      end
+
+      assert {:ok, "# Mine" <> _} = Evaluator.generate_report([title: "Mine"], %{accuracy: 1})
+      assert {:error, %Error{field: "results"}} = Evaluator.generate_report([], %{accuracy: nil})
+    end
+
+    # What the stage of Kitchen does with its port; kitchen_test.exs runs the real one where it is a dependency.
+    defp kitchens_stage({adapter, adapter_opts}, config, session, dataset) do
+      opts = Keyword.merge(adapter_opts, metrics: config.eval_metrics)
+
+      with {:ok, results} <- adapter.evaluate(opts, session, dataset),
+           {:ok, report} <- adapter.generate_report(Keyword.put(opts, :format, config.eval_report_format), results) do
+        {:ok, %{eval_results: results, eval_report: report}}
+      else
+        {:error, reason} -> {:error, {:evaluation_failed, reason}}
+      end
+    end
+
+    test "a stage like Kitchen's has its evaluation and a report in every format that Kitchen documents" do
+      for {format, start} <- [markdown: "# Evaluation", html: "<!doctype html>", json: "{"] do
+        adapter = {Evaluator, @opts ++ [batch_size: 8, limit: 5]}
+        config = %{eval_metrics: [:accuracy, :f1], eval_report_format: format}
+        assert {:ok, state} = kitchens_stage(adapter, config, @model, "builtin:arithmetic")
+        assert String.starts_with?(state.eval_report, start)
+        assert state.eval_report =~ state.eval_results.evaluation_id
+      end
+    end
+
+    test "every option that Kitchen's port documents is taken, and what has no effect is said" do
       opts = @opts ++ [metrics: [:accuracy, :f1, :precision, :recall], batch_size: 32, limit: 5, format: :html]
-      assert {:ok, %{sample_count: 5}} = Evaluator.evaluate(opts, @model, "builtin:arithmetic")
+
+      log =
+        capture_log(fn ->
+          assert {:ok, %{sample_count: 5} = results} = Evaluator.evaluate(opts, @model, "builtin:arithmetic")
+          assert {:ok, "<!doctype html>" <> _} = Evaluator.generate_report(opts ++ [include_plots: true], results)
+        end)
+
+      assert log =~ ":batch_size has no effect"
+      assert log =~ "generate_report ignores :include_plots"
     end
 
     test "F1, precision and recall are of classes, and undefined where targets are the worker's alone" do

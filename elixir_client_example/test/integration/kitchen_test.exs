@@ -150,12 +150,13 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
     end
 
     test "Kitchen's stage has its evaluation with every report format and option that Kitchen documents" do
-      for format <- [:markdown, :html, :json] do
+      for {format, start} <- [markdown: "# Evaluation", html: "<!doctype html>", json: "{"] do
         adapters = %{evaluator: {Evaluator, saved() ++ [batch_size: 8, limit: 5]}}
         state = %{session: session(), eval_dataset: items()}
         context = context(%{eval_report_format: format}, adapters, state)
         assert {:ok, context} = CrucibleKitchen.Stages.Evaluate.execute(context)
         assert %{sample_count: 5, accuracy: _} = context.state.eval_results
+        assert String.starts_with?(context.state.eval_report, start)
         assert context.state.eval_report =~ context.state.eval_results.evaluation_id
       end
     end

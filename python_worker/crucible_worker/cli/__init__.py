@@ -20,9 +20,11 @@ from crucible_worker.cli.listing import graders as _graders
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
+from crucible_worker.cli.report import report as _report
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
+from crucible_worker.cli.view import view as _view
 
 __all__ = ["app", "main"]
 
@@ -40,6 +42,8 @@ for _command in (
     _demo,
     _evaluate,
     _samples,
+    _report,
+    _view,
     _prompt,
     _suites,
     _evaluators,

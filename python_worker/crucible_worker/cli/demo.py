@@ -29,6 +29,9 @@ __all__ = ["demo"]
 RUN_ID = "demo"
 EVALUATION_SERVICE = "crucible_bridge.v1.EvaluationService"
 
+TITLE = "Two-digit addition, held out of training"
+"""Of the table and the report."""
+
 WARM_SECONDS = 30.0
 """For the evaluation service to get warm."""
 
@@ -58,6 +61,7 @@ class _Run:
     steps: Sequence[_Step]
     events: int
     report: Path
+    html: Path
     events_file: Path
     log_file: Path
 
@@ -69,8 +73,8 @@ class _DemoFailed(Exception):
 def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json: Json = False) -> None:
     """Evaluate embedded checkpoints as a training loop would.
 
-    Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.md, events.jsonl and
-    worker.log.
+    Starts a worker, watches its events live, prints the metrics over the steps, and leaves report.html, report.md,
+    events.jsonl and worker.log.
     """
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.worker_process import WorkerFailed
@@ -91,10 +95,14 @@ def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json
 
 async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
     from crucible_bridge import connect
+    from crucible_bridge.types import ReportFormat
     from crucible_worker.cli.progress import progress
+    from crucible_worker.cli.report import text_of
     from crucible_worker.cli.worker_process import worker_process
+    from crucible_worker.reports.writing import ReportRequest
 
     events_file, report, log_file = output / "events.jsonl", output / "report.md", output / "worker.log"
+    html = output / "report.html"
     steps: list[_Step] = []
     counted = 0
     async with worker_process(log_file) as address, connect(address) as bridge:
@@ -106,7 +114,9 @@ async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
                 counted += events
         ids = [step.evaluation.evaluation_id for step in steps]
         report.write_text(await bridge.evaluation.generate_report(ids), encoding="utf-8")
-    return _Run(steps=steps, events=counted, report=report, events_file=events_file, log_file=log_file)
+        request = ReportRequest(report_format=ReportFormat.HTML, run_id=RUN_ID, title=TITLE)
+        html.write_text(await text_of(bridge, request), encoding="utf-8")
+    return _Run(steps=steps, events=counted, report=report, html=html, events_file=events_file, log_file=log_file)
 
 
 async def _models(bridge: Bridge) -> list[tuple[str, int]]:
@@ -165,8 +175,9 @@ def _write(run: _Run, *, as_json: bool) -> None:
     from crucible_worker.cli.tables import write_table
 
     columns = ("step", "nll", "accuracy", "95 % interval", "samples", "unscored")
-    write_table(sys.stdout, "Two-digit addition, held out of training", columns, list(_rows(run.steps)))
-    typer.echo(f"report: {run.report}\nevents: {run.events_file} ({run.events})\nworker's log: {run.log_file}")
+    write_table(sys.stdout, TITLE, columns, list(_rows(run.steps)))
+    typer.echo(f"events: {run.events_file} ({run.events})\nworker's log: {run.log_file}")
+    typer.echo(f"report: {run.html} (open it in a browser), {run.report}")
     typer.echo(f"next: {NEXT}")
 
 
@@ -209,4 +220,5 @@ def _as_data(run: _Run) -> dict[str, Any]:
         ],
         "events": run.events,
         "report": str(run.report),
+        "html": str(run.html),
     }

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from crucible_bridge import BlockingBridge
 
-__all__ = ["AddressTokenFile", "AddressTrust", "worker_at"]
+__all__ = ["AddressTokenFile", "AddressTrust", "token_in", "worker_at"]
 
 AddressTokenFile = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="With --address: the worker's token.")
@@ -36,11 +36,20 @@ def worker_at(address: str, token_file: Path | None, tls_ca: Path | None) -> Gen
         InvalidField: the token file cannot be read; the error names the option.
     """
     import crucible_bridge
+
+    with crucible_bridge.connect_sync(address, token=token_in(token_file), tls=tls_ca) as bridge:
+        yield bridge
+
+
+def token_in(file: Path | None) -> str | None:
+    """The token in a file; None if there is no file.
+
+    Raises:
+        InvalidField: the file cannot be read; the error names the option.
+    """
     from crucible_bridge.errors import InvalidField
 
     try:
-        token = None if token_file is None else token_file.read_text("utf-8").strip()
+        return None if file is None else file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidField("--token-file", f"cannot be read: {error}") from error
-    with crucible_bridge.connect_sync(address, token=token, tls=tls_ca) as bridge:
-        yield bridge

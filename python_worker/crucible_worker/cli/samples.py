@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.options import EXIT_USAGE, Config, Json, StateDir, settings_or_exit
+from crucible_worker.cli.reading import Address
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, worker_at
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ _Verdicts = Annotated[
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
 ]
-_Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
-]
 _Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
 
 
@@ -47,7 +44,7 @@ def samples(
     evaluator: _Evaluator = None,
     config: Config = None,
     state_dir: StateDir = None,
-    address: _Address = None,
+    address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
     jsonl: _Lines = False,

@@ -11,7 +11,7 @@ from crucible_worker.rendering.renderers import (
     check_renderer,
 )
 from crucible_worker.rendering.supervised import TrainOn, render_supervised
-from crucible_worker.rendering.thinking import part_thinking, without_thinking
+from crucible_worker.rendering.thinking import part_thinking, reasoning_spans, without_thinking
 
 __all__ = [
     "RENDERER_PATTERN",
@@ -24,6 +24,7 @@ __all__ = [
     "check_input",
     "check_renderer",
     "part_thinking",
+    "reasoning_spans",
     "render_prompt",
     "render_supervised",
     "sample_answers",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["part_thinking", "without_thinking"]
+__all__ = ["part_thinking", "reasoning_spans", "without_thinking"]
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>")
 
@@ -29,36 +30,48 @@ def part_thinking(text: str) -> tuple[str, str]:
     Returns:
         The reasoning, its parts in paragraphs and without tags; empty if there is none. And the rest.
     """
-    if _TAG.search(text) is None:  # the usual case
+    parts = _parts(text)
+    if not parts:  # the usual case
         return "", text
-    said: list[str] = []
-    thoughts: list[str] = []
-    start, opened, prompted, thinking, removed = 0, 0, 0, False, False
-    for tag in _TAG.finditer(text):
-        closing = bool(tag[1])
-        if thinking and closing:
-            thoughts.append(text[opened : tag.start()])
-            start, thinking, removed = tag.end(), False, True
-        elif closing:
-            prompted = tag.start()
-            thoughts.clear()
-            said.clear()
-            start, removed = tag.end(), True
-        elif not thinking:
-            said.append(text[start : tag.start()])
-            start, opened, thinking = tag.start(), tag.end(), True
-    rest = text[start:]
-    # Once, and not at each such tag: a text may consist of tags alone.
-    thoughts.insert(0, _TAG.sub("", text[:prompted]))
-    if thinking and not any(map(str.strip, said)):
-        return _joined([*thoughts, text[opened:]]), ""
-    if thinking:
-        said[-1] += rest
-    else:
-        said.append(rest)
+    thoughts = [text[part.opened : part.closed] for part in parts]
+    if parts[0].prompted:  # once, and not at each such tag: a text may consist of tags alone
+        thoughts[0] = _TAG.sub("", thoughts[0])
+    ends = [0, *(part.end for part in parts)]
+    starts = [*(part.start for part in parts), len(text)]
     # With a space in between, the two remaining parts never form a tag.
-    return _joined(thoughts), " ".join(said).strip() if removed else text
+    said = " ".join(text[end:start] for end, start in zip(ends, starts, strict=True)).strip()
+    return "\n\n".join(filter(None, map(str.strip, thoughts))), said
 
 
-def _joined(thoughts: Sequence[str]) -> str:
-    return "\n\n".join(filter(None, map(str.strip, thoughts)))
+def reasoning_spans(text: str) -> Sequence[tuple[int, int]]:
+    """Where the parts that `part_thinking` separates begin and end in a text, their tags included, in order."""
+    return [(part.start, part.end) for part in _parts(text)]
+
+
+class _Part(NamedTuple):
+    """A part of a text that is reasoning."""
+
+    start: int
+    opened: int
+    closed: int
+    end: int
+    prompted: bool = False
+
+
+def _parts(text: str) -> Sequence[_Part]:
+    parts: list[_Part] = []
+    opening: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opening = opening or tag
+        elif opening is not None:
+            parts.append(_Part(opening.start(), opening.end(), tag.start(), tag.end()))
+            opening = None
+        else:
+            parts = [_Part(0, 0, tag.start(), tag.end(), prompted=True)]
+    if opening is not None:
+        ends = [0, *(part.end for part in parts)]
+        starts = [*(part.start for part in parts), opening.start()]
+        if not any(text[end:start].strip() for end, start in zip(ends, starts, strict=True)):
+            parts.append(_Part(opening.start(), opening.end(), len(text), len(text)))
+    return parts

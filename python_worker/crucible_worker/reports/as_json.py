@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluatorResult,
     Limits,
+    Metrics,
     Problem,
     SampleResult,
     SamplingParams,
@@ -20,27 +20,38 @@ from crucible_bridge.types import (
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
-    replace_surrogates,
     shown_failures,
     usage_as_data,
 )
+from crucible_worker.reports.plain import plain
 from crucible_worker.reports.records import record_as_data
 
 __all__ = ["render_json", "sample_as_data"]
 
 
-def render_json(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
+def render_json(
+    evaluations: Sequence[Evaluation],
+    failures: Mapping[str, Sequence[SampleResult]],
+    *,
+    title: str = "",
+    metrics: Metrics | None = None,
+) -> str:
     """Write a report of one evaluation, or of several in the order given.
 
     Args:
         evaluations: what is reported.
         failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
+        title: of the report; left out if empty.
+        metrics: results that belong to no evaluation; left out if None.
 
     Returns:
         One object: `{"evaluations": [...]}`. A number that is not finite is null.
     """
-    report = {"evaluations": [_evaluation(one, shown_failures(one, failures)) for one in evaluations]}
-    return json.dumps(_plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
+    report: dict[str, Any] = {"title": title} if title else {}
+    if metrics is not None:
+        report |= {"metrics": dict(metrics.values), "undefined": dict(metrics.undefined)}
+    report["evaluations"] = [_evaluation(one, shown_failures(one, failures)) for one in evaluations]
+    return json.dumps(plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
 
 
 def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dict[str, Any]:
@@ -95,7 +106,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 
 def sample_as_data(sample: SampleResult) -> dict[str, Any]:
     """A sample's result with its record as plain data, ready for any reader of JSON."""
-    return _plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
+    return plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
 
 
 def _sample(sample: SampleResult) -> dict[str, Any]:
@@ -148,16 +159,3 @@ def _limits(limits: Limits) -> dict[str, Any]:
         "max_unscored_share": limits.max_unscored_share,
         "max_unscored": limits.max_unscored,
     }
-
-
-def _plain(value: Any) -> Any:
-    """The same without what JSON, or a strict reader of it, refuses: NaN, infinities, halves of surrogate pairs."""
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {replace_surrogates(str(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Problem, SampleResult, Usage, format_model
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage, format_model
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
     metric_keys,
-    replace_surrogates,
+    problem_text,
     shown_failures,
 )
+from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
@@ -31,17 +32,28 @@ _ACTIVE = re.compile(r"[\\`*\[\]|~$#]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = re.compile(r"[<>&]|:(?=//)|(?<=www)\.|(?<!\w)@|@(?=[\w-]+\.)", re.IGNORECASE)
 
 
-def render_markdown(evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]) -> str:
+def render_markdown(
+    evaluations: Sequence[Evaluation],
+    failures: Mapping[str, Sequence[SampleResult]],
+    *,
+    title: str = "",
+    metrics: Metrics | None = None,
+) -> str:
     """Write a report of one evaluation, or of several with a table of metrics by step before them.
 
     Args:
         evaluations: what is reported, in this order.
         failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
+        title: of the report; if empty, what it reports.
+        metrics: results that belong to no evaluation; left out if None.
 
     Returns:
         GitHub-flavoured Markdown.
     """
-    lines = ["# Evaluation" if len(evaluations) == 1 else "# Evaluations", ""]
+    reported = "Results" if metrics is not None else "Evaluation" if len(evaluations) == 1 else "Evaluations"
+    lines = [f"# {_safe(title) or reported}", ""]
+    if metrics is not None:
+        lines += [*_metrics("##", metrics), ""]
     if len(evaluations) > 1:
         lines += ["## Metrics", "", *_comparison(evaluations), ""]
     for evaluation in evaluations:
@@ -62,11 +74,9 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
     yield ""
     yield from _table(["fact", "value"], facts_of(evaluation).items())
     if evaluation.problem is not None:
-        yield from _titled("Problem", [_safe(_told(evaluation.problem))])
-    values = [(key, _value(value)) for key, value in evaluation.metrics.values.items()]
-    yield from _titled("Metrics", _table(["metric", "value"], values) if values else ["None."])
-    if undefined := evaluation.metrics.undefined:
-        yield from _titled("Undefined metrics", _table(["metric", "reason"], undefined.items()))
+        yield from _titled("Problem", [_safe(problem_text(evaluation.problem))])
+    yield ""
+    yield from _metrics("###", evaluation.metrics)
     if evaluation.results:
         yield from _titled("Evaluators", _evaluators(evaluation))
     if tokens := list(_tokens(evaluation)):
@@ -76,6 +86,15 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
         yield from _titled("Limits", _table(["limit", "value"], limits))
     if failures:
         yield from _titled("Some samples that failed", _failures(failures))
+
+
+def _metrics(level: str, metrics: Metrics) -> Iterator[str]:
+    values = [(key, _value(value)) for key, value in metrics.values.items()]
+    yield from (f"{level} Metrics", "")
+    yield from _table(["metric", "value"], values) if values else ["None."]
+    if undefined := metrics.undefined:
+        yield from ("", f"{level} Undefined metrics", "")
+        yield from _table(["metric", "reason"], undefined.items())
 
 
 def _titled(title: str, body: Iterable[str]) -> Iterator[str]:
@@ -90,7 +109,7 @@ def _evaluators(evaluation: Evaluation) -> Iterator[str]:
             result.evaluator.label,
             result.evaluator.kind,
             *(f"{count:,}" for count in _counts(result)),
-            _told(result.problem),
+            problem_text(result.problem),
         ]
         for result in evaluation.results
     )
@@ -140,7 +159,7 @@ def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
             sample.stop_reason,
             sample.extracted,
             sample.output,
-            _told(sample.problem),
+            problem_text(sample.problem),
         ]
         for sample in failures
     )
@@ -172,10 +191,6 @@ def _row(cells: Sequence[str]) -> str:
 
 def _value(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _told(problem: Problem | None) -> str:
-    return "" if problem is None else f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}"
 
 
 def _safe(text: str) -> str:

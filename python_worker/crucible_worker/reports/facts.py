@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from crucible_bridge.types import (
     HubDataset,
     InlineDataset,
     JsonlDataset,
+    Problem,
     Prompt,
     SampleResult,
     ServerEngine,
@@ -31,15 +31,13 @@ __all__ = [
     "facts_of",
     "format_dataset",
     "metric_keys",
-    "replace_surrogates",
+    "problem_text",
     "shown_failures",
     "usage_as_data",
 ]
 
 MAX_FAILURES = 10
 """Failed samples that a report shows of one evaluation."""
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
@@ -150,11 +148,11 @@ def metric_keys(evaluations: Sequence[Evaluation]) -> Sequence[str]:
     return tuple(keys)
 
 
+def problem_text(problem: Problem | None) -> str:
+    """What went wrong: its reason, the field and the message; empty if nothing did."""
+    return "" if problem is None else f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}"
+
+
 def shown_failures(evaluation: Evaluation, failures: Mapping[str, Sequence[SampleResult]]) -> Sequence[SampleResult]:
     """The first failed samples of an evaluation, of those that are given."""
     return failures.get(evaluation.evaluation_id, ())[:MAX_FAILURES]
-
-
-def replace_surrogates(text: str) -> str:
-    """Text that can be written as UTF-8: half a surrogate pair becomes U+FFFD."""
-    return _SURROGATES.sub("\ufffd", text)

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,10 +19,13 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
+    CompareRequest,
     Dataset,
     EvaluateRequest,
     Evaluation,
+    EvaluationComparison,
     EvaluationState,
+    EvaluatorInfo,
     ModelUsage,
     RenderSampleResponse,
     ReportFormat,
@@ -31,7 +35,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.reports import render_json, render_markdown
+from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.comparison import Comparisons
@@ -63,7 +67,6 @@ __all__ = [
     "CANCEL_WAIT_SECONDS",
     "NEWS_PAUSE_SECONDS",
     "OWNER_CHECK_SECONDS",
-    "REPORTED_FAILURES",
     "Evaluations",
 ]
 
@@ -71,8 +74,8 @@ OWNER_CHECK_SECONDS = 1.0
 """While somebody waits for an evaluation: how often its owner's lock is looked at."""
 CANCEL_WAIT_SECONDS = 1.0
 """How long a cancel waits for the owner to have ended the evaluation before it answers with how it stands."""
-REPORTED_FAILURES = 20
-"""Unscored samples that a report shows of each evaluation."""
+EVALUATIONS_PAGE = 1_000
+"""Evaluations of a run that are read at once."""
 NEWS_PAUSE_SECONDS = 0.01
 """Shortest time between two looks at the journal by one waiter."""
 
@@ -94,9 +97,8 @@ class Evaluations:
         """Made anew at each start."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
-        self.comparisons = Comparisons(
-            journal, limits.max_compared_samples, functools.partial(info_if_known, parts=sources.parts)
-        )
+        self._known = functools.partial(info_if_known, parts=sources.parts)
+        self.comparisons = Comparisons(journal, limits.max_compared_samples, self._known)
         """Those that have ended, beside each other."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
@@ -108,6 +110,7 @@ class Evaluations:
         self._admission = Admission(
             journal, locks, self._reaper, sources, limits, self.worker_id, spending=self.spending
         )
+        self._html_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         journal.on_writable_change = self._writable_changed
@@ -296,16 +299,36 @@ class Evaluations:
             page_bytes=min(SAMPLE_PAGE_BYTES, self._page_bytes),
         )
 
-    async def report(self, evaluation_ids: Sequence[str], report_format: ReportFormat) -> str:
-        """Write about an evaluation, or about several steps of a run, with some of the samples that are unscored."""
-        evaluations = [await self.get(evaluation_id) for evaluation_id in evaluation_ids]
-        failures: dict[str, Sequence[SampleResult]] = {}
-        for evaluation_id in evaluation_ids:
-            failures[evaluation_id], _ = await self.samples(
-                evaluation_id, verdicts=(Verdict.UNDECIDED, Verdict.ERROR), page_size=REPORTED_FAILURES
-            )
-        render = {ReportFormat.MARKDOWN: render_markdown, ReportFormat.JSON: render_json}[report_format]
-        return await asyncio.to_thread(render, evaluations, failures)
+    async def of_run(self, run_id: str) -> Sequence[Evaluation]:
+        """Every evaluation of a run, the newest first."""
+        found: list[Evaluation] = []
+        token = ""
+        while True:
+            page, token = await self.list(run_id=run_id, page_size=EVALUATIONS_PAGE, page_token=token)
+            found += page
+            if not token:
+                return found
+
+    async def compare(self, request: CompareRequest) -> EvaluationComparison:
+        """See `Comparisons.compare`."""
+        return await self.comparisons.compare(request)
+
+    async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
+        """What evaluators declare, by kind, of those that are known; by a thread, as some have to be imported."""
+        found = await asyncio.to_thread(lambda: {kind: self._known(kind) for kind in kinds})
+        return {kind: info for kind, info in found.items() if info is not None}
+
+    async def report(self, request: ReportRequest, *, max_bytes: int) -> str:
+        """Write a report; in HTML one after the other, as each may hold as much as a message does.
+
+        Raises:
+            BridgeError: see `reports.writing.write_report`.
+        """
+        html = request.report_format is ReportFormat.HTML
+        async with self._html_turn if html else contextlib.nullcontext():
+            # By a thread, as it looks for files.
+            version = await asyncio.to_thread(importlib.metadata.version, "crucible-bridge")
+            return await write_report(self, request, version=version, max_bytes=max_bytes)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whoever owns it; one that has ended is returned as it is."""

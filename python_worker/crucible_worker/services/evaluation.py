@@ -9,7 +9,7 @@ import grpc
 
 from crucible_bridge.codec.comparisons import compare_request_from_v1, evaluation_comparison_to_v1
 from crucible_bridge.codec.data import dataset_from_v1, sample_to_v1
-from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
+from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1
 from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.fields import at_least
 from crucible_bridge.codec.models import model_ref_from_v1
@@ -31,6 +31,7 @@ from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.services import registration
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
+from crucible_worker.services.reports import report_request
 from crucible_worker.services.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -50,6 +51,8 @@ BATCH_SAMPLES = 1_000
 """Samples in a message of ReadDataset, at most."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Such a message ends with the sample that exceeds this size: one sample is far below the limit of messages."""
+_REPORT_FRAME_BYTES = 1024
+"""What a message takes beside the report in it, at most: that of a tool is JSON."""
 _FRAME_BYTES = 6
 """What a message takes within another beside its own bytes, at most."""
 
@@ -167,12 +170,12 @@ class EvaluationService:
         evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
-    async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> pb.GenerateReportResponse:
-        """Write about one, or several steps of a run."""
-        if not request.evaluation_ids:
-            raise InvalidField("evaluation_ids", "is empty, at least one is needed")
-        report_format = report_format_from_v1(request.format, "format")
-        return pb.GenerateReportResponse(report=await self._evaluations.report(request.evaluation_ids, report_format))
+    async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> Encoded:
+        """Write about evaluations, a run, or numbers."""
+        room = self._limits.max_message_bytes - _REPORT_FRAME_BYTES
+        report = await self._evaluations.report(report_request(request), max_bytes=room)
+        # By a thread: in HTML it may fill a message.
+        return await asyncio.to_thread(lambda: pb.GenerateReportResponse(report=report).SerializeToString())
 
     async def _render_sample(self, request: RenderSampleRequest) -> RenderSampleResponse:
         """Show what the model would get."""

@@ -66,10 +66,11 @@ defmodule CrucibleBridge.Calls.Evaluation do
   end
 
   def generate_report(conn, evaluation_ids, opts) do
-    fields = [evaluation_ids: List.wrap(evaluation_ids)]
+    opts = Keyword.put_new(opts, :format, :markdown)
+    # Named as an option, or as the argument that may be empty.
+    fields = if evaluation_ids == [], do: [], else: [evaluation_ids: List.wrap(evaluation_ids)]
 
-    with {:ok, request} <-
-           [format: :markdown] |> Keyword.merge(opts) |> Message.options(V1.GenerateReportRequest, fields),
+    with {:ok, request} <- Message.options(opts, V1.GenerateReportRequest, fields),
          do: Calls.unary(conn, request, opts, :report)
   end
 

@@ -14,6 +14,23 @@ defmodule CrucibleBridge.Specification.Values do
          do: {:ok, Map.new(pairs)}
   end
 
+  @doc "A map of numbers by texts; the names may be atoms."
+  @spec numbers(term(), String.t()) :: {:ok, %{String.t() => float()}} | {:error, Error.t()}
+  def numbers(given, field) do
+    with {:ok, map} <- map(given, field),
+         {:ok, pairs} <- Columns.each(map, &number_pair(&1, field)),
+         do: {:ok, Map.new(pairs)}
+  end
+
+  defp number_pair({key, value}, field) do
+    with {:ok, name} <- text(key, field) do
+      # A message's double takes no integer.
+      if is_number(value),
+        do: {:ok, {name, value * 1.0}},
+        else: {:error, Error.invalid("#{field}[#{inspect(key)}]", "is no number")}
+    end
+  end
+
   @doc "A text; numbers, atoms and booleans become texts."
   @spec text(term(), String.t()) :: {:ok, String.t()} | {:error, Error.t()}
   def text(value, _field) when is_binary(value) or is_number(value) or (is_atom(value) and value != nil),

@@ -20,7 +20,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
     * `:dataset` - in place of the state's `:eval_dataset_handle` or `:eval_dataset`, or of the split "test" of the run's data
       set; a function gets the context
     * `:on_error` - `:halt` (what is assumed) or `:continue`, with the error in the state's `:eval_error`
-    * `:report` - `:markdown` or `:json`: put a report in the state's `:eval_report`
+    * `:report` - `:markdown`, `:html` or `:json`: put a report in the state's `:eval_report`
     * `:plan` - a plan in place of an evaluation, see `CrucibleBridge.Stages.Plan`: training goes on meanwhile
 
   An evaluation's id is made of the run's id, the stage's name and the step, so that a step which is run again after a crash

@@ -62,6 +62,7 @@ defmodule CrucibleBridge.V1.ReportFormat do
   field :REPORT_FORMAT_UNSPECIFIED, 0
   field :REPORT_FORMAT_MARKDOWN, 1
   field :REPORT_FORMAT_JSON, 2
+  field :REPORT_FORMAT_HTML, 3
 end
 
 defmodule CrucibleBridge.V1.Goal do
@@ -751,15 +752,31 @@ defmodule CrucibleBridge.V1.RenderedPrompt do
   field :problem, 7, type: CrucibleBridge.V1.Problem
 end
 
+defmodule CrucibleBridge.V1.GenerateReportRequest.MetricsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
 defmodule CrucibleBridge.V1.GenerateReportRequest do
   @moduledoc """
-  Asks for a report.
+  Asks for a report: of evaluation_ids, run_id or metrics, one of the three.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :evaluation_ids, 1, repeated: true, type: :string, json_name: "evaluationIds"
   field :format, 2, type: CrucibleBridge.V1.ReportFormat, enum: true
+  field :max_samples, 3, type: :int32, json_name: "maxSamples"
+
+  field :metrics, 4,
+    repeated: true,
+    type: CrucibleBridge.V1.GenerateReportRequest.MetricsEntry,
+    map: true
+
+  field :title, 5, type: :string
+  field :run_id, 6, type: :string, json_name: "runId"
 end
 
 defmodule CrucibleBridge.V1.GenerateReportResponse do

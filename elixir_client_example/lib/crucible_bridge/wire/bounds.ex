@@ -117,8 +117,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       data: %{required: true}
     },
     V1.GenerateReportRequest => %{
-      evaluation_ids: %{required: true},
-      format: %{required: true}
+      format: %{required: true},
+      max_samples: %{least: 0},
+      metrics: %{max_bytes: 1_000, max_count: 10_000},
+      title: %{max_bytes: 1_000}
     },
     V1.GetEvaluationRequest => %{
       evaluation_id: %{required: true}

@@ -71,7 +71,13 @@ defmodule CrucibleBridge.Wire.Message do
 
   defp value(value, nil, _place), do: {:ok, value}
   defp value(nil, %{repeated?: false, proto3_optional?: true}, _place), do: {:ok, nil}
-  defp value(map, %{map?: true}, place), do: Values.strings(map, place)
+
+  defp value(map, %{map?: true, type: entry}, place) do
+    case Enum.find(Map.values(entry.__message_props__().field_props), &(&1.name_atom == :value)) do
+      %{type: :double} -> Values.numbers(map, place)
+      _texts -> Values.strings(map, place)
+    end
+  end
 
   # Of which the list is named.
   defp value(values, %{repeated?: true, type: {:enum, enum}}, place),

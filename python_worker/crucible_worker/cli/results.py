@@ -1,0 +1,67 @@
+"""Results of evaluations for commands that show them: of a worker at an address, or of a journal on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crucible_bridge import Bridge
+    from crucible_worker.config import Settings
+
+__all__ = ["results_of_journal", "results_of_worker"]
+
+
+@contextlib.asynccontextmanager
+async def results_of_worker(address: str, token: str | None, tls_ca: Path | None) -> AsyncIterator[Bridge]:
+    """A client of a worker.
+
+    Args:
+        address: "HOST:PORT", or "unix:PATH".
+        token: the worker's token, if it wants one.
+        tls_ca: the certificate to trust; without TLS if None.
+    """
+    import crucible_bridge
+
+    async with crucible_bridge.connect(address, token=token, tls=tls_ca) as bridge:
+        yield bridge
+
+
+@contextlib.asynccontextmanager
+async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
+    """A client of a worker inside of this command, which has the journal of a state directory and grades nothing.
+
+    So a command has one way to its results, whether it is given a state directory or an address. The worker listens on
+    a Unix socket in a temporary folder that only this user can open.
+
+    Raises:
+        NotFound: the state directory has no journal.
+        FailedPrecondition: the journal cannot be opened.
+    """
+    import crucible_bridge
+    from crucible_bridge.errors import NotFound
+    from crucible_bridge.reasons import Reason
+    from crucible_worker.runs.journal.schema import JOURNAL_FILE
+    from crucible_worker.server.worker import Worker
+
+    if not (settings.state_dir / JOURNAL_FILE).is_file():
+        raise NotFound(f"{settings.state_dir} has no journal", reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
+    with tempfile.TemporaryDirectory(prefix="crucible-") as folder:
+        inside = dataclasses.replace(
+            settings,
+            unix_socket=Path(folder) / "worker",
+            token_file=None,
+            tls_cert=None,
+            tls_key=None,
+            ready_file=None,
+            grading_processes=0,
+            code_sandboxes=0,
+            # A command that shows results removes nothing that others left in the journal.
+            limits=settings.limits.without_retention(),
+        )
+        async with Worker(inside) as worker, crucible_bridge.connect(worker.address) as bridge:
+            yield bridge

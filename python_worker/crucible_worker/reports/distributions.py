@@ -1,0 +1,113 @@
+"""How the samples of an evaluation are spread: verdicts, reasons, scores, times and lengths, in one pass over them."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.types import SampleResult
+from crucible_worker.reports.plain import plain
+
+__all__ = ["MAX_BINS", "Distributions", "histogram"]
+
+MAX_BINS = 40
+"""Of a histogram."""
+
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+class Distributions:
+    """Takes the results of an evaluation one by one. Of each it keeps three numbers, so 200,000 take 5 MB."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._spreads: dict[str, _Spread] = {}
+
+    def add(self, result: SampleResult) -> None:
+        """Count a result."""
+        spread = self._spreads.get(result.evaluator)
+        if spread is None:
+            spread = self._spreads[result.evaluator] = _Spread()
+        spread.add(result)
+
+    def as_data(self) -> dict[str, Any]:
+        """By the label of the evaluator, as it stands."""
+        return plain({label: spread.as_data() for label, spread in self._spreads.items()})
+
+
+class _Spread:
+    """The results of one evaluator."""
+
+    __slots__ = ("_output_tokens", "_scores", "_seconds", "_stops", "_unscored", "_verdicts")
+
+    def __init__(self) -> None:
+        self._verdicts: Counter[str] = Counter()
+        self._unscored: Counter[str] = Counter()
+        self._stops: Counter[str] = Counter()
+        self._scores, self._seconds, self._output_tokens = array("d"), array("d"), array("d")
+
+    def add(self, result: SampleResult) -> None:
+        self._verdicts[result.verdict.value] += 1
+        if not result.verdict.scored:
+            self._unscored[result.verdict.value if result.problem is None else result.problem.reason] += 1
+        if result.score is not None and math.isfinite(result.score):
+            self._scores.append(result.score)
+        if result.duration_ns > 0:
+            self._seconds.append(result.duration_ns / 1e9)
+        if result.stop_reason or result.output_tokens:
+            self._stops[result.stop_reason] += 1
+            self._output_tokens.append(result.output_tokens)
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "verdicts": dict(self._verdicts),
+            "unscored": [[reason, n] for reason, n in self._unscored.most_common()],
+            "stops": dict(self._stops),
+            "score": histogram(self._scores),
+            "seconds": histogram(self._seconds),
+            "output_tokens": histogram(self._output_tokens, whole=True),
+        }
+
+
+def histogram(values: Sequence[float], *, whole: bool = False) -> Mapping[str, list[Any]] | None:
+    """Count values in at most `MAX_BINS` bins of one round width; None if there are no values.
+
+    Args:
+        values: finite.
+        whole: they are whole numbers: so are the edges, and the last one is above every value.
+    """
+    if not len(values):
+        return None
+    numbers = np.frombuffer(values, np.float64) if isinstance(values, array) else np.asarray(values, np.float64)
+    low, high = float(numbers.min()), float(numbers.max())
+    last = high + 1 if whole else high
+    # Halves: the distance of two finite numbers may be none.
+    span = last / 2 - low / 2
+    if span <= 0 or not math.isfinite(1 / span):
+        return {"edges": [low, high], "counts": [len(numbers)]}
+    edges = _edges(low, last, _width(2 * (span / MAX_BINS), whole=whole))
+    counts, _ = np.histogram(numbers, bins=edges)
+    return {"edges": [float(edge) for edge in edges], "counts": [int(count) for count in counts]}
+
+
+def _width(least: float, *, whole: bool) -> float:
+    """The next round number; a whole one for whole numbers."""
+    power = 10.0 ** math.floor(math.log10(least))
+    width = next((step * power for step in _STEPS if step * power >= least), 10 * power)
+    return max(1.0, math.ceil(width)) if whole else width
+
+
+def _edges(low: float, last: float, width: float) -> np.ndarray:
+    first = math.floor(low / width)
+    count = max(1, math.ceil(last / width) - first)
+    if count > MAX_BINS:  # the lowest and the highest value lie in the middle of a bin
+        return _edges(low, last, 2 * width)
+    edges = np.nan_to_num([float(f"{(first + n) * width:.12g}") for n in range(count + 1)])
+    # By rounding, an edge may lie beyond a value.
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], last)
+    return edges

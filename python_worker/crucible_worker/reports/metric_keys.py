@@ -1,0 +1,133 @@
+"""What keys of metrics mean: which are intervals of which, which ones come first, and which way they are better.
+
+    {"accuracy": 0.5, "accuracy_ci95_low": 0.4, "accuracy_ci95_high": 0.6, "accuracy_strict": 0.4}
+
+has the headline "accuracy" with the interval 0.4 to 0.6. An evaluator declares its keys with their units, and which
+scores of its samples are better (`EvaluatorInfo`): that goal holds for the headline keys, which summarise these scores,
+and for their variants ("accuracy_strict"). Of any other key no goal is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorResult, Goal, Metrics
+
+__all__ = ["EvaluatorKeys", "Infos", "keys_of"]
+
+Infos = Mapping[str, EvaluatorInfo]
+"""What evaluators declare, by kind; one that is not there has no goal."""
+
+MAX_HEADLINES = 8
+"""Of an evaluator."""
+
+# The standard error or a bound of the interval of "<base><rest>": "accuracy_ci95_low", "rubric_stderr/clarity".
+_SPREAD = re.compile(r"(?P<base>.+)_(?P<what>stderr|ci\d*_low|ci\d*_high)(?P<rest>/.*)?", re.DOTALL)
+_VARIABLE = re.compile("<[^<>]*>")
+_SCORE_UNITS = ("reward", "score")
+_Z95 = statistics.NormalDist().inv_cdf(0.975)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorKeys:
+    """The keys of an evaluator's metrics, full."""
+
+    label: str
+    """Of which evaluator."""
+    values: Sequence[str]
+    """Those with a value that are neither a standard error nor a bound of another one's interval."""
+    headline: Sequence[str]
+    """Those that summarise the scores of its samples, with a value or without."""
+    goals: Mapping[str, Goal]
+    """Which way they are better, as far as that is known."""
+    intervals: Mapping[str, tuple[float, float]]
+    """At 95 %: the bounds that the evaluator computed, or else 1.96 standard errors to both sides."""
+
+
+def keys_of(evaluation: Evaluation, infos: Infos) -> Sequence[EvaluatorKeys]:
+    """The keys of each evaluator that has ended, in the request's order."""
+    return [_of_result(result, evaluation.request.metric_prefix, infos) for result in evaluation.results]
+
+
+def _of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) -> EvaluatorKeys:
+    spec, info = result.evaluator, infos.get(result.evaluator.kind)
+    prefix = metric_prefix if spec.name is None else f"{metric_prefix}{spec.name}/"
+    spreads = _spreads(result.metrics)
+    spread_keys = {key for found in spreads.values() for key in found.values()}
+    keys = [key for key in (*result.metrics.values, *result.metrics.undefined) if key not in spread_keys]
+    units = {} if info is None else _units([key.removeprefix(prefix) for key in keys], info)
+    bare = _headline([key.removeprefix(prefix) for key in keys if key in spreads], list(units.items()), spec.kind)
+    headline = [key for key in keys if key.removeprefix(prefix) in bare][:MAX_HEADLINES]
+    goal = None if info is None else info.score_goal
+    goals = {} if goal is None else {key: goal for key in keys if _summarises(key, headline, units, prefix)}
+    return EvaluatorKeys(
+        label=spec.label,
+        values=[key for key in keys if key in result.metrics.values],
+        headline=headline or keys[:MAX_HEADLINES],
+        goals=goals,
+        intervals=dict(_intervals(result.metrics.values, spreads)),
+    )
+
+
+def _spreads(metrics: Metrics) -> Mapping[str, Mapping[str, str]]:
+    """By key, the keys of its standard error and its bounds: {"accuracy": {"stderr": "accuracy_stderr", ...}}."""
+    keys = {*metrics.values, *metrics.undefined}
+    found: dict[str, dict[str, str]] = {}
+    for key in (*metrics.values, *metrics.undefined):
+        match = _SPREAD.fullmatch(key)
+        if match is not None and (base := match["base"] + (match["rest"] or "")) in keys:
+            found.setdefault(base, {})[match["what"].rpartition("_")[2]] = key
+    return found
+
+
+def _intervals(
+    values: Mapping[str, float], spreads: Mapping[str, Mapping[str, str]]
+) -> Iterable[tuple[str, tuple[float, float]]]:
+    for key, found in spreads.items():
+        low, high, stderr = (values.get(found.get(what, "")) for what in ("low", "high", "stderr"))
+        if key not in values:
+            continue
+        if low is not None and high is not None:
+            yield key, (low, high)
+        elif stderr is not None:
+            yield key, (values[key] - _Z95 * stderr, values[key] + _Z95 * stderr)
+
+
+def _units(bare: Iterable[str], info: EvaluatorInfo) -> Mapping[str, str]:
+    """The unit of each key that the evaluator declares: "pass@4" has that of "pass@<k>"."""
+    patterns = [(re.compile(_pattern(declared), re.DOTALL), unit) for declared, unit in info.keys.items()]
+    units: dict[str, str] = {}
+    for key in bare:
+        unit = info.keys.get(key) or next((unit for pattern, unit in patterns if pattern.fullmatch(key)), None)
+        if unit is not None:
+            units[key] = unit
+    return units
+
+
+def _pattern(declared: str) -> str:
+    return ".+".join(map(re.escape, _VARIABLE.split(declared)))
+
+
+def _headline(with_spread: Sequence[str], units: Sequence[tuple[str, str]], kind: str) -> Sequence[str]:
+    """The bare keys that summarise scores.
+
+    These are the keys with an interval; if there are none, the key that is called as the evaluator is; else all keys if
+    they have one unit; else those in the unit of scores.
+    """
+    if with_spread:
+        return with_spread
+    if kind in dict(units):
+        return [kind]
+    if len({unit for _, unit in units}) == 1:
+        return [key for key, _ in units]
+    return [key for key, unit in units if unit.startswith(_SCORE_UNITS)]
+
+
+def _summarises(key: str, headline: Sequence[str], units: Mapping[str, str], prefix: str) -> bool:
+    if key in headline:
+        return True
+    unit = units.get(key.removeprefix(prefix))
+    return any(key.startswith(f"{main}_") and units.get(main.removeprefix(prefix)) == unit for main in headline)

@@ -1,0 +1,285 @@
+"""Evaluations and runs as the data of pages: plain values that any JSON can write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from crucible_bridge.types import (
+    MAX_COMPARED_EVALUATIONS,
+    CompareRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorResult,
+    Goal,
+    Metrics,
+    PairedComparison,
+    Problem,
+    format_model,
+)
+from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, usage_as_data
+from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
+from crucible_worker.reports.plain import plain
+
+__all__ = [
+    "evaluation_as_data",
+    "index_as_data",
+    "results_as_data",
+    "run_as_data",
+    "summary_as_data",
+    "tie_requests",
+]
+
+
+def summary_as_data(evaluation: Evaluation, infos: Infos) -> dict[str, Any]:
+    """An evaluation in a list: what it was, how it stands, its metrics.
+
+    Args:
+        evaluation: in any state.
+        infos: what the evaluators declare, by kind.
+    """
+    return plain(_summary(evaluation, keys_of(evaluation, infos)))
+
+
+def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str, Any]:
+    request = evaluation.request
+    results = evaluation.results or [
+        EvaluatorResult(evaluator=spec, metrics=evaluation.metrics) for spec in request.evaluators
+    ]
+    return {
+        "id": evaluation.evaluation_id,
+        "state": evaluation.state.value,
+        "run": request.run_id,
+        "step": request.step,
+        "model": format_model(request.model),
+        "dataset": format_dataset(request.dataset),
+        "labels": dict(request.labels),
+        "created": evaluation.created_unix_ns / 1e9,
+        "ended": evaluation.ended_unix_ns / 1e9 if evaluation.ended_unix_ns else None,
+        "duration": evaluation.duration_ns / 1e9,
+        "done": evaluation.done,
+        "total": evaluation.total,
+        "metrics": dict(evaluation.metrics.values),
+        "undefined": dict(evaluation.metrics.undefined),
+        "intervals": {key: list(bounds) for each in keys for key, bounds in each.intervals.items()},
+        "goals": {key: goal.value for each in keys for key, goal in each.goals.items()},
+        "evaluators": [_result(result) for result in results],
+        "usage": usage_as_data(evaluation.usage),
+        "problem": _problem(evaluation.problem),
+    }
+
+
+def _result(result: EvaluatorResult) -> dict[str, Any]:
+    return {
+        "label": result.evaluator.label,
+        "kind": result.evaluator.kind,
+        "n": result.n,
+        "n_scored": result.n_scored,
+        "n_unscored": result.n_unscored,
+        "n_errors": result.n_errors,
+        "n_truncated": result.n_truncated,
+        "problem": problem_text(result.problem) or None,
+    }
+
+
+def _problem(problem: Problem | None) -> dict[str, str] | None:
+    return problem and {"reason": problem.reason, "message": problem.message, "field": problem.field}
+
+
+def results_as_data(name: str, metrics: Metrics) -> dict[str, Any]:
+    """Metrics by themselves, of which no worker has an evaluation, in the place of `evaluation_as_data`."""
+    return plain(
+        {
+            "id": name,
+            "state": EvaluationState.COMPLETED.value,
+            "run": "",
+            "step": None,
+            "model": "",
+            "dataset": "",
+            "labels": {},
+            "created": None,
+            "ended": None,
+            "duration": 0.0,
+            "done": 0,
+            "total": 0,
+            "metrics": dict(metrics.values),
+            "undefined": dict(metrics.undefined),
+            "intervals": {},
+            "goals": {},
+            "evaluators": [],
+            "usage": None,
+            "problem": None,
+            "facts": [],
+            "options": {},
+            "headline": list(metrics.values),
+            "distributions": {},
+        }
+    )
+
+
+def index_as_data(
+    evaluations: Sequence[Evaluation], infos: Infos, *, more: bool = False, of_runs: Iterable[Evaluation] | None = None
+) -> dict[str, Any]:
+    """The first page: runs, and evaluations in the order given, the newest first.
+
+    Args:
+        evaluations: one page of them.
+        infos: what the evaluators declare, by kind.
+        more: whether older ones follow.
+        of_runs: the evaluations that runs are counted from; those of the page if None.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    for evaluation in evaluations if of_runs is None else of_runs:
+        if not (name := evaluation.request.run_id):
+            continue
+        run = runs.setdefault(name, {"run": name, "evaluations": 0, "running": 0, "last": 0.0})
+        run["evaluations"] += 1
+        run["running"] += _at_work(evaluation)
+        run["last"] = max(run["last"], max(evaluation.created_unix_ns, evaluation.ended_unix_ns) / 1e9)
+    newest_first = sorted(runs.values(), key=lambda run: -run["last"])
+    summaries = [summary_as_data(evaluation, infos) for evaluation in evaluations]
+    return {"runs": plain(newest_first), "evaluations": summaries, "more": more}
+
+
+def _at_work(evaluation: Evaluation) -> bool:
+    return evaluation.state in (EvaluationState.QUEUED, EvaluationState.RUNNING)
+
+
+def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Distributions) -> dict[str, Any]:
+    """An evaluation by itself.
+
+    Args:
+        evaluation: in any state.
+        infos: what the evaluators declare, by kind.
+        distributions: has been given the results of its samples.
+    """
+    keys = keys_of(evaluation, infos)
+    found = {
+        **_summary(evaluation, keys),
+        "facts": list(facts_of(evaluation).items()),
+        "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
+        "headline": [key for each in keys for key in each.headline],
+        "distributions": distributions.as_data(),
+    }
+    return plain(found)
+
+
+def run_as_data(
+    run_id: str, evaluations: Sequence[Evaluation], infos: Infos, comparisons: Iterable[PairedComparison] = ()
+) -> dict[str, Any]:
+    """A run: its metrics over its steps, with the best step of each metric that has a goal, and what is tied with it.
+
+    Args:
+        run_id: which one.
+        evaluations: of this run, in any order.
+        infos: what the evaluators declare, by kind.
+        comparisons: the answers to `tie_requests`; without them nothing is known to be tied.
+    """
+    ordered = _by_step(evaluations)
+    ties = list(comparisons)
+    return plain(
+        {
+            "run": run_id,
+            "evaluations": [summary_as_data(evaluation, infos) for evaluation in ordered],
+            "series": [series.as_data(ties) for series in _all_series(ordered, infos)],
+            "running": [evaluation.evaluation_id for evaluation in ordered if _at_work(evaluation)],
+        }
+    )
+
+
+def tie_requests(evaluations: Sequence[Evaluation], infos: Infos) -> Sequence[CompareRequest]:
+    """What to compare so that `run_as_data` knows which evaluations are tied with the best of a metric."""
+    others: dict[tuple[str, str], dict[str, None]] = {}
+    for series in _all_series(_by_step(evaluations), infos):
+        if series.headline and (best := series.best) is not None:
+            others.setdefault((best, series.evaluator), {}).update(dict.fromkeys(series.ids))
+    requests: list[CompareRequest] = []
+    for (best, evaluator), found in others.items():
+        ids = [one for one in found if one != best]
+        for start in range(0, len(ids), MAX_COMPARED_EVALUATIONS - 1):
+            part = (best, *ids[start : start + MAX_COMPARED_EVALUATIONS - 1])
+            requests.append(CompareRequest(evaluation_ids=part, baseline_id=best, evaluator=evaluator, max_listed=0))
+    return requests
+
+
+def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
+    """Those without a step first; those of one step as they were accepted."""
+    return sorted(
+        evaluations, key=lambda one: (one.request.step is not None, one.request.step or 0, one.created_unix_ns)
+    )
+
+
+class _Series:
+    """A metric of an evaluator over evaluations of one data set."""
+
+    def __init__(self, key: str, evaluator: str, dataset: str) -> None:
+        self.key, self.evaluator, self.dataset = key, evaluator, dataset
+        self.goal: Goal | None = None
+        self.headline = False
+        self._points: list[tuple[Evaluation, tuple[float, float] | None]] = []
+
+    def add(self, evaluation: Evaluation, keys: EvaluatorKeys) -> None:
+        self.goal = self.goal or keys.goals.get(self.key)
+        self.headline = self.headline or self.key in keys.headline
+        self._points.append((evaluation, keys.intervals.get(self.key)))
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return [evaluation.evaluation_id for evaluation, _ in self._points]
+
+    @property
+    def best(self) -> str | None:
+        """The first of those with the best value."""
+        if self.goal is None or not self._points:
+            return None
+        sign = 1 if self.goal is Goal.HIGHER else -1
+        return max(self._points, key=lambda point: sign * point[0].metrics.values[self.key])[0].evaluation_id
+
+    def as_data(self, comparisons: Iterable[PairedComparison]) -> Mapping[str, Any]:
+        best = self.best
+        tied = {
+            pair.evaluation_id
+            for pair in comparisons
+            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and _tied(pair)
+        }
+        return {
+            "key": self.key,
+            "evaluator": self.evaluator,
+            "dataset": self.dataset,
+            "goal": self.goal and self.goal.value,
+            "points": [
+                {
+                    "id": evaluation.evaluation_id,
+                    "step": evaluation.request.step,
+                    "value": evaluation.metrics.values[self.key],
+                    "low": interval and interval[0],
+                    "high": interval and interval[1],
+                }
+                for evaluation, interval in self._points
+            ],
+            "best": best,
+            "tied": [one for one in self.ids if one in tied],
+        }
+
+
+def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Series]:
+    """Every metric, in the order in which they come up: those with a goal first, as they are looked at first."""
+    found: dict[tuple[str, str, str], _Series] = {}
+    for evaluation, keys in _keyed(evaluations, infos):
+        for key in keys.values:
+            place = (key, keys.label, evaluation.dataset_fingerprint)
+            found.setdefault(place, _Series(*place)).add(evaluation, keys)
+    return sorted(found.values(), key=lambda series: (not series.headline, series.goal is None))
+
+
+def _keyed(evaluations: Iterable[Evaluation], infos: Infos) -> Iterator[tuple[Evaluation, EvaluatorKeys]]:
+    for evaluation in evaluations:
+        for keys in keys_of(evaluation, infos):
+            yield evaluation, keys
+
+
+def _tied(pair: PairedComparison) -> bool:
+    values = pair.metrics.values
+    low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
+    return low is not None and high is not None and low <= 0 <= high

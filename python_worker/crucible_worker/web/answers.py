@@ -1,0 +1,199 @@
+"""What the live pages ask for, answered by the worker's own calls."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import QueryParams
+
+from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_bridge.types import CompareRequest, Evaluation, EvaluatorInfo, PairedComparison, SampleResult
+from crucible_worker.reports.comparisons import compare_as_data
+from crucible_worker.reports.samples import answers_as_data, whole_sample_as_data
+from crucible_worker.reports.summaries import evaluation_as_data, index_as_data, run_as_data, tie_requests
+from crucible_worker.web.samples_index import SampleIndex, SampleQuery
+
+if TYPE_CHECKING:
+    from crucible_bridge import Bridge
+
+__all__ = ["MAX_COMPARED", "Answer", "Answers"]
+
+LISTED = 100
+"""Evaluations on a page of the list."""
+RUNS_FROM = 1_000
+"""The list of runs counts so many of the newest evaluations."""
+MAX_COMPARED = 10
+"""Evaluations that the page of comparisons sets next to each other."""
+MAX_ROWS = 1_000
+"""Of a page of samples."""
+MAX_REPEATS = 100
+"""Of a sample, in a column of answers."""
+_TIES = 200
+_LISTED_CHANGES = 100
+
+Answer = Callable[[QueryParams], Awaitable[Mapping[str, Any]]]
+
+
+class Answers:
+    """The data of each page, as `reports` makes them for report files too."""
+
+    def __init__(self, bridge: Bridge, index: SampleIndex) -> None:
+        """Answer from a worker.
+
+        Args:
+            bridge: the worker.
+            index: reads its samples.
+        """
+        self._bridge = bridge
+        self._index = index
+        self._infos: Mapping[str, EvaluatorInfo] | None = None
+        # Ended evaluations do not change, so neither do their comparisons.
+        self._ties: collections.OrderedDict[CompareRequest, Sequence[PairedComparison]] = collections.OrderedDict()
+
+    def by_name(self) -> Mapping[str, Answer]:
+        """The answers by the last part of their address."""
+        return {
+            "index": self.index,
+            "run": self.run,
+            "evaluation": self.evaluation,
+            "samples": self.samples,
+            "sample": self.sample,
+            "compare": self.compare,
+            "answers": self.answers,
+        }
+
+    async def index(self, query: QueryParams) -> Mapping[str, Any]:
+        """Runs, and a page of evaluations."""
+        offset = _count(query, "offset", 0, most=10_000_000)
+        found: list[Evaluation] = []
+        async for evaluation in self._bridge.evaluation.all_evaluations():
+            found.append(evaluation)
+            if len(found) > max(RUNS_FROM, offset + LISTED):
+                break
+        more = len(found) > offset + LISTED
+        return index_as_data(
+            found[offset : offset + LISTED], await self._declared(), more=more, of_runs=found[:RUNS_FROM]
+        )
+
+    async def run(self, query: QueryParams) -> Mapping[str, Any]:
+        """A run with its series."""
+        run_id = _named(query, "run")
+        found = [one async for one in self._bridge.evaluation.all_evaluations(run_id=run_id)]
+        if not found:
+            raise NotFound(f"no evaluation of a run {run_id!r} is known")
+        infos = await self._declared()
+        ties = [pair for request in tie_requests(found, infos) for pair in await self._tied(request)]
+        return run_as_data(run_id, found, infos, ties)
+
+    async def evaluation(self, query: QueryParams) -> Mapping[str, Any]:
+        """An evaluation, with how its samples are spread as far as they have been read."""
+        evaluation_id = _named(query, "id")
+        evaluation = await self._bridge.evaluation.get_evaluation(evaluation_id)
+        distributions, complete = await self._index.distributions(evaluation_id)
+        data = evaluation_as_data(evaluation, await self._declared(), distributions)
+        return {**data, "complete": complete}
+
+    async def samples(self, query: QueryParams) -> Mapping[str, Any]:
+        """A page of samples."""
+        wanted = SampleQuery(
+            evaluator=query.get("evaluator", ""),
+            filter=query.get("filter", ""),
+            other=query.get("other", ""),
+            search=query.get("search", ""),
+            where=dict(_pair(text) for text in query.getlist("where")),
+            sort=query.get("sort", ""),
+            descending=query.get("descending", "") not in ("", "0"),
+            offset=_count(query, "offset", 0, most=10_000_000),
+            limit=_count(query, "limit", 100, most=MAX_ROWS),
+        )
+        if wanted.problem:
+            raise InvalidField(*wanted.problem.split(" ", 1))
+        found = await self._index.find(_named(query, "id"), wanted)
+        return {"rows": found.rows, "matching": found.matching, "read": found.read, "complete": found.complete}
+
+    async def sample(self, query: QueryParams) -> Mapping[str, Any]:
+        """A sample whole."""
+        evaluation_id, evaluator, sample_id = (_named(query, name) for name in ("id", "evaluator", "sample"))
+        found = await self._index.sample(
+            evaluation_id, evaluator, sample_id, _count(query, "repeat", 0, most=10_000_000)
+        )
+        if found is None:
+            raise NotFound(f"evaluation {evaluation_id!r} has no result of sample {sample_id!r} by {evaluator!r}")
+        return whole_sample_as_data(*found)
+
+    async def compare(self, query: QueryParams) -> Mapping[str, Any]:
+        """Evaluations next to each other; the first one is the baseline."""
+        ids = _ids(query)
+        comparison = await self._bridge.evaluation.compare_evaluations(
+            ids, baseline_id=ids[0], max_listed=_LISTED_CHANGES
+        )
+        return compare_as_data(comparison, await self._declared())
+
+    async def answers(self, query: QueryParams) -> Mapping[str, Any]:
+        """What several evaluations made of one sample."""
+        evaluator, sample_id = _named(query, "evaluator"), _named(query, "sample")
+
+        async def of(evaluation_id: str) -> tuple[Evaluation, Sequence[SampleResult]]:
+            evaluation = await self._bridge.evaluation.get_evaluation(evaluation_id)
+            return evaluation, await self._index.repeats(evaluation_id, evaluator, sample_id, MAX_REPEATS)
+
+        return answers_as_data(evaluator, sample_id, await asyncio.gather(*map(of, _ids(query, least=1))))
+
+    async def _declared(self) -> Mapping[str, EvaluatorInfo]:
+        """What the worker's evaluators declare, by kind."""
+        if self._infos is None:
+            self._infos = {info.kind: info for info in await self._bridge.evaluation.list_evaluators()}
+        return self._infos
+
+    async def _tied(self, request: CompareRequest) -> Sequence[PairedComparison]:
+        if request in self._ties:
+            self._ties.move_to_end(request)
+            return self._ties[request]
+        try:
+            comparison = await self._bridge.evaluation.compare_evaluations(
+                request.evaluation_ids,
+                baseline_id=request.baseline_id,
+                evaluator=request.evaluator,
+                max_listed=request.max_listed,
+            )
+        except BridgeError:  # data sets differ, or one is gone meanwhile: then nothing is known to be tied
+            return ()
+        self._ties[request] = comparison.comparisons
+        if len(self._ties) > _TIES:
+            self._ties.popitem(last=False)
+        return comparison.comparisons
+
+
+def _named(query: QueryParams, name: str) -> str:
+    value = query.get(name, "")
+    if not value:
+        raise InvalidField(name, "is missing")
+    return value
+
+
+def _count(query: QueryParams, name: str, default: int, *, most: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= most):
+        raise InvalidField(name, f"is {text[:20]!r}, must be a number from 0 to {most:,}")
+    return int(text)
+
+
+def _ids(query: QueryParams, *, least: int = 2) -> Sequence[str]:
+    ids = list(dict.fromkeys(filter(None, query.get("ids", "").split(","))))
+    if not least <= len(ids) <= MAX_COMPARED:
+        raise InvalidField(
+            "ids", f"names {len(ids)} evaluations, must name {least} to {MAX_COMPARED}, with commas between them"
+        )
+    return ids
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not (key and sign):
+        raise InvalidField("where", f"is {text[:100]!r}, must be a column and a value: level=3")
+    return key, value

@@ -1,0 +1,71 @@
+// The first page: runs and evaluations, newest first.
+
+async function indexPage(source, _, query) {
+  const index = await source.index({ offset: query.offset });
+  const offset = Number(query.offset || 0);
+  const runs = index.runs.map((run) => [
+    link(run.run, ["run", run.run]), count(run.evaluations), run.running ? count(run.running) : "", moment(run.last)]);
+  return {
+    title: "Evaluations",
+    concerns: () => true,
+    content: [
+      runs.length === 0 ? null : section("Runs",
+        table("Runs", ["run", "evaluations", "running now", "last change"], runs)),
+      section("Evaluations",
+        index.evaluations.length === 0
+          ? h("p", {}, "No evaluations yet. This page shows them as soon as one begins.")
+          : chosen(index.evaluations),
+        h("p", { class: "paging" },
+          offset > 0 ? link("Newer", [], { offset: Math.max(0, offset - PAGE_ROWS) }) : null,
+          index.more ? link("Older", [], { offset: offset + index.evaluations.length }) : null)),
+    ],
+  };
+}
+
+/** Evaluations as a table; two to ten of them can be chosen for a comparison. */
+function chosen(evaluations, { withRun } = { withRun: true }) {
+  const picked = new Set();
+  const button = h("button", { type: "button", disabled: true, onclick: () => {
+    location.hash = address(["compare", evaluations.map((one) => one.id).filter((id) => picked.has(id)).join(",")]);
+  } }, "Compare");
+  const choose = (event) => {
+    if (event.target.checked) picked.add(event.target.value);
+    else picked.delete(event.target.value);
+    button.disabled = picked.size < 2 || picked.size > 10;
+    button.textContent = picked.size < 2 ? "Compare" : `Compare ${picked.size}`;
+  };
+  const keys = headlines(evaluations);
+  const rows = evaluations.map((one) => [
+    h("input", { type: "checkbox", value: one.id, "aria-label": `choose ${one.id}`, onchange: choose }),
+    link(shortened(one.id, 60), ["evaluation", one.id]),
+    ...(withRun ? [one.run ? link(one.run, ["run", one.run]) : ""] : []),
+    one.step === null ? "" : count(one.step),
+    one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state),
+    shortened(one.model, 60),
+    ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
+    one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",
+    moment(one.created),
+  ]);
+  return [
+    table("Evaluations", ["", "evaluation", ...(withRun ? ["run"] : []), "step", "state", "model", ...keys, "output tokens", "created"], rows),
+    evaluations.length < 2 ? null : h("p", {}, button, " Choose two to ten evaluations."),
+  ];
+}
+
+/** The keys that a table of evaluations has room for: those with a goal first, three at most. */
+function headlines(evaluations) {
+  const keys = new Map();
+  for (const one of evaluations) {
+    for (const key of Object.keys(one.metrics)) keys.set(key, (keys.get(key) || 0) + (one.goals[key] ? 1000 : 0) + 1);
+  }
+  const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]);
+  return ordered.slice(0, 3).map(([key]) => key);
+}
+
+function stateMark(state) {
+  return h("span", { class: `state ${state.toLowerCase()}` }, state.toLowerCase());
+}
+
+function verdictMark(verdict) {
+  return h("span", { class: `verdict ${verdict.toLowerCase()}` }, verdict.toLowerCase());
+}

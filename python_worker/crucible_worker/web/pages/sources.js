@@ -1,0 +1,171 @@
+// Where a page gets its data: from the blocks of a report file, or from the worker that serves it.
+
+const PAGE_ROWS = 100;
+
+function blockOf(id) {
+  const block = document.getElementById(id);
+  return block === null ? null : JSON.parse(block.textContent);
+}
+
+/** The data of a report file. Its samples are parsed when they are looked at. */
+class FileSource {
+  constructor(data) {
+    this.data = data;
+    this.live = false;
+    this.parsed = new Map();
+  }
+
+  async index() { return this.data.index; }
+
+  async run(run) { return known(this.data.runs[run], `run ${run}`); }
+
+  async evaluation(id) { return known(this.data.evaluations[id], `evaluation ${id}`); }
+
+  async compare(ids) {
+    const compare = this.data.compare;
+    const held = new Set((compare ? compare.evaluations : []).map((one) => one.id));
+    if (!ids.every((id) => held.has(id))) return known(null, `comparison of ${ids.join(", ")}`);
+    const baseline = ids[0];
+    return {
+      evaluations: ids.map((id) => compare.evaluations.find((one) => one.id === id)),
+      comparisons: compare.comparisons.filter((one) => one.baseline === baseline && ids.includes(one.evaluation)),
+      others: baseline === compare.evaluations[0].id ? null : compare.evaluations[0].id,
+    };
+  }
+
+  /** What of an evaluation's samples the file has: `{total, shown, left_out}`. */
+  holding(id) { return this.data.samples[id] || null; }
+
+  allSamples(id) {
+    if (!this.parsed.has(id)) {
+      const holding = this.holding(id);
+      this.parsed.set(id, holding === null ? [] : blockOf(holding.block));
+    }
+    return this.parsed.get(id);
+  }
+
+  async samples(id, query) {
+    const all = this.allSamples(id);
+    const changed = query.filter === "changed" ? verdicts(this.allSamples(query.other || "")) : null;
+    const search = (query.search || "").toLocaleLowerCase();
+    const where = [query.where || []].flat().map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)]);
+    const found = all.filter((sample) =>
+      (!query.evaluator || sample.evaluator === query.evaluator) && passes(sample, query.filter, changed) &&
+      (search === "" || searched(sample).includes(search)) &&
+      where.every(([key, value]) => sample.metadata && sample.metadata[key] === value));
+    const rows = found.map(rowOf);
+    const sign = query.descending ? -1 : 1;
+    if (query.sort && query.sort !== "n") rows.sort((a, b) => sign * ordered(a[query.sort], b[query.sort]) || a.n - b.n);
+    else if (sign < 0) rows.reverse();
+    const offset = Number(query.offset || 0);
+    return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, read: all.length, complete: true };
+  }
+
+  async sample(id, evaluator, sample, repeat) {
+    const found = this.allSamples(id).find((one) =>
+      one.evaluator === evaluator && one.sample_id === sample && one.repeat === repeat);
+    return known(found, `sample ${sample}`);
+  }
+
+  async answers(ids, evaluator, sample) {
+    const found = ids.flatMap((id) => this.allSamples(id)
+      .filter((one) => one.evaluator === evaluator && one.sample_id === sample)
+      .map((one) => ({ evaluation: id, step: this.data.evaluations[id].step, ...one })));
+    return { id: sample, input: found[0]?.input ?? null, targets: found[0]?.targets ?? null, answers: found };
+  }
+
+  listen() { /* A file does not change. */ }
+}
+
+function known(value, name) {
+  if (value === null || value === undefined) throw new Error(`This file does not contain the ${name}.`);
+  return value;
+}
+
+function verdicts(samples) {
+  return new Map(samples.map((one) => [keyOf(one), one.verdict]));
+}
+
+function keyOf(sample) {
+  return JSON.stringify([sample.evaluator, sample.sample_id, sample.repeat]);
+}
+
+function passes(sample, filter, changed) {
+  if (filter === "wrong") return sample.verdict === "incorrect";
+  if (filter === "unscored") return sample.verdict === "error" || sample.verdict === "undecided";
+  if (filter === "truncated") return sample.stop_reason === "length";
+  if (filter === "changed") return changed.has(keyOf(sample)) && changed.get(keyOf(sample)) !== sample.verdict;
+  return true;
+}
+
+function searched(sample) {
+  const input = typeof sample.input === "string" ? sample.input : JSON.stringify(sample.input);
+  return [sample.sample_id, input, sample.output, sample.extracted, ...(sample.targets || [])].join("\n").toLocaleLowerCase();
+}
+
+function inputText(input) {
+  if (input === null || input === undefined) return "";
+  if (typeof input === "string") return input;
+  if (Array.isArray(input)) return input.map((message) => `${message.role}: ${message.content}`).join("\n");
+  return `${count(input.tokens)} tokens`;
+}
+
+function rowOf(sample) {
+  return {
+    n: sample.n, evaluator: sample.evaluator, id: sample.sample_id, repeat: sample.repeat, verdict: sample.verdict,
+    score: sample.score, input: shortened(inputText(sample.input), 300), output: shortened(afterReasoning(sample), 300),
+    extracted: sample.extracted, target: shortened((sample.targets || []).join(", "), 300), stop: sample.stop_reason,
+    tokens: sample.output_tokens, seconds: sample.seconds, reason: sample.problem ? sample.problem.reason : "",
+  };
+}
+
+function afterReasoning(sample) {
+  return sample.reasoning_span ? Array.from(sample.output).slice(sample.reasoning_span[1]).join("").trim() : sample.output;
+}
+
+function ordered(a, b) {
+  if (a === b) return 0;
+  if (a === null || a === undefined) return 1;
+  if (b === null || b === undefined) return -1;
+  return a < b ? -1 : 1;
+}
+
+/** The data of a worker: asked for when it is shown, and again when it has changed. */
+class LiveSource {
+  constructor() {
+    this.live = true;
+  }
+
+  async get(path, query) {
+    const words = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== "")
+      .flatMap(([key, value]) => [value].flat().map((one) => [key, one]));
+    const answer = await fetch(`api/${path}?${new URLSearchParams(words)}`, { headers: { accept: "application/json" } });
+    const body = await answer.json();
+    if (!answer.ok) throw new Error(body.error);
+    return body;
+  }
+
+  index(query) { return this.get("index", query); }
+
+  run(run) { return this.get("run", { run }); }
+
+  evaluation(id) { return this.get("evaluation", { id }); }
+
+  compare(ids) { return this.get("compare", { ids: ids.join(",") }); }
+
+  holding() { return null; }
+
+  samples(id, query) { return this.get("samples", { ...query, id, limit: PAGE_ROWS }); }
+
+  sample(id, evaluator, sample, repeat) { return this.get("sample", { id, evaluator, sample, repeat }); }
+
+  answers(ids, evaluator, sample) { return this.get("answers", { ids: ids.join(","), evaluator, sample }); }
+
+  /** Call `changed({id, run, state, done, total})` whenever an evaluation has moved, and `connected(bool)` on changes of it. */
+  listen(changed, connected) {
+    const events = new EventSource("api/events");
+    events.addEventListener("changed", (event) => changed(JSON.parse(event.data)));
+    events.addEventListener("open", () => connected(true));
+    events.addEventListener("error", () => connected(false));
+  }
+}

@@ -1,0 +1,61 @@
+"""Texts that would run, load or link something if a page took them for more than text."""
+
+from __future__ import annotations
+
+__all__ = ["PAYLOADS"]
+
+_RUN = "window.pwned=1"
+
+PAYLOADS = (
+    f"<script>{_RUN}</script>",
+    f"</script><script>{_RUN}</script>",
+    f"<SCRIPT>{_RUN}</SCRIPT>",
+    f"<scr<script>ipt>{_RUN}</scr</script>ipt>",
+    f"<!--<script>{_RUN}</script>-->",
+    f"--><script>{_RUN}</script>",
+    f"<!--</script><script>{_RUN}//",
+    f"]]><script>{_RUN}</script>",
+    f"<img src=x onerror={_RUN}>",
+    f'<img src="x" onerror="{_RUN}">',
+    f'"><img src=x onerror={_RUN}>',
+    f"'><img src=x onerror={_RUN}>",
+    f"<svg onload={_RUN}>",
+    f"<svg/onload={_RUN}>",
+    f"<svg><script>{_RUN}</script></svg>",
+    f"<svg><animate onbegin={_RUN} attributeName=x dur=1s>",
+    f"<math><mtext></mtext><script>{_RUN}</script></math>",
+    f"<body onload={_RUN}>",
+    f"<iframe srcdoc='<script>parent.{_RUN}</script>'></iframe>",
+    f"<iframe src=javascript:parent.{_RUN}></iframe>",
+    "<iframe src=https://example.org/></iframe>",
+    f"<object data=javascript:{_RUN}></object>",
+    f"<embed src=javascript:{_RUN}>",
+    f"<a href=javascript:{_RUN}>click</a>",
+    f"javascript:{_RUN}",
+    f"[link](javascript:{_RUN})",
+    "![image](https://example.org/pixel.png)",
+    "<img src=https://example.org/pixel.png>",
+    "<link rel=stylesheet href=https://example.org/style.css>",
+    "<style>@import url(https://example.org/style.css);</style>",
+    "<style>body{background:url(https://example.org/pixel.png)}</style>",
+    "<meta http-equiv=refresh content='0;url=https://example.org/'>",
+    f"<meta http-equiv=refresh content='0;url=javascript:{_RUN}'>",
+    "<base href=https://example.org/>",
+    f"<form action=javascript:{_RUN}><input type=submit></form>",
+    f"<input autofocus onfocus={_RUN}>",
+    f"<select autofocus onfocus={_RUN}></select>",
+    f"<textarea autofocus onfocus={_RUN}></textarea>",
+    f"<details open ontoggle={_RUN}>",
+    f"<video><source onerror={_RUN}></video>",
+    f"<audio src=x onerror={_RUN}>",
+    f"<marquee onstart={_RUN}>",
+    f"<template><script>{_RUN}</script></template>",
+    f"{{{{constructor.constructor('{_RUN}')()}}}}",
+    f"${{{_RUN}}}",
+    "{{ 7 * 7 }}{% raw %}",
+    f'<noscript><p title="</noscript><script>{_RUN}</script>">',
+    f"<xmp><script>{_RUN}</script></xmp>",
+    f"&lt;script&gt;{_RUN}&lt;/script&gt;",
+    f"\u2028{_RUN}\u2029\u202e<script>{_RUN}</script>\x00",
+)
+"""Fifty of them. Each one that runs sets `window.pwned`; each one that loads asks example.org."""

@@ -1,0 +1,44 @@
+"""The pictures of the README, of a report: `python -m tests.pages.pictures build/demo/report.html docs/pictures`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAUSE_MS = 500
+"""For charts to be drawn."""
+
+
+def main(report: Path, folder: Path) -> None:
+    """Take them.
+
+    Args:
+        report: the demo's, in HTML.
+        folder: where `run.png` and `sample.png` go.
+    """
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        raise SystemExit("there is no Chromium here (apt install chromium)")
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"] if os.getuid() == 0 else [])
+        page = browser.new_page(viewport={"width": 1100, "height": 600}, color_scheme="light")
+        page.goto(report.resolve().as_uri())
+        page.wait_for_selector(".chart canvas")
+        page.wait_for_timeout(PAUSE_MS)
+        page.screenshot(path=folder / "run.png")
+        page.get_by_role("link", name="step").last.click()
+        page.get_by_role("link", name="Wrong").click()
+        page.locator("table.samples tbody a").first.click()
+        page.wait_for_selector("mark")
+        page.screenshot(path=folder / "sample.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,181 @@
+"""Every page, as a report file and live: what it shows, and what a reader can do with it."""
+
+from collections.abc import Callable
+
+from tests.pages.conftest import Visit
+from tests.pages.results import STEPS
+
+Open = Callable[..., Visit]
+
+
+def column(visit: Visit, n: int) -> list[str]:
+    """The texts of a column of the table of samples, from 1."""
+    return visit.page.locator(f"table.samples tbody td:nth-child({n})").all_inner_texts()
+
+
+def test_a_run_shows_its_metrics_over_its_steps(at: Open):
+    """A chart for each metric that has a goal, with its best step in words, and the same numbers as a table."""
+    visit = at("run/lab")
+
+    assert visit.title == "Run lab"
+    charts = visit.page.locator("[role=img].chart")
+    assert charts.count() >= 2
+    label = charts.first.get_attribute("aria-label")
+    assert label.startswith("step 100: 0.3 (0.2253 to 0.3872), step 500: 0.8")
+    assert "best step 500: 0.8" in label
+    assert charts.first.locator("canvas").count() == 1
+    visit.page.locator("figure details summary").first.click()
+    visit.until("document.querySelector('figure tbody') !== null")
+    steps = visit.page.locator("figure").first.locator("tbody tr td:first-child").all_inner_texts()
+    assert steps == [f"step {step}" for step in STEPS]
+
+
+def test_a_point_of_a_chart_leads_to_its_evaluation(at: Open):
+    """A click on the chart opens the evaluation whose point is nearest."""
+    visit = at("run/lab")
+
+    place = visit.page.locator(".chart .u-over").first
+    box = place.bounding_box()
+    assert box is not None
+    place.hover(position={"x": box["width"] - 8, "y": box["height"] / 2})
+    place.click(position={"x": box["width"] - 8, "y": box["height"] / 2})
+    visit.until("location.hash === '#/evaluation/lab-500'")
+
+
+def test_an_evaluation_shows_how_its_samples_are_spread(at: Open):
+    """Headline metrics with their intervals, verdicts by number, histograms, and links to the samples behind them."""
+    visit = at("evaluation/lab-300")
+    visit.until("document.querySelectorAll('.histogram').length >= 3")
+
+    assert visit.title == "Step 300 of lab"
+    assert "0.6" in visit.page.inner_text(".tiles")
+    assert "0.5106 to 0.6832" in visit.page.inner_text(".tiles")
+    assert "48" in visit.page.inner_text("table:has(caption:text('Verdicts of accuracy'))")
+    visit.page.get_by_role("link", name="Wrong").click()
+    visit.until("document.querySelectorAll('table.samples tbody tr').length === 48")
+
+
+def test_samples_are_filtered_searched_and_sorted(at: Open):
+    """By verdict, by text of any part, by metadata; all of it stands in the address."""
+    visit = at("evaluation/lab-300/samples?evaluator=accuracy")
+    page = visit.page
+
+    assert page.locator("table.samples tbody tr").count() == 100
+    page.get_by_role("link", name="Next page").click()
+    visit.until("document.querySelectorAll('table.samples tbody tr').length === 20")
+    page.select_option("#filter", "wrong")
+    visit.until("document.querySelectorAll('table.samples tbody tr').length === 48")
+    assert set(column(visit, 7)) == {"incorrect"}
+    page.fill("#search", "SUM-1")
+    page.fill("#where", "level=2")
+    page.keyboard.press("Enter")
+    visit.until("location.hash.includes('search=SUM-1')")
+    visit.until("document.querySelectorAll('table.samples tbody tr').length < 48")
+    found = column(visit, 2)
+    assert found
+    assert all(name.startswith("sum-1") and int(name.removeprefix("sum-")) % 4 == 2 for name in found)
+    visit.open("evaluation/lab-300/samples?evaluator=accuracy&sort=tokens&descending=1")
+    tokens = [int(text) for text in column(visit, 9)]
+    assert tokens == sorted(tokens, reverse=True)
+
+
+def test_samples_that_changed_against_another_evaluation(at: Open):
+    """Those whose verdict differs: between step 100 and step 500 half of the sums turn right."""
+    visit = at("evaluation/lab-500/samples?filter=changed&other=lab-100")
+
+    assert "of 60 samples" in visit.text
+    assert set(column(visit, 8)) == {"correct"}
+
+
+def test_a_sample_shows_prompt_answer_and_grade(at: Open):
+    """The graded part is marked, the reasoning is folded, and grade, target and metadata are there."""
+    visit = at("evaluation/lab-300/sample/accuracy/sum-1/0")
+    page = visit.page
+
+    assert visit.title == "Sample sum-1"
+    assert "What is 1 + 4?" in visit.text
+    assert page.inner_text("mark") == "6"
+    assert "I add them" not in visit.text
+    page.get_by_text("Reasoning, ").click()
+    visit.until("document.querySelector('main').innerText.includes('I add them')")
+    facts = page.inner_text("dl")
+    assert "target\n5" in facts
+    assert "extracted\n6" in facts
+    assert page.locator(".verdict").first.inner_text() == "incorrect"
+
+
+def test_samples_follow_each_other_by_keyboard(at: Open):
+    """With j and k to the next and the previous sample of what was filtered; / searches."""
+    visit = at("evaluation/lab-300/samples?evaluator=accuracy&filter=wrong")
+    first, second = column(visit, 2)[:2]
+
+    visit.page.locator("table.samples tbody a").first.focus()
+    visit.page.keyboard.press("Enter")
+    visit.until("name => document.querySelector('h1')?.innerText === name", f"Sample {first}")
+    visit.page.keyboard.press("j")
+    visit.until("name => document.querySelector('h1')?.innerText === name", f"Sample {second}")
+    visit.page.keyboard.press("k")
+    visit.until("name => document.querySelector('h1')?.innerText === name", f"Sample {first}")
+    visit.page.get_by_role("link", name="Back to the samples").press("Enter")
+    visit.until("document.querySelector('table.samples') !== null")
+    visit.page.keyboard.press("/")
+    assert visit.page.evaluate("document.activeElement.id") == "search"
+
+
+def test_rollouts_are_a_tree(at: Open):
+    """Each rollout with its reward, its turns with theirs and their tokens."""
+    visit = at("evaluation/rollouts/sample/rl_test_set/sum-3/0", file="rollouts")
+
+    summaries = visit.page.locator("main > section details > summary", has_text="Rollout").all_inner_texts()
+    assert summaries == [f"Rollout {n} · reward 1 · 1 turn" for n in (1, 2, 3)]
+    assert "reward 1" in visit.page.locator(".bubble.assistant .role").first.inner_text()
+
+
+def test_evaluations_are_compared(at: Open):
+    """Differences with intervals, the samples that changed with both answers, and one sample over all of them."""
+    visit = at("compare/lab-100,lab-300,lab-500")
+    page = visit.page
+
+    differences = page.inner_text("table:has(caption:text('Differences'))")
+    assert "0.3" in differences
+    assert "0.5" in differences
+    assert page.locator("svg.whisker.sure").count() == 2
+    page.get_by_text("Better in step 500").click()
+    page.locator("details details summary").first.click()
+    visit.until("document.querySelectorAll('details details article').length === 2")
+    assert page.locator("details details article .verdict").all_inner_texts() == ["incorrect", "correct"]
+    page.fill("#sample", "sum-3")
+    page.get_by_role("button", name="Show").click()
+    visit.until("document.querySelectorAll('section > div > .answers article').length === 3")
+
+
+def test_two_to_ten_evaluations_can_be_chosen(at: Open):
+    """The button is off until two are chosen."""
+    visit = at("run/lab")
+    button = visit.page.get_by_role("button", name="Compare")
+
+    assert button.is_disabled()
+    visit.page.check("input[value='lab-100']")
+    visit.page.check("input[value='lab-200']")
+    button.click()
+    visit.until("location.hash.startsWith('#/compare/')")
+    visit.shown()
+    assert visit.title == "Comparison of step 100, step 200"
+
+
+def test_a_page_that_does_not_exist_says_so(at: Open):
+    """A deep link to what is gone is a sentence, not an empty page."""
+    visit = at("evaluation/gone")
+
+    assert visit.title == "This page cannot be shown"
+    assert "gone" in visit.page.inner_text("[role=alert]")
+
+
+def test_the_look_can_be_changed(at: Open):
+    """Between light and dark, whatever the system prefers."""
+    visit = at("run/lab", color_scheme="light")
+    colour = "getComputedStyle(document.body).backgroundColor"
+
+    light = visit.page.evaluate(colour)
+    visit.page.get_by_role("button", name="Change between light and dark").click()
+    assert visit.page.evaluate(colour) != light
