@@ -333,7 +333,7 @@ async def test_fail_fast_fails_the_evaluator_and_begins_no_further_group(odd: Ca
     broken, sound = evaluation.results
     assert broken.problem is not None
     assert broken.problem.reason == "ROLLOUT_FAILED"
-    assert broken.problem.message.startswith("sample '0 raises' failed: ValueError: 0 of 1 rollouts stand")
+    assert broken.problem.message.startswith("sample '0 raises' failed: ValueError: 0 of 1 rollouts succeeded")
     assert reasons == ["ValueError", *["FAILED_FAST"] * 20]
     assert (sound.problem, sound.n_scored) == (None, 21)
     assert model.counts["sample"] == 1 + 21

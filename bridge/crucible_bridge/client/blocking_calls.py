@@ -304,15 +304,15 @@ class BlockingEvaluationClient:
         max_samples: int = 0,
         timeout: float | None = None,
     ) -> str:
-        """A report of one evaluation, of several, of a run, or of numbers by themselves.
+        """A report of one evaluation, of several, of a run, or of separate numbers.
 
         Args:
             evaluation_ids: these evaluations, in this order. Either these, or `run_id`, or `metrics`.
-            report_format: how it is written.
+            report_format: its format.
             run_id: all evaluations of this run, by step.
             metrics: results that belong to no evaluation.
-            title: what the report is called; if empty, what it reports.
-            max_samples: samples that HTML holds, of all evaluations together; 20,000 if 0.
+            title: its title; if empty, the evaluations or the run.
+            max_samples: most samples in HTML, of all evaluations together; 20,000 if 0.
             timeout: seconds for the call.
 
         Raises:

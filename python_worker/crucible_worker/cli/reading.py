@@ -1,4 +1,4 @@
-"""The options that say where a command reads evaluations: a state directory on this machine, or a worker's address."""
+"""The options for the source of evaluations: a state directory on this machine, or a worker's address."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Address", "results_or_exit"]
 
 Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, in place of a state directory."),
+    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
 ]
 
 
 def results_or_exit(
     config: Path | None, state_dir: Path | None, address: str | None, token_file: Path | None, tls_ca: Path | None
 ) -> AbstractAsyncContextManager[Bridge]:
-    """A client of what the options name; options that do not go together are said, and end the command.
+    """A client of the source that the options name; options that exclude each other are reported, and end the command.
 
     Raises:
         InvalidField: the token file cannot be read.

@@ -35,7 +35,7 @@ _Verdicts = Annotated[
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
 ]
-_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
+_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, instead of a table.")]
 
 
 def samples(
