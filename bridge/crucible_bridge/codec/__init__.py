@@ -1,7 +1,7 @@
 """Types <-> messages of `crucible_bridge.v1`, in pairs `x_to_v1` and `x_from_v1`.
 
-Pure: nothing is looked up, kept or changed. Decoding raises InvalidField with the path of the field for whatever is
-malformed, and nothing else; decoding what was encoded gives back an equal value.
+Pure: nothing is looked up, stored or changed. Decoding raises InvalidField with the path of the field if anything is
+malformed, and no other error. Decoding an encoded value gives an equal value.
 """
 
 from crucible_bridge.codec import generated, prompts

@@ -57,13 +57,13 @@ _DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
 
 
 def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
-    """Encode a tensor; its bytes are taken as they are."""
+    """Encode a tensor; its bytes are copied unchanged."""
     data = tensor.data if isinstance(tensor.data, bytes) else bytes(tensor.data)
     return types_pb2.Tensor(dtype=_DTYPE.to_v1(tensor.dtype), shape=tensor.shape, data=data)
 
 
 def tensor_from_v1(message: types_pb2.Tensor, field: str) -> Tensor:
-    """Decode a tensor; whether its bytes fit is for `from_tensor` to see."""
+    """Decode a tensor; `from_tensor` checks whether its bytes fit."""
     dtype = _DTYPE.from_v1(message.dtype, child(field, "dtype"))
     return Tensor(dtype=dtype, shape=tuple(message.shape), data=message.data)
 
@@ -204,10 +204,10 @@ def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
 
 
 def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str) -> None:
-    """Encode a prompt into a message that has one.
+    """Encode a prompt into a message that has a prompt.
 
     Raises:
-        InvalidField: it is none, or cannot be sent.
+        InvalidField: it is not a prompt, or cannot be sent.
     """
     match prompt:
         case str():
@@ -217,11 +217,11 @@ def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str
         case ModelInput():
             message.model_input.CopyFrom(model_input_to_v1(prompt))
         case _:
-            raise InvalidField(field, f"is a {type(prompt).__name__}, no prompt")
+            raise InvalidField(field, f"is a {type(prompt).__name__}, not a prompt")
 
 
 def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
-    """Decode the prompt of a message that has one.
+    """Decode the prompt of a message that has a prompt.
 
     Raises:
         InvalidField: there is none, or it is malformed.

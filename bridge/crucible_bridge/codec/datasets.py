@@ -63,7 +63,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
 
 
 def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
-    """Decode a data set: some source, a limit of at least 1. That it has samples is for its reader to see."""
+    """Decode a data set: it needs a source, and a limit of at least 1. Its reader checks that it has samples."""
     match message.WhichOneof("source"):
         case "inline":
             path = child(field, "inline")

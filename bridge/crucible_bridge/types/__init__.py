@@ -1,6 +1,6 @@
-"""The frozen vocabulary of the bridge: what crosses it, in Python. Nothing here knows the wire."""
+"""The frozen types of the bridge: everything that crosses it, in Python. None of them depends on the wire format."""
 
-# ruff: noqa: F403 - all that each module has is public, and listed there
+# ruff: noqa: F403 - all names of each module are public, and listed in its `__all__`
 
 from crucible_bridge.types import (
     code,

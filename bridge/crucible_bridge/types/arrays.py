@@ -3,8 +3,8 @@
 Every bit survives: NaN payloads, infinities, -0.0. numpy has no bfloat16, so such arrays stay a `Tensor`; `floats`
 turns either into something to compute with.
 
-A tensor without dimensions on the wire is one dimension of whatever length, so a zero-dimensional array arrives with
-shape (1,).
+A tensor without dimensions on the wire is one-dimensional, and its data give its length. So a zero-dimensional array
+arrives with shape (1,).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crucible_bridge.types.tensors import Array, Dtype, Tensor
 __all__ = ["MAX_DIMENSIONS", "as_array", "floats", "from_tensor", "stored_like", "to_tensor"]
 
 MAX_DIMENSIONS = 32
-"""Dimensions of a tensor; numpy itself ends at 64."""
+"""Dimensions of a tensor; numpy allows 64."""
 
 _NUMPY: dict[Dtype, np.dtype] = {
     Dtype.U8: np.dtype("u1"),
@@ -34,7 +34,7 @@ _NUMPY: dict[Dtype, np.dtype] = {
 }
 _DTYPES: dict[str, Dtype] = {dtype.str: name for name, dtype in _NUMPY.items()}
 _ITEM_BYTES: dict[Dtype, int] = {Dtype.BF16: 2, **{name: dtype.itemsize for name, dtype in _NUMPY.items()}}
-# Integers that the wire does not have fit exactly into one that it has; uint64 does not.
+# Smaller integer types, which the wire lacks, fit exactly into one that it has; uint64 does not.
 _WIDENED: dict[str, type[np.signedinteger[Any]]] = {
     "int8": np.int32,
     "int16": np.int32,
@@ -44,14 +44,14 @@ _WIDENED: dict[str, type[np.signedinteger[Any]]] = {
 
 
 def as_array(value: Any, *, field: str) -> Array:
-    """Take whatever a caller holds for an array.
+    """Convert whatever a caller passes as an array.
 
-    numpy arrays come back as they are. Accepted are also lists, torch tensors (on any device, bf16 included), anything
+    numpy arrays are returned unchanged. Also accepted are lists, torch tensors (on any device, bf16 included), anything
     that numpy reads (`__array__`, `__dlpack__`, buffers), and objects like tinker's TensorData (`to_numpy()`, or
     `data`, `dtype` and `shape`).
 
     Raises:
-        InvalidField: it is ragged, holds objects, text, complex numbers or unsigned 64-bit integers.
+        InvalidField: it is ragged, or contains objects, text, complex numbers or unsigned 64-bit integers.
     """
     if isinstance(value, Tensor):
         return value
@@ -65,7 +65,7 @@ def as_array(value: Any, *, field: str) -> Array:
 
 
 def to_tensor(array: Array) -> Tensor:
-    """The tensor that carries an array; shares its memory where that is little-endian and C-contiguous.
+    """The tensor that carries an array; shares its memory if that is little-endian and C-contiguous.
 
     Raises:
         InvalidField: the array has an element type or more dimensions than the wire has.
@@ -85,7 +85,7 @@ def to_tensor(array: Array) -> Tensor:
 def from_tensor(tensor: Tensor, field: str) -> Array:
     """The array that a tensor carries: a read-only view of its bytes, or the checked tensor itself for bf16.
 
-    An empty shape is one dimension whose length follows from the data.
+    An empty shape means one dimension; its length follows from the data.
 
     Raises:
         InvalidField: a dimension is negative, there are too many of them, the bytes do not fit dtype and shape, or a
@@ -97,16 +97,16 @@ def from_tensor(tensor: Tensor, field: str) -> Array:
     try:
         array = np.frombuffer(tensor.data, _NUMPY[tensor.dtype]).reshape(shape)
     except ValueError as error:
-        # A zero beside dimensions that numpy cannot multiply.
+        # A zero next to dimensions that numpy cannot multiply.
         raise InvalidField(field, f"has shape {list(shape)}: {error}") from error
     if tensor.dtype is Dtype.BOOL and array.size and array.view(np.uint8).max() > 1:
-        raise InvalidField(field, "holds a bool that is neither 0 nor 1")
+        raise InvalidField(field, "has a bool that is neither 0 nor 1")
     array.flags.writeable = False
     return array
 
 
 def floats(array: Array, field: str) -> np.ndarray:
-    """The same numbers to compute with: float32 for f16, bf16 and f32, float64 for all others.
+    """The same numbers, to compute with: float32 for f16, bf16 and f32, float64 for all others.
 
     f16 and bf16 are widened exactly; float32 and float64 are not copied.
 
@@ -126,18 +126,18 @@ def floats(array: Array, field: str) -> np.ndarray:
 
 
 def stored_like(values: np.ndarray, original: Array) -> Array:
-    """Numbers that were computed, in the dtype of those they came from: rounded to the nearest, ties to even."""
+    """Computed numbers, converted to the dtype of their inputs: rounded to the nearest, ties to even."""
     if isinstance(original, np.ndarray):
         return values.astype(original.dtype, copy=False)
     bits = _rounded_to_odd(values).view(np.uint32)
     upper = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    # Rounding up would carry a NaN of many ones over into a zero; any quiet NaN is as good.
+    # Rounding up would turn a NaN whose bits are mostly ones into a zero; any quiet NaN is as good.
     return _bfloat16(np.where(np.isnan(values), np.uint32(0x7FC0), upper).astype(np.uint16))
 
 
 def _rounded_to_odd(values: np.ndarray) -> np.ndarray:
-    """float32 whose last bit is 1 where digits were lost: what is rounded from it is as if rounded from the value."""
-    with np.errstate(over="ignore"):  # the largest float32 then stands for what is beyond it
+    """float32 with the last bit 1 if digits were lost: rounding it gives what rounding the exact value would."""
+    with np.errstate(over="ignore"):  # larger values become the largest float32
         rounded = values.astype(np.float32)
     if values.dtype.itemsize <= rounded.dtype.itemsize:
         return rounded
@@ -155,10 +155,10 @@ def _checked_shape(tensor: Tensor, field: str) -> tuple[int, ...]:
         raise InvalidField(field, f"has shape {list(shape)}: a dimension is negative")
     if not shape:
         if size % item:
-            raise InvalidField(field, f"has {size} bytes, no multiple of the {item} of {tensor.dtype}")
+            raise InvalidField(field, f"has {size} bytes, not a multiple of the {item} of {tensor.dtype}")
         return (size // item,)
     if (expected := math.prod(shape) * item) != size:
-        raise InvalidField(field, f"has {size} bytes, where {tensor.dtype} of shape {list(shape)} takes {expected}")
+        raise InvalidField(field, f"has {size} bytes, but {tensor.dtype} of shape {list(shape)} takes {expected}")
     return shape
 
 
@@ -168,9 +168,9 @@ def _accepted(array: np.ndarray, field: str) -> Array:
         return array
     if dtype.name in _WIDENED:
         return array.astype(_WIDENED[dtype.name])
-    if dtype.name == "bfloat16":  # ml_dtypes, as JAX has it
+    if dtype.name == "bfloat16":  # of ml_dtypes, which JAX uses
         return _bfloat16(np.ascontiguousarray(array).view(np.uint16))
-    raise InvalidField(field, f"has elements of type {dtype.name}, which no tensor can hold")
+    raise InvalidField(field, f"has elements of type {dtype.name}, which tensors do not support")
 
 
 def _read(value: Any) -> Array:
@@ -190,7 +190,7 @@ def _read_torch(value: Any) -> Array:
     tensor = value.detach().cpu()
     if str(tensor.dtype) != "torch.bfloat16":
         return tensor.numpy()
-    # Whoever holds a torch tensor has imported torch; this module never does.
+    # A caller that passes a torch tensor has imported torch; this module never does.
     bits = tensor.contiguous().view(sys.modules["torch"].int16).numpy()
     return _bfloat16(bits.view(np.uint16))
 

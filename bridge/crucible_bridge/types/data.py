@@ -1,4 +1,4 @@
-"""What a model is asked about: tokens, tensors, data, samples."""
+"""The inputs of models: tokens, data, samples."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ class ImageChunk:
     format: str
     """"png" or "jpeg"."""
     expected_tokens: int | None = None
-    """Tokens the image takes, where known."""
+    """Tokens that the image takes, if known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImageAssetChunk:
-    """A reference to an image that the model's service already holds."""
+    """A reference to an image that the model's service already has."""
 
     location: str
-    """Where it lies."""
+    """Its location."""
     format: str
     """"png" or "jpeg"."""
     expected_tokens: int | None = None
-    """Tokens the image takes, where known."""
+    """Tokens that the image takes, if known."""
 
 
 ModelInputChunk = TokensChunk | ImageChunk | ImageAssetChunk
@@ -69,7 +69,7 @@ class ModelInput:
 
     @classmethod
     def of(cls, tokens: ModelInput | Sequence[int] | np.ndarray) -> ModelInput:
-        """Make one of token ids (int64); a ModelInput is returned as it is."""
+        """Make one from token ids (int64); a ModelInput is returned unchanged."""
         if isinstance(tokens, ModelInput):
             return tokens
         array = np.asarray(tokens)
@@ -90,7 +90,7 @@ class ModelInput:
         parts: list[np.ndarray] = []
         for index, chunk in enumerate(self.chunks):
             if not isinstance(chunk, TokensChunk):
-                raise InvalidField(f"model_input.chunks[{index}]", "is an image, where only tokens are accepted")
+                raise InvalidField(f"model_input.chunks[{index}]", "is an image, but only tokens are accepted")
             parts.append(chunk.tokens)
         return np.concatenate(parts).astype(np.int64, copy=False) if parts else np.empty(0, np.int64)
 
@@ -107,10 +107,10 @@ class Datum:
     def __init__(
         self, *, model_input: ModelInput | Sequence[int] | np.ndarray, loss_fn_inputs: Mapping[str, Any]
     ) -> None:
-        """Take token ids as model input too, and whatever `crucible_bridge.arrays.as_array` takes as arrays.
+        """Also accept token ids as model input, and as arrays whatever `crucible_bridge.arrays.as_array` accepts.
 
         Raises:
-            InvalidField: the input is no list of token ids, or a value of `loss_fn_inputs` no array.
+            InvalidField: the input is not a list of token ids, or a value of `loss_fn_inputs` is not an array.
         """
         object.__setattr__(self, "model_input", ModelInput.of(model_input))
         arrays = {key: as_array(value, field=f'loss_fn_inputs["{key}"]') for key, value in loss_fn_inputs.items()}
@@ -144,11 +144,11 @@ class Sample:
     input: str | Conversation | Datum
     """What the model gets: plain text (one user message), a conversation, or tokens with targets and weights."""
     targets: tuple[str, ...] = ()
-    """What a right answer is: any of these. For nll, what follows the text: the first."""
+    """Right answers: any of these. For nll, the first one is the continuation of the text."""
     choices: tuple[str, ...] = ()
     """Choices, for multiple choice."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Anything else that an evaluator's options name."""
+    """Further values that an evaluator's options can name."""
 
     @property
     def expected(self) -> tuple[str, ...]:

@@ -40,26 +40,26 @@ class Dataset:
     """Samples to evaluate on."""
 
     source: DatasetSource
-    """Where they come from."""
+    """The source of the samples."""
     limit: int | None = None
     """At most so many samples, after shuffling; all if None."""
     shuffle_seed: int | None = None
-    """Take them in an order shuffled by this seed; in their own if None."""
+    """Shuffle them by this seed; unshuffled if None."""
     skip_malformed: bool = False
     """A malformed line becomes a sample with verdict ERROR, in place of refusing the data set."""
     where: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Only samples whose metadata has these values, before shuffling and limit; all if empty. A sample without an id
-    keeps the one that it has in the whole data set."""
+    keeps its index in the whole data set as its id."""
     prompt: Prompt | None = None
-    """How a row becomes what the model gets; if None, the row's input is that."""
+    """How to make the model's input from a row; if None, it is the row's input."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:
-        """Make one of a Dataset, a source, a list of samples, rows or Datums, or text.
+        """Make one from a Dataset, a source, a list of samples, rows or Datums, or text.
 
         As text: "builtin:NAME", "jsonl:PATH", "csv:PATH" or "parquet:PATH" with the columns of FileDataset, or
         "hub:OWNER/NAME?split=SPLIT" with the options of HubDataset. A row is a mapping of a shape that
-        `crucible_bridge.types.rows` knows, as in a file; `None` and NaN are no values in it.
+        `crucible_bridge.types.rows` knows, as in a file; `None` and NaN count as absent.
 
         Raises:
             InvalidField: it is none of them.

@@ -11,7 +11,7 @@ __all__ = ["GradeItem", "RubricItem"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GradeItem:
-    """What a model said, with what is right. Either `response` or `answer` is given."""
+    """A model's response and the right answers. Either `response` or `answer` is given."""
 
     id: str = ""
     """Echoed."""
@@ -22,11 +22,11 @@ class GradeItem:
     targets: tuple[str, ...] = ()
     """Any of these is right."""
     replaced: int = 0
-    """U+FFFD in the text that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts."""
+    """U+FFFD in the text that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts them."""
 
     @property
     def text(self) -> str:
-        """What the model said, whichever way it is given; empty where it is not."""
+        """The response or the answer, whichever is given; empty if neither is."""
         return (self.answer if self.response is None else self.response) or ""
 
 
@@ -37,14 +37,14 @@ class RubricItem:
     id: str = ""
     """Echoed."""
     question: str = ""
-    """What was asked."""
+    """The question."""
     response: str
     """What a model answered."""
     references: tuple[str, ...] = ()
-    """Answers that are right, for the judge to see."""
+    """Right answers, shown to the judge."""
     other: str | None = None
     """Another response to the same question: the two are compared in both orders."""
     prior: Verdict | None = None
-    """What another grader has said: INCORRECT stands, and no judge is asked."""
+    """The verdict of another grader: INCORRECT is final, and no judge is queried."""
     replaced: int = 0
-    """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts."""
+    """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts them."""

@@ -1,4 +1,4 @@
-"""What a judge looks at in an answer."""
+"""The criteria of a judge."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ __all__ = [
 ]
 
 MAX_CRITERION_NAME_CHARS = bounds.RUBRIC_CRITERION_NAME_MAX_CHARS
-"""Of a criterion's name."""
+"""Characters of a criterion's name."""
 MAX_CRITERION_CHARS = bounds.RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS
-"""Of its description."""
+"""Characters of its description."""
 
 MAX_CRITERION_SCORE = bounds.RUBRIC_CRITERION_MAX_MOST
-"""Of an end of its scale, either side of 0: squares of scores have to be numbers."""
+"""Largest bound of a scale, on either side of 0: squares of scores must be finite."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RubricCriterion:
-    """What an answer is judged on."""
+    """A criterion by which an answer is judged."""
 
     name: str
-    """A word or a few: what a judge answers by."""
+    """A word or a few; the judge's answer uses it."""
     description: str
-    """What is looked at, and what its scores stand for."""
+    """What is judged, and what its scores mean."""
     weight: float = 1.0
-    """Its share of the whole, beside the others' weights; above 0."""
+    """Its share of the whole, relative to the other weights; above 0."""
     min: float = 0.0
-    """The lowest score, from -MAX_CRITERION_SCORE."""
+    """The lowest score, at least -MAX_CRITERION_SCORE."""
     max: float = 10.0
-    """The highest score, to MAX_CRITERION_SCORE."""
+    """The highest score, at most MAX_CRITERION_SCORE."""
 
     def checked(self, field: str) -> RubricCriterion:
-        """Itself, where a judge can be asked about it.
+        """Itself, if it is valid.
 
         Raises:
             InvalidField: the name or the description is blank or too long, the weight is not above 0, or the scale is
-                none; `field` is where it stands.
+                invalid; `field` is the criterion's path.
         """
         for key, most in (("name", MAX_CRITERION_NAME_CHARS), ("description", MAX_CRITERION_CHARS)):
             text = getattr(self, key)

@@ -25,9 +25,9 @@ class Dtype(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A dense array as it crosses the wire: little-endian bytes, never interpreted, so that every bit survives.
+    """A dense array in its wire form: little-endian bytes, never interpreted, so that every bit survives.
 
-    `crucible_bridge.arrays` turns it into numpy and back without copying; only bf16, which numpy does not have, is kept
+    `crucible_bridge.arrays` turns it into numpy and back without copying; only bf16, which numpy does not have, stays
     in this form inside a Datum.
     """
 
@@ -40,4 +40,4 @@ class Tensor:
 
 
 Array = np.ndarray | Tensor
-"""What a Datum holds: numpy, or a Tensor where numpy has no such element type (bf16)."""
+"""An array of a Datum: numpy's, or a Tensor if numpy has no such element type (bf16)."""

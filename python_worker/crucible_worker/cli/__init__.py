@@ -1,6 +1,6 @@
-"""The command line, a command each: serve, evaluate, grade and others.
+"""The command line, with one module for each command: serve, evaluate, grade and others.
 
-Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
+Importing it is cheap, because every worker of a pool imports it: a command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ app = typer.Typer(
     help="Evaluate models and grade answers for an orchestrator: over gRPC, durably, with live events.",
     no_args_is_help=True,
     add_completion=False,
-    # A traceback of ours with its locals would show tokens and model output.
+    # Locals in our tracebacks would show tokens and model output.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, in place of a state directory."),
+    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
 ]
 EvaluationIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The evaluation.")]
 
@@ -81,7 +81,7 @@ def read_or_exit(
 def results_or_exit(
     config: Path | None, state_dir: Path | None, address: str | None, token_file: Path | None, tls_ca: Path | None
 ) -> AbstractAsyncContextManager[Bridge]:
-    """A client of what the options name; options that do not go together are said, and end the command.
+    """A client of the source that the options name; options that exclude each other are reported, and end the command.
 
     Raises:
         InvalidField: the token file cannot be read.

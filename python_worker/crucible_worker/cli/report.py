@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["report", "text_of", "written"]
 
 SUFFIXES = {"html": "html", "markdown": "md", "json": "json"}
-"""Of the file, by format."""
+"""The suffix of the file, by format."""
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations, in the order of the report.")]
-_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="In place of IDs: every evaluation of a run.")]
+_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Instead of IDs: every evaluation of a run.")]
 _Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="html, markdown or json.")]
 _Output = Annotated[
     Path | None,
@@ -31,14 +31,14 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Where the report goes; - is the standard output. [default: report.html, report.md or report.json]",
+        help="File of the report; - is the standard output. [default: report.html, report.md or report.json]",
     ),
 ]
-_Title = Annotated[str, typer.Option(metavar="TEXT", help="What the report is called. [default: what it reports]")]
+_Title = Annotated[str, typer.Option(metavar="TEXT", help="Title of the report. [default: its evaluations or run]")]
 _MaxSamples = Annotated[
     int | None,
     typer.Option(
-        "--max-samples", metavar="N", min=0, help="Samples that HTML holds, of all evaluations. [default: 20000]"
+        "--max-samples", metavar="N", min=0, help="Most samples in HTML, of all evaluations. [default: 20000]"
     ),
 ]
 
@@ -59,7 +59,7 @@ def report(
     """Write a report of evaluations, or of a run, into one file, and print its path.
 
     HTML is one page with charts, comparisons and samples. It loads nothing, and opens without a network. If it cannot
-    hold every sample, it holds those without a score first, then wrong ones, and says what it leaves out.
+    have every sample, it has those without a score first, then wrong ones, and says what it leaves out.
 
     Example: crucible-worker report --run run-7 --state-dir ./journal
     """
@@ -75,7 +75,7 @@ def report(
         typer.echo(f"crucible-worker: --output {file} cannot be written: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     if replaced:
-        typer.echo(f"crucible-worker: {file} was there, and is replaced", err=True)
+        typer.echo(f"crucible-worker: {file} existed, and is replaced", err=True)
     typer.echo(file)
 
 
@@ -102,7 +102,7 @@ def _request_or_exit(
 
 
 async def text_of(bridge: Bridge, request: ReportRequest) -> str:
-    """Write a report of what a worker has, page by page: no message bounds what HTML holds.
+    """Write a report of a worker's evaluations, page by page, so that no message limits the size of HTML.
 
     Raises:
         BridgeError: see `reports.writing.write_report`.
@@ -116,15 +116,15 @@ async def text_of(bridge: Bridge, request: ReportRequest) -> str:
 
 
 def written(file: Path, text: str) -> bool:
-    """Write a file whole or not at all; whether it takes the place of another one.
+    """Write a file completely or not at all; returns whether it replaces another one.
 
     Raises:
         OSError: it cannot be written.
     """
-    file = file.resolve()  # what a link names is replaced, and not the link
+    file = file.resolve()  # the target of a link is replaced, not the link
     replaced = file.exists()
     if replaced and not file.is_file():
-        # A folder refuses; a pipe or device takes what is written, and stays.
+        # A folder is an error; a pipe or device is written to directly.
         file.write_text(text, "utf-8")
         return False
     handle, part = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".part", dir=file.parent)
@@ -139,7 +139,7 @@ def written(file: Path, text: str) -> bool:
 
 
 def _publish(part: Path, file: Path) -> None:
-    # Temporary files are their owner's alone; this one is as any file that is written.
+    # Temporary files are readable only by their owner; the report has the usual permissions.
     mask = os.umask(0)
     os.umask(mask)
     part.chmod(file.stat().st_mode if file.exists() else 0o666 & ~mask)

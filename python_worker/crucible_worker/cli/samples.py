@@ -1,4 +1,4 @@
-"""`crucible-worker samples`: what became of an evaluation's samples, with what is recorded of them."""
+"""`crucible-worker samples`: the results of an evaluation's samples, with their records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["samples"]
 
 PAGE_SAMPLES = 1_000
-"""Samples that are read at once."""
+"""Samples that are read together."""
 SHOWN_CHARS = 200
-"""Of a text in a table."""
+"""Characters of a text in a table."""
 
 _Verdicts = Annotated[
     list[str] | None,
@@ -34,7 +34,7 @@ _Verdicts = Annotated[
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
 ]
-_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
+_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, instead of a table.")]
 
 
 def samples(

@@ -27,7 +27,7 @@ from crucible_worker.children.messages import decoded, encoded
 __all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "Answer", "answers_of", "is_there", "serve", "task_of", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
-"""Address space that a child may take beyond what it begins with; more is a MemoryError inside it."""
+"""Address space that a child may add to its initial size; beyond it, Python raises MemoryError in the child."""
 OUT_OF_TIME = -signal.SIGPROF
 """The exit code of a child whose processor time is used up."""
 
@@ -42,24 +42,24 @@ class Answer:
     value: Any = None
     """What the function returned."""
     duration_ns: int = 0
-    """Processor time that it took, nanoseconds. Where it was killed for its time: what it had."""
+    """Processor time that it took, nanoseconds. If it was killed for its time, the limit."""
     lost: Lost = ""
-    """Why there is no value: it was killed for its processor time, or by the clock where it got too little of that, had
-    not enough memory, or its child died over it, twice."""
+    """Why there is no value: it was killed at its limit of processor time, or by the clock as it got too little of it,
+    had not enough memory, or its child died over it twice."""
     error: str = ""
-    """Type and text of what the function raised: a bug."""
+    """Type and text of an exception that the function raised: a bug."""
     trace: str = ""
     """Where it was raised."""
 
 
 def serve(end: socket.socket, name: str) -> None:
-    """Be a child, bound and with little memory: work at what is sent until the socket is closed.
+    """Run as a child, with limits of memory: process what is sent until the socket is closed.
 
     Args:
-        end: of the socket.
-        name: is not used.
+        end: the child's end of the socket.
+        name: not used.
     """
-    # A computation inside C hears no handler of Python's; these end it by default.
+    # Python's signal handlers do not run during a computation in C; the default actions end it.
     for number in (signal.SIGTERM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
@@ -122,14 +122,14 @@ def _named(module: str, name: str) -> Callable[[Any], Any]:
 
 
 def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[Answer]:
-    """Work through items until so many seconds are over: at least one, and each to its end.
+    """Process items until so many seconds are over: at least one, and each to its end.
 
     Args:
         function: does one item; by contract it never raises.
         items: one or more.
-        seconds: after which the rest is left to another turn, so that nobody waits long for a child.
-        cpu_seconds: of processor time of this process, after which the kernel ends it with `OUT_OF_TIME`. How long
-            others had the processor meanwhile plays no part.
+        seconds: after which the rest is left to another turn, so that no caller waits long for a child.
+        cpu_seconds: of processor time of this process, after which the kernel ends it with `OUT_OF_TIME`. The time
+            that other processes used meanwhile does not count.
 
     Returns:
         Answers to the first items.

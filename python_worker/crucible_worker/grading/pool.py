@@ -50,19 +50,19 @@ MATH_MODULES = ("crucible_worker.grading.math.rehearsal",)
 MIN_CHILDREN = 2
 """One for slow tasks, and one that never gets slow tasks."""
 MAX_CHILDREN = 64
-"""Of one worker."""
+"""The most children of one worker."""
 DEFAULT_MAX_CHILDREN = 4
-"""Of one worker without the option: there may be many workers on a machine."""
+"""The most children of a worker without the option: there may be many workers on a machine."""
 TURN_ITEMS = 128
 """Most items that are sent to a child at once."""
 TURN_BYTES = 256 * 1024
-"""Of the items of a turn; the item that reaches it is the last of its turn."""
+"""Bytes of the items of a turn; the item that reaches it is the last of its turn."""
 HEAVY_BYTES = 16 * 1024
-"""Of an item; a larger one gets a separate turn."""
+"""Bytes of an item; a larger one gets a separate turn."""
 TURN_SECONDS = 0.010
 """After this time a child returns what it has done and takes the next in line, of any caller."""
 PATIENCE_SECONDS = 0.050
-"""Calls that have not had a turn come first; others, and work that may be long, wait this much longer."""
+"""Calls without a turn so far come first; other calls, and work that may be long, wait this much longer."""
 STUCK_SECONDS = 0.150
 """Processor time of a turn: if it takes longer, an item in it does not end. The child is ended, and each item is tried
 separately."""
@@ -85,7 +85,7 @@ class _End:
 
     said: list[Answer] | Ending
     duration_ns: int
-    """By the clock."""
+    """A time limit by the clock."""
 
 
 class Turns:
@@ -242,7 +242,7 @@ class GradingPool:
             await asyncio.wait(self._tasks)
 
     async def _turn(self, function: Callable[[Any], Any], items: Sequence[Any], patience: float) -> Sequence[Answer]:
-        """Give a child its turn at some items; answers to the first of them."""
+        """Give a child a turn with some items; returns the answers to the first of them."""
         end = await self._attempt(STUCK_SECONDS, function, items, TURN_SECONDS, patience)
         if not isinstance(end.said, Ending):
             return end.said
@@ -265,7 +265,7 @@ class GradingPool:
     async def _attempt(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, patience: float
     ) -> _End:
-        """Have a child work at items when it is their turn.
+        """Let a child process items when it is their turn.
 
         Work that has begun continues when its caller is gone: to kill a child costs more than it saves.
         """
@@ -344,7 +344,7 @@ class GradingPool:
             self._log.warning("grading_pool_broken")
 
     def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Run something to its end, even if no caller waits for it."""
+        """Run a task to its end, even if no caller waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -102,7 +102,7 @@ class Processes:
     async def ask(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
     ) -> list[Answer] | Ending:
-        """Have a child do `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
+        """Let a child run `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
 
         To be called for no more tasks at once than there are children.
         """
@@ -118,7 +118,7 @@ class Processes:
                 body = await child.channel.receive()
             answers = None if body is None else children.answers_of(function, items, body)
         except TimeoutError:
-            await self._gone(child)
+            await self._reaped(child)
             return Ending.BROKEN if self._over else Ending.STALLED
         except ValueError:
             pass  # a child that sends what is no answer has died over its task
@@ -131,7 +131,7 @@ class Processes:
                 self._idle.append(child)
         if answers is not None:
             return answers
-        status = await self._gone(child)
+        status = await self._reaped(child)
         if self._over or status is None:
             return Ending.BROKEN
         return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
@@ -145,7 +145,7 @@ class Processes:
             child.fork.kill()
             child.channel.abort()
         for child in living:
-            await self._gone(child)
+            await self._reaped(child)
         self._forks.close()
 
     async def _taken(self) -> _Child:
@@ -163,7 +163,7 @@ class Processes:
         fork = await self._forks.start()
         return _Child(fork, await Channel.over(fork.end))
 
-    async def _gone(self, child: _Child) -> int | None:
+    async def _reaped(self, child: _Child) -> int | None:
         """Wait for a child's end, within a limit; its exit status if that is known."""
         child.fork.kill()
         with contextlib.suppress(TimeoutError):

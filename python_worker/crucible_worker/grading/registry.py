@@ -48,14 +48,14 @@ def handed(make: Callable[..., Any], parts: object) -> dict[str, Any]:
 
 
 class OwnGrader:
-    """A grader that comes with the worker: its options are the fields of a class."""
+    """A built-in grader: its options are the fields of a class."""
 
     def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
-        """Nothing of the class is read before it is needed.
+        """Make one; the class is not read before it is needed.
 
         Args:
             name: its name in requests.
-            declared: its fields are the options; the first line of its docstring is the description.
+            declared: class whose fields are the options; the first line of its docstring is the description.
             make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
             parameters name parts of `GradingParts`.
         """

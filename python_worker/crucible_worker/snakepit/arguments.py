@@ -21,14 +21,14 @@ TENSORS, RESULT_FORMAT, MSGPACK = "tensors", "result_format", "msgpack"
 that holds further parameters."""
 
 RESULT_FORMATS = ("json", "binary", "msgpack")
-"""All in JSON; tensors as bytes beside it; or everything as msgpack."""
+"""All in JSON; tensors as separate bytes; or everything as msgpack."""
 
 Fill = Callable[[Any, Any, str, "Arguments"], None]
-"""Fills a message with a JSON value, at a path, given where arrays lie."""
+"""Fills a message with a JSON value at a path; the parameters have the arrays."""
 
 
 class Arguments:
-    """What a tool was called with, and what of it has been read."""
+    """The parameters of a tool call, and which of them have been read."""
 
     def __init__(
         self,
@@ -45,33 +45,33 @@ class Arguments:
         """
         self._binary = binary
         self._read_binary: set[str] = set()
-        self.values = _said(parameters)
-        """What is still to be read; whoever reads takes it out."""
+        self.values = _given(parameters)
+        """The parameters that are still unread; a reader removes what it reads."""
         if MSGPACK in binary:
             self.values |= _unpacked(self, self.values)
         self.correlation_id = correlation_id
-        """Of the call."""
+        """Correlation id of the call."""
         self.max_sequences = max_sequences
-        """Of one call for metrics over tokens; None where nothing bounds them."""
+        """Limit of sequences in a call for metrics over tokens; None without a limit."""
         self.result_format = self._format(self.values.pop(RESULT_FORMAT, None))
         """One of RESULT_FORMATS."""
         tensors = self.values.pop(TENSORS, None)
         if tensors is not None and not isinstance(tensors, Mapping):
             raise wrong_type(TENSORS, tensors, "an object")
-        self.tensors = _said(tensors or {})
+        self.tensors = _given(tensors or {})
         """Descriptions of arrays that are still to be read."""
         self._shared: dict[str, Array] = {}
         self.renamed: dict[str, str] = {}
-        """Fields of the message by what the caller calls them, where that differs."""
+        """Fields of the message by the caller's names for them, if these differ."""
         self.noted: dict[str, Any] = {}
-        """What writing the answer needs to know of the parameters."""
+        """Facts about the parameters that writing the answer needs."""
 
     def take(self, *names: str) -> Any:
-        """The first of these parameters that is there; None where there is none."""
+        """The first of these parameters that is given; None if none is."""
         return next((self.values.pop(name) for name in names if name in self.values), None)
 
     def array(self, value: Any, name: str, field: str) -> Array:
-        """An array that a value stands for: numbers, a description, or the name of one among `tensors`."""
+        """The array of a value: numbers, a description, or the name of one in `tensors`."""
         if not isinstance(value, str):
             return read_array(value, name, field, self.bytes)
         if value not in self._shared:
@@ -85,16 +85,16 @@ class Arguments:
         """A binary parameter.
 
         Raises:
-            InvalidField: it is not there.
+            InvalidField: it does not exist.
         """
         data = self._binary.get(name)
         if data is None:
-            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which is not there")
+            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which does not exist")
         self._read_binary.add(name)
         return data
 
     def named(self, error: BridgeError) -> BridgeError:
-        """The error, its field called as the caller calls it."""
+        """The error, with the caller's name for its field."""
         for ours, theirs in self.renamed.items():
             if error.field.startswith(ours):
                 error.field = theirs + error.field[len(ours) :]
@@ -102,13 +102,13 @@ class Arguments:
         return error
 
     def refuse_unknown(self) -> None:
-        """Refuse what nobody has read.
+        """Refuse parameters that were not read.
 
         Raises:
             InvalidField: there is such a parameter.
         """
         for name in self.values:
-            raise InvalidField(name[:60], "is no parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
+            raise InvalidField(name[:60], "is not a parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
         for name in self.tensors:
             raise InvalidField(
                 entry(TENSORS, str(name)[:60]), "is not used by this tool", reason=Reason.UNKNOWN_PARAMETER
@@ -125,8 +125,8 @@ class Arguments:
         return value
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that say something: null is as if absent."""
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The given values: null counts as absent."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -134,10 +134,10 @@ def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[st
     try:
         unpacked = msgpack.unpackb(arguments.bytes(MSGPACK, MSGPACK))
     except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise InvalidField(MSGPACK, "is no msgpack, or has keys that are no text") from error
+        raise InvalidField(MSGPACK, "is not msgpack, or has keys that are not text") from error
     if not isinstance(unpacked, dict) or not all(isinstance(key, str) for key in unpacked):
         raise wrong_type(MSGPACK, unpacked, "a map with names as keys")
-    said = _said(unpacked)
+    said = _given(unpacked)
     for name in said.keys() & parameters.keys():
         raise InvalidField(name[:60], f"is both in JSON and in {MSGPACK}")
     return said

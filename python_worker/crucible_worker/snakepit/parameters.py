@@ -1,7 +1,7 @@
-"""A tool's parameters -> the message of the call that it stands for, by the message's own description.
+"""A tool's parameters -> the request of its call, by the message's descriptor.
 
-JSON as the protos name it, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
-tensors; and the short forms of `tools_short_forms`. Null is as if absent. What is unknown or of the wrong type is
+JSON with the protos' names, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
+tensors; and the short forms of `tools_short_forms`. Null counts as absent. An unknown parameter or a wrong type is
 refused, with its path.
 """
 
@@ -66,13 +66,13 @@ def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:
         path = child(field, key)
         oneof, put = setter
         if oneof is not None and (other := given.setdefault(oneof, key)) != key:
-            raise InvalidField(path, f"is given beside {other}, where one alone can be")
+            raise InvalidField(path, f"is given with {other}, but only one of them is possible")
         put(message, item, path, arguments)
 
 
 @functools.cache
 def _setters(descriptor: Descriptor) -> Mapping[str, tuple[str | None, Fill]]:
-    """By field: the oneof that it belongs to, and what puts a value there."""
+    """By field: the oneof that it belongs to, and the function that sets it."""
     return {field.name: (_oneof(field), _setter(field)) for field in descriptor.fields}
 
 
@@ -121,7 +121,7 @@ def _message_setter(field: FieldDescriptor) -> Fill:
 
 
 def _inner(field: FieldDescriptor) -> Fill:
-    """What fills a field's message."""
+    """The function that fills a field's message."""
     inner: Any = field.message_type
     short = SHORT_FORMS.get(inner.full_name)
     if short is None:
@@ -178,7 +178,7 @@ def _reader(field: FieldDescriptor) -> Callable[[Any, str, Arguments], Any]:
 
 
 def read_bytes(value: Any, field: str, arguments: Arguments) -> bytes:
-    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become what is no UTF-8."""
+    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become invalid UTF-8."""
     match value:
         case bytes():
             return value

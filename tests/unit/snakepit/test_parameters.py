@@ -206,7 +206,7 @@ def test_null_is_no_other_name(request_type: Any, given: Any, same: Any):
 
 def test_a_schema_is_json():
     """A JSON schema that came as msgpack, and holds what JSON has not, is refused."""
-    with pytest.raises(InvalidField, match=r"options\.format\.json_schema holds what JSON has not"):
+    with pytest.raises(InvalidField, match=r"options\.format\.json_schema has values that JSON does not have"):
         filled(grading_pb2.ScoreRequest, {"options": {"format": {"json_schema": {"const": b"x"}}}})
 
 

@@ -1,4 +1,4 @@
-"""What environments of users say of themselves: told by processes that import them, so that the worker need not."""
+"""Descriptions of users' environments: read in processes that import them, so that the worker does not."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Environments"]
 
 
 class Environments:
-    """Environments of users, as one worker uses them.
+    """Users' environments in one worker.
 
     Args:
-        variables: names of variables of the worker's that their processes get.
+        variables: names of variables of the worker that their processes get.
     """
 
     def __init__(self, variables: Sequence[str] = ()) -> None:
@@ -29,7 +29,7 @@ class Environments:
         self._known: dict[str, Mapping[str, Any]] = {}
 
     def look(self, name: str) -> None:
-        """Ask an environment for what it says of itself, which later uses find; blocks while a process imports it.
+        """Read and cache the description of an environment; blocks while a process imports it.
 
         Raises:
             FailedPrecondition: it cannot be used, see `entry_points.load`; its import does not end, or ends its
@@ -40,10 +40,10 @@ class Environments:
             self._known[name] = _asked(name, self._variables)
 
     def find(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of an environment's options; None where none is announced under that name.
+        """The schema of an environment's options; None if none is announced under that name.
 
         Raises:
-            FailedPrecondition: as of `look`, which is done where it has not been.
+            FailedPrecondition: as for `look`, which is called if it was not before.
         """
         if name not in entry_points.names():
             return None
@@ -52,7 +52,7 @@ class Environments:
         return self._known[name]
 
     def processes(self, name: str) -> Processes:
-        """Processes in which an environment makes groups of rollouts; none is started."""
+        """Processes for an environment's groups of rollouts; none is started yet."""
         return Processes(name, self._variables)
 
 
@@ -61,7 +61,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
     try:
         with end:
-            told = _told(end, until)
+            told = _received(end, until)
             ended = told is None and process.ends(until)
     finally:
         code = process.reap()
@@ -73,8 +73,8 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     return told["options_schema"]
 
 
-def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
-    """What a process tells of an environment; None where it does not."""
+def _received(end: socket.socket, until: float) -> dict[str, Any] | None:
+    """An environment's description from a process; None if the process gives none."""
     try:
         body = receive(end, wire.MAX_FRAME_BYTES, until=until) or b""
         check_containers(body)

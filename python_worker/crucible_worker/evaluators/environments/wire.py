@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""Of what a process may say at once: an observation, or what came of a group."""
+"""Bytes of one message of a process: an observation, or a group's result."""
 
 _DTYPES = ("<i4", "<i8", "<f4")
 _CHUNKS = {kind.__name__: kind for kind in (TokensChunk, ImageChunk, ImageAssetChunk)}
@@ -77,7 +77,7 @@ def _as(way: int, name: str, value: Any) -> Any:
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """A frame of a process; text may hold what is no valid Unicode.
+    """A frame of a process; text may contain invalid Unicode.
 
     Raises:
         TooLong: it would be longer than `MAX_FRAME_BYTES`.
@@ -89,7 +89,7 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
     """An observation.
 
     Raises:
-        TypeError: a message is no text, or an input has a chunk that is none.
+        TypeError: a message is not text, or an input has a wrong chunk.
     """
     if isinstance(shown, str):
         return {"text": str(shown)}
@@ -102,7 +102,7 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
 
 
 def shown_from_map(fields: Mapping[str, Any]) -> Shown:
-    """The observation that `shown_to_map` was given; raises ValueError, TypeError or LookupError where it is none."""
+    """The observation that `shown_to_map` converted; raises ValueError, TypeError or LookupError if it is invalid."""
     if "text" in fields:
         return _text(fields["text"])
     return _input_from_map(fields) if "chunks" in fields else _converted(fields, Conversation)
@@ -113,22 +113,22 @@ def _input_from_map(fields: Mapping[str, Any]) -> ModelInput:
 
 
 def course_to_map(course: Course) -> dict[str, Any]:
-    """How far a group has come."""
+    """The state of a group."""
     return _fields_of(course)
 
 
 def course_from_map(fields: Mapping[str, Any]) -> Course:
-    """What `course_to_map` was given; raises ValueError or TypeError where it is none."""
+    """The state that `course_to_map` converted; raises ValueError or TypeError if it is invalid."""
     return _converted(fields, Course)
 
 
 def outcome_to_map(outcome: Outcome) -> dict[str, Any]:
-    """What became of a sample."""
+    """The outcome of a sample."""
     return _fields_of(outcome)
 
 
 def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
-    """What `outcome_to_map` was given; raises ValueError or TypeError where it is none."""
+    """The outcome that `outcome_to_map` converted; raises ValueError or TypeError if it is invalid."""
     outcome = _converted(fields, Outcome)
     if outcome.verdict.scored is (outcome.score is None) or outcome.verdict.scored is (outcome.group is None):
         raise ValueError("a verdict without what it needs")
@@ -139,18 +139,18 @@ def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
 
 
 def error_from_foreign_map(fields: Mapping[str, Any]) -> BridgeError:
-    """The error that a process has packed as the worker does; raises TypeError or LookupError where it is none."""
+    """The error that a process has packed like the worker; raises TypeError or LookupError if it is invalid."""
     texts = {name: _text(fields[name]) for name in ("kind", "message", "field", "reason")}
     return error_from_map({**texts, "retryable": bool(fields["retryable"])})
 
 
 def stops_of(stop: Sequence[str | int]) -> list[str | int]:
-    """A stop condition as it can be sent."""
+    """A stop condition in a form that can be sent."""
     return [str(each) if isinstance(each, str) else int(each) for each in stop]
 
 
 def stops_from(stop: Sequence[Any]) -> list[str | int]:
-    """What `stops_of` was given; raises TypeError where it is none."""
+    """The stop condition that `stops_of` converted; raises TypeError if it is invalid."""
     if any(type(each) not in (str, int) for each in stop):
         raise TypeError("a stop that is neither a text nor a token")
     return list(stop)
@@ -204,7 +204,7 @@ def _chunk_to_list(chunk: Any) -> list[Any]:
 def _chunk_from_list(kind: str, fields: Any) -> TokensChunk | ImageChunk | ImageAssetChunk:
     chunk = _converted(fields, _CHUNKS[kind])
     if isinstance(chunk, TokensChunk) and chunk.tokens.dtype.kind != "i":
-        raise TypeError("tokens that are no whole numbers")
+        raise TypeError("tokens that are not whole numbers")
     return chunk
 
 
@@ -268,7 +268,7 @@ def _check_arrays(turn: Transition) -> None:
         (turn.action_logprobs, np.float32, turn.action_tokens),
     ):
         if array is not None and (array.dtype != dtype or array.size != length):
-            raise ValueError("an array of another length or type than it says")
+            raise ValueError("an array of another length or type than declared")
 
 
 _WORKERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {

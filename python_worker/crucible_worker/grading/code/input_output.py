@@ -44,7 +44,7 @@ def read_call(test: CallTest) -> Expected:
     except (ValueError, RecursionError) as error:
         raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
     if not isinstance(arguments, list):
-        raise BadTests(f"the arguments of {test.function} are no JSON array")
+        raise BadTests(f"the arguments of {test.function} are not a JSON array")
     return Expected(call=_call_of(test.function, arguments, value))
 
 
@@ -82,7 +82,7 @@ def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest |
             for at, (given, put) in enumerate(itertools.islice(zip(inputs, outputs), most))
         ]
     if not isinstance(function, str) or not function.strip():
-        raise BadTests("input_output has a fn_name that is no name")
+        raise BadTests("input_output has a fn_name that is not a name")
     or_element = all(isinstance(value, list) and len(value) == 1 for value in outputs)
     return [
         Expected(
@@ -94,10 +94,10 @@ def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest |
 
 def _pairs(record: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys() <= KEYS:
-        raise BadTests("input_output is no object of inputs, outputs and, for calls, fn_name")
+        raise BadTests("input_output is not an object of inputs, outputs and, for calls, fn_name")
     inputs, outputs = record["inputs"], record["outputs"]
     if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise BadTests("input_output has inputs or outputs that are no arrays")
+        raise BadTests("input_output has inputs or outputs that are not arrays")
     if len(inputs) != len(outputs):
         raise BadTests(f"input_output has {len(inputs):,} inputs and {len(outputs):,} outputs")
     if not inputs:
@@ -116,7 +116,7 @@ def _text(given: Any, where: str) -> str:
 
 def _arguments(given: Any, where: str) -> Sequence[Any]:
     if not isinstance(given, list):
-        raise BadTests(f"input_output has {where} that is no array of arguments")
+        raise BadTests(f"input_output has {where} that is not an array of arguments")
     return [_keyed(argument) if isinstance(argument, dict) else argument for argument in given]
 
 

@@ -52,7 +52,7 @@ class RubricGrader:
         Raises:
             FailedPrecondition: always (reason NO_JUDGE).
         """
-        raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason=Reason.NO_JUDGE)
+        raise FailedPrecondition("the grader rubric needs a judge, which is not available here", reason=Reason.NO_JUDGE)
 
     @property
     def needs_judge(self) -> bool:
@@ -115,7 +115,7 @@ def rubric_of(options: Mapping[str, Any], create: Callable[..., Grader]) -> Grad
             options["first"], options["first_options"], name_field='["first"]', options_field='["first_options"]'
         )
         if isinstance(first, AsksJudge):
-            raise InvalidField('["first"]', "asks a judge itself")
+            raise InvalidField('["first"]', "queries a judge itself")
     return RubricGrader(
         judge=judge_of(options["judge"], ""),
         rubric=Rubric(criteria=criteria_of(options["criteria"], '["criteria"]'), threshold=options["threshold"]),
@@ -127,7 +127,7 @@ def rubric_of(options: Mapping[str, Any], create: Callable[..., Grader]) -> Grad
 
 
 def question_text(question: str | Conversation) -> str:
-    """A question as a judge is shown it: all messages of a conversation with their roles, or a prompt's row part."""
+    """A question in the form for a judge: all messages of a conversation with their roles, or a prompt's row part."""
     if isinstance(question, Prompted):
         return question.question
     if isinstance(question, Conversation):

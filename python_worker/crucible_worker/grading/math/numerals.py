@@ -65,9 +65,9 @@ MULTIPLES: Mapping[str, int] = {
     **{name: 10**power for name, power in POWERS_OF_TEN.items()},
     **{name: int(size) for name, size in _GROUPS.items()},
 }
-"""What a value before such a word is multiplied by: 5 dozen is 60."""
+"""Factors of the value before such a word: 5 dozen is 60."""
 NUMBER_WORDS = frozenset({*_SMALL, *(name + "s" for name in _SMALL), *_PARTS, "twenties", "thirties", "pair", "pairs"})
-"""Words that are numbers themselves, or so many of something: no units."""
+"""Words that are numbers themselves, or counts of something: not units."""
 _PLAIN = re.compile(r"([0-9]*+)(?>(?:\.([0-9]*+))?)(?>(?:[eE]([+-]?[0-9]++))?)")
 _REPEATING = re.compile(
     r"([0-9]*+)\.([0-9]*+)(?:\\(?:overline|bar) ?\{? ?([0-9]++)|\(([0-9]++)\)|((?:\\dot.*)))", re.DOTALL
@@ -143,7 +143,7 @@ def _dotted(whole: str, fixed: str, dotted: str) -> Number:
 
 
 def _truncated(text: str) -> Number:
-    """0.333...: what the last digits repeat; without a repetition, as far as it is written."""
+    """0.333...: what the last digits repeat; without a repetition, only the written digits."""
     whole, _, rest = text.partition(".")
     decimals = _DIGIT.match(rest)
     digits = decimals[0] if decimals else ""
@@ -161,7 +161,7 @@ def based(digits: str, base: int) -> Based:
 
     Raises:
         TooLarge: it has more than `MAX_DIGITS` digits.
-        Unreadable: a digit is not one of the base, or this is none.
+        Unreadable: a digit is not one of the base, or the base is invalid.
     """
     digits = digits.lower()
     if not 2 <= base <= 36:
@@ -170,7 +170,7 @@ def based(digits: str, base: int) -> Based:
         raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
     for digit in digits.replace(".", "", 1):
         if not digit.isascii() or not digit.isalnum() or int(digit, 36) >= base:
-            raise Unreadable(f"{digit} is no digit of base {base}")
+            raise Unreadable(f"{digit} is not a digit of base {base}")
     return Based(digits, base)
 
 
@@ -187,9 +187,9 @@ def number_of_words(words: Sequence[str]) -> Number | None:
 
 
 def _whole(words: Sequence[str]) -> int | None:
-    """The value of whole number words; None where they are not, or do not go together ("five six")."""
+    """The value of whole number words; None if they are not, or do not fit together ("five six")."""
     total = group = 0
-    room = last = 10**18  # what comes next must be below
+    room = last = 10**18  # the next number must be smaller
     for word in words:
         value = _SMALL.get(word)
         if value is not None:
