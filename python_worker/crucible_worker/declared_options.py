@@ -26,6 +26,7 @@ import linecache
 import re
 import sys
 import textwrap
+import threading
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -309,6 +310,10 @@ def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) else value
 
 
+_parsing = threading.Lock()
+"""In Python 3.11, `ast.parse` in several threads at once fails now and then: "AST constructor recursion depth mismatch"."""
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -349,10 +354,11 @@ def _class_in(source: str, name: str) -> ast.ClassDef | None:
     begun = re.search(rf"^([ \t]*)class {name}\b.*?(?=^\1[^\s)\]}}]|\Z)", source, re.MULTILINE | re.DOTALL)
     if begun is None:
         return None
-    try:
-        trees = ast.parse(textwrap.dedent(begun[0])).body
-    except SyntaxError:  # a string of several lines in the module has a line that looks like the class
-        trees = list(ast.walk(ast.parse(source)))
+    with _parsing:
+        try:
+            trees = ast.parse(textwrap.dedent(begun[0])).body
+        except SyntaxError:  # a string of several lines in the module has a line that looks like the class
+            trees = list(ast.walk(ast.parse(source)))
     return next((tree for tree in trees if isinstance(tree, ast.ClassDef) and tree.name == name), None)
 
 
