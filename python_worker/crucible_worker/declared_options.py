@@ -311,7 +311,7 @@ def _first(value: Any) -> Any:
 
 
 _parsing = threading.Lock()
-"""In Python 3.11, `ast.parse` in several threads at once fails now and then: "AST constructor recursion depth mismatch"."""
+"""In Python 3.11, `ast.parse` of several threads at once raises SystemError now and then."""
 
 
 def _same(value: Any) -> Any:
