@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -149,7 +150,10 @@ def written(file: Path, text: str) -> bool:
     Raises:
         OSError: it cannot be written.
     """
-    file = file.resolve()  # what a link names is replaced, and not the link
+    # What a link names is replaced, and not the link; unlike `Path.resolve`, this is an OSError for a loop of links.
+    file = Path(os.path.realpath(file))
+    with contextlib.suppress(FileNotFoundError):
+        file.stat()
     replaced = file.exists()
     if replaced and not file.is_file():
         # A folder refuses; a pipe or device takes what is written, and stays.
