@@ -149,7 +149,7 @@ fuzz: $(READY) ## a worker under hostile input for SECONDS=3600, by hand: no pro
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 torture: $(READY) ## many rounds of kills, disconnects and take-overs
-	$(BIN)/pytest -m torture
+	$(BIN)/pytest -m torture -o faulthandler_timeout=$(SECONDS)
 
 serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve

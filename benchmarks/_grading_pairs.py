@@ -1,4 +1,4 @@
-"""Pairs of target and answer for the grading benchmarks, and the graders that ours is set against."""
+"""Pairs of target and answer for the grading benchmarks, and the baseline graders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["Baseline", "Graded", "Pair", "baselines", "load_pairs", "pair_arguments", "tinker_module"]
 
 OWN_PAIRS = Path(__file__).parent.parent / "tests" / "cases" / "math"
-"""The cases of the tests, which anybody has."""
+"""The cases of the tests, which are in the repository."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class Pair:
 
 
 PAIR_SECONDS = 10.0
-"""That another grader may take for a pair by the clock: some of them raise 10 to any power that an answer names."""
+"""Time limit of a baseline for a pair, by the clock: some compute any power of 10 that an answer names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Graded:
-    """What another grader made of a pair."""
+    """A baseline's result for a pair."""
 
     accepted: bool | None
     """None if it was stopped."""
     seconds: float
-    """Of its process's time; `PAIR_SECONDS` if it was stopped."""
+    """Seconds of its process's time; `PAIR_SECONDS` if it was stopped."""
 
 
 class Baseline:
-    """Another grader, in a process that is killed if a pair takes longer than `PAIR_SECONDS`."""
+    """A baseline grader, in a process that is killed if a pair takes longer than `PAIR_SECONDS`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,7 +85,7 @@ def pair_arguments(description: str | None) -> argparse.ArgumentParser:
         "--pairs",
         type=Path,
         metavar="FILE",
-        help='JSON lines with "gold" and "pred", as `crucible-worker grade` takes; the cases of the tests if absent',
+        help='JSON lines with "gold" and "pred", as for `crucible-worker grade`; the cases of the tests if absent',
     )
     return parser
 
@@ -105,7 +105,7 @@ def load_pairs(path: Path | None) -> list[Pair]:
 
 @contextlib.contextmanager
 def baselines() -> Iterator[list[Baseline]]:
-    """Math-Verify and tinker-cookbook's grade_answer, those that are installed; what is missing is told on stderr."""
+    """Math-Verify and tinker-cookbook's grade_answer, those that are installed; missing ones are reported on stderr."""
     started: list[Baseline] = []
     try:
         for name, load in GRADERS.items():
@@ -122,7 +122,7 @@ def baselines() -> Iterator[list[Baseline]]:
 
 
 def _grade_on_request(name: str, pipe: Connection) -> None:
-    """The process of a `Baseline`: says that it is ready, then answers each pair until the other end closes."""
+    """The process of a `Baseline`: reports that it is ready, then answers each pair until the other end closes."""
     grade = GRADERS[name]()
     grade(Pair("1", "1"))
     pipe.send(None)
@@ -140,7 +140,7 @@ def _rows(paths: Iterable[Path]) -> Iterable[dict[str, str]]:
 
 
 def _math_verify() -> Callable[[Pair], bool]:
-    """As its documentation has it for answers: boxed, so that nothing has to be searched."""
+    """In the documented form for answers: boxed, so that nothing is searched."""
     from math_verify import parse, verify
 
     def boxed(text: str) -> str:
@@ -155,7 +155,7 @@ def _tinker_cookbook() -> Callable[[Pair], bool]:
 
 
 def tinker_module() -> types.ModuleType:
-    """tinker-cookbook's grading alone: its package imports what has no part in it, and does not install everywhere.
+    """tinker-cookbook's grading alone: its package imports unrelated libraries, and does not install everywhere.
 
     Raises:
         ImportError: it is not installed.

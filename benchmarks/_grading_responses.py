@@ -1,4 +1,4 @@
-"""Labelled responses for the grading benchmark: what ours and other graders say of each, given the whole response."""
+"""Labelled responses for the grading benchmark: our grader's and the baselines' verdicts on each whole response."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Response:
     text: str
     """The whole response."""
     target: str
-    """What is right."""
+    """The right answer."""
     right: bool
     """The label."""
 
@@ -82,7 +82,7 @@ def _figures(responses: Sequence[Response], said: Sequence[bool]) -> dict[str, f
 
 
 async def _ours(responses: Sequence[Response]) -> list[bool]:
-    """As GradeMath grades them."""
+    """Graded like GradeMath."""
     pool = GradingPool(_CHILDREN)
     await pool.start()
     try:
@@ -93,7 +93,7 @@ async def _ours(responses: Sequence[Response]) -> list[bool]:
 
 
 def _math_verify() -> Callable[[Response], bool]:
-    """Its defaults, and its extraction of letters where the target is one."""
+    """Its defaults, and its extraction of letters if the target is one."""
     from math_verify import (
         ExprExtractionConfig,
         LatexExtractionConfig,
@@ -113,7 +113,7 @@ def _math_verify() -> Callable[[Response], bool]:
 
 def _inspect_ai() -> Callable[[Response], bool]:
     """Its scorer of mathematics, on a state that has the response for output."""
-    # By name: an extra environment has it, and the type checker's does not.
+    # By name: it is in an extra environment, not in the type checker's.
     model, scorers, solver = (importlib.import_module(f"inspect_ai.{name}") for name in ("model", "scorer", "solver"))
     scorer = scorers.math()
     loop = asyncio.new_event_loop()
@@ -139,7 +139,7 @@ def _inspect_ai() -> Callable[[Response], bool]:
 
 
 def _tinker_cookbook() -> Callable[[Response], bool]:
-    """As its environment of mathematics: the last box, and nothing without one."""
+    """Like its environment of mathematics: the last box, and nothing without one."""
     module = tinker_module()
 
     def grade(response: Response) -> bool:

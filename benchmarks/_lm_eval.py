@@ -1,6 +1,6 @@
-"""lm-evaluation-harness as a baseline: asked in each way that may serve it best, and compared number by number.
+"""lm-evaluation-harness as a baseline: run in each way that may be its fastest, and compared number by number.
 
-LM_EVAL_PYTHON names an interpreter that has lm-eval (`make bench-lm-eval` makes one); nothing is measured without.
+LM_EVAL_PYTHON names an interpreter that has lm-eval (`make bench-lm-eval` makes one); without it nothing is measured.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from _report import Claim
 __all__ = ["TOLERANCE", "apart", "baseline", "claims", "interpreter"]
 
 TOLERANCE = 1e-4
-"""How far numbers may lie from the baseline's."""
+"""Largest accepted difference from the baseline's numbers."""
 BATCH_SIZES, THREADS = (1, 64), (1, 2)
 SCRIPT = Path(__file__).with_name("_lm_eval_baseline.py")
 
 
 def interpreter(name: str) -> str | None:
-    """The one that has lm-eval; None, and a word why nothing is measured, without."""
+    """The interpreter with lm-eval; without one None, with a message why nothing is measured."""
     python = os.environ.get("LM_EVAL_PYTHON")
     if not python:
         print(f"{name}: not measured, as LM_EVAL_PYTHON names no interpreter with lm-eval", file=sys.stderr)
@@ -36,7 +36,7 @@ def interpreter(name: str) -> str | None:
 def baseline(
     python: str, task: str, model: Path, documents: Sequence[Mapping[str, Any]], runs: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """What lm-evaluation-harness finds of a task, once for each way to run it.
+    """The results of lm-evaluation-harness for a task, for each way to run it.
 
     Args:
         python: the interpreter.
@@ -62,7 +62,7 @@ def baseline(
 
 
 def apart(what: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How far numbers lie from the baseline's at most.
+    """The largest difference from the baseline's numbers.
 
     Raises:
         SystemExit: further than `TOLERANCE`.
@@ -82,17 +82,17 @@ def claims(
     *,
     alone_at_least: float | None = None,
 ) -> list[Claim]:
-    """That so many of something take no longer than with the baseline in the way that serves it best.
+    """Claims that so many items take no longer than with the baseline's fastest way.
 
     Our whole call is compared with the baseline's, and with its evaluation alone.
 
     Args:
         name: what is measured.
         count: how many there are.
-        unit: of one, in the plural.
+        unit: the noun for the items, plural.
         seconds: our runs.
-        baselines: the baseline's, by the way it was run.
-        alone_at_least: what is claimed against its evaluation alone; that ratio is printed only if None.
+        baselines: the baseline's, by the way of running it.
+        alone_at_least: the claimed ratio to its evaluation alone; if None, that ratio is only printed.
     """
     made: list[Claim] = []
     for part, behind, told, at_least in (

@@ -1,10 +1,10 @@
-"""lm-evaluation-harness on questions with choices, or on texts, run by an interpreter that has it.
+"""lm-evaluation-harness on questions with choices, or on texts, run by an interpreter with lm-eval.
 
 Takes: choices or texts, directory of the model, JSON file of the documents, rounds, batch size, threads
 Prints as its last line: {"seconds": [...], "evaluating": [...], "logprobs": [...], and each metric of the task}
 
 A document is {"input": ..., "choices": [...], "right": index}, or {"text": ...}. Log-probabilities are those of each
-choice of a question, or of each text as a whole. Timed are the call that its users make, and of that the evaluation
+choice of a question, or of each text as a whole. It times the call that its users make, and within it the evaluation
 alone: without the search for the harness's own tasks, and its report on the machine.
 """
 
@@ -26,7 +26,7 @@ METRICS = {
     "choices": {"acc": "mean", "acc_bytes": "mean"},
     "texts": {"bits_per_byte": "bits_per_byte", "byte_perplexity": "weighted_perplexity"},
 }
-"""Metrics of a task, and how the harness puts each together."""
+"""Metrics of a task, and how the harness aggregates each."""
 FIELDS = {
     "choices": {
         "output_type": "multiple_choice",
@@ -62,7 +62,7 @@ def main(task: str, directory: str, documents: str, rounds: str, batch_size: str
 
 
 def timed(function: Callable[..., Any], into: list[float]) -> Callable[..., Any]:
-    """The function, which also writes down how long it takes."""
+    """The function, which also records how long it takes."""
 
     def call(*args: Any, **options: Any) -> Any:
         started = time.perf_counter()
@@ -74,12 +74,12 @@ def timed(function: Callable[..., Any], into: list[float]) -> Callable[..., Any]
 
 
 def of(response: Any) -> float:
-    """A log-probability, beside which that of a choice has whether it is the likeliest text."""
+    """A log-probability; that of a choice comes with whether it is the likeliest text."""
     return response[0] if isinstance(response, list | tuple) else response
 
 
 def config(task: str, file: str) -> dict[str, Any]:
-    """A task of log-likelihoods, as its users write them."""
+    """A task of log-likelihoods, as its users define them."""
     documents = json.loads(Path(file).read_text())
 
     def dataset(**_: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The calls that `metrics_remote.py` measures: what is sent, the pure function behind it, and tinker-cookbook's own."""
+"""The calls that `metrics_remote.py` measures: the request, its pure function, and tinker-cookbook's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["LIMIT_SEQUENCES", "TOKENS", "Case", "at_the_limit", "cases", "kl_sam
 SEQUENCES, TOKENS = 512, 2_048
 """A large batch."""
 LIMIT_SEQUENCES = 3_600
-"""Of 2,048 tokens with two f32 and one byte each: 66.4 of 67.1 MB."""
+"""Sequences of 2,048 tokens with two f32 and one byte each: 66.4 of 67.1 MB."""
 GROUPS, TRAJECTORIES, TURNS = 256, 16, 4
 PENALTY_SEQUENCES = 32
 """The original takes 10 ms for each."""
@@ -33,20 +33,20 @@ COEF, DISCOUNT = 0.1, 0.99
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One call, and what it is compared with."""
+    """One call, and its baselines."""
 
     name: str
     ours: Callable[[MetricsClient], Awaitable[Any]]
     pure: Callable[[bytes], Callable[[], Any]]
-    """Of the request's bytes: the function alone, on decoded arrays."""
+    """The pure function, on arrays decoded from the request's bytes."""
     original: Callable[[], Callable[[], Any]] | None = None
-    """Makes a call of tinker-cookbook's, ready to be timed."""
+    """Makes a call of tinker-cookbook, ready to be timed."""
     claim: str = ""
-    """How many times faster than that."""
+    """How many times faster than that it must be."""
 
 
 def cases() -> Iterator[Case]:
-    """Every call that is large."""
+    """All large calls."""
     originals = _originals()
     yield kl_sample_train(SEQUENCES, TOKENS, originals)
     yield _kl_post_update(originals)
@@ -62,7 +62,7 @@ def at_the_limit() -> tuple[list[Datum], list[np.ndarray]]:
 
 
 def kl_sample_train(sequences: int, tokens: int, originals: Any = None) -> Case:
-    """ComputeKLSampleTrain: from tinker's Datums where there are any, else from ours."""
+    """ComputeKLSampleTrain: from tinker's Datums if it is installed, otherwise from ours."""
     columns = {"logprobs": _logprobs(sequences, tokens), "mask": _masks(sequences, tokens)}
     training = _logprobs(sequences, tokens)
     data = _data(columns, originals)
@@ -98,7 +98,7 @@ def _kl_post_update(originals: Any) -> Case:
         name="kl_post_update",
         ours=lambda metrics: metrics.compute_kl_post_update(data, updated),
         pure=pure,
-        claim="the original asks a model",
+        claim="the original queries a model",
     )
 
 
@@ -121,7 +121,7 @@ def _mean_nll(originals: Any) -> Case:
         ours=lambda metrics: metrics.compute_mean_nll(given, weighed),
         pure=pure,
         original=original,
-        claim="no claim: it computes for 3 ms",
+        claim="no claim: it only computes for 3 ms",
     )
 
 
@@ -139,7 +139,7 @@ def _kl_penalty(originals: Any) -> Case:
     def original() -> Any:
         from _originals import SamplingClient
 
-        # It writes the advantages into the data.
+        # The original writes the advantages into the data.
         spoiled = _data(columns, originals)
         client = SamplingClient([array.tolist() for array in base])
         return lambda: originals.incorporate_kl_penalty(spoiled, client, COEF, DISCOUNT)
@@ -202,7 +202,7 @@ def _groups(originals: Any) -> tuple[list[Any], list[list[str]]]:
 
 
 def _data(columns: dict[str, list[np.ndarray]], originals: Any) -> list[Any]:
-    """Data of these columns, tinker's where there is a tinker."""
+    """Data of these columns, tinker's if it is installed."""
     rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
     if originals is None:
         tokens: Any = [0] * TOKENS
@@ -225,7 +225,7 @@ def _logprobs(sequences: int, tokens: int) -> list[np.ndarray]:
 
 
 def _masks(sequences: int, tokens: int) -> list[np.ndarray]:
-    """Two thirds of the tokens count; float32, as tinker has it."""
+    """Two thirds of the tokens count; float32, as in tinker."""
     return [(np.arange(tokens) > tokens // 3).astype(np.float32)] * sequences
 
 

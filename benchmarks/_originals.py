@@ -1,9 +1,9 @@
 """tinker-cookbook's own metric functions, as installed, without what their packages import on the way.
 
-tinker-cookbook 0.6.1 asks for a release of tml-renderers that Python 3.11 does not get, and what its packages import
-(datasets, tiktoken, pillow ...) has no part in its metrics. So it is installed alone (`pip install --no-deps`), the
-modules that hold the metrics run as they are, and any other module of the package is a placeholder whose attributes are
-empty classes. Nobody else sees the placeholders: the package is as it was once the
+tinker-cookbook 0.6.1 requires a release of tml-renderers that Python 3.11 cannot install, and what its packages import
+(datasets, tiktoken, pillow ...) is not needed by its metrics. So it is installed alone (`pip install --no-deps`), the
+modules with the metrics run unchanged, and any other module of the package is a placeholder whose attributes are
+empty classes. Only this import sees the placeholders: the package is restored once the
 metrics are loaded.
 """
 
@@ -32,7 +32,7 @@ _PACKAGES = {"tinker_cookbook": "tinker-cookbook", "tinker": "tinker", "chz": "c
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Originals:
-    """The originals, by name, and the types that they take."""
+    """The originals, by name, and the types that they accept."""
 
     compute_kl_sample_train: Callable[..., dict[str, float]]
     compute_post_kl: Callable[..., Any]
@@ -47,7 +47,7 @@ class Originals:
 
 
 def missing_packages() -> str:
-    """What must be installed for `load_originals`, in a sentence; empty where nothing is missing."""
+    """What must be installed for `load_originals`, in a sentence; empty if nothing is missing."""
     missing = [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
     if not missing:
         return ""
@@ -77,10 +77,10 @@ def load_originals() -> Originals:
 
 
 class SamplingClient:
-    """What the originals ask for log-probabilities: answers with those given, by the sequence's last token.
+    """A stand-in for the model of the originals: returns given log-probabilities, by the sequence's last token.
 
     Args:
-        logprobs: per sequence, those of its tokens but the first.
+        logprobs: per sequence, those of its tokens except the first.
     """
 
     def __init__(self, logprobs: Sequence[Sequence[float]]) -> None:
@@ -100,7 +100,7 @@ class SamplingClient:
 
 @contextlib.contextmanager
 def _placeholders() -> Iterator[None]:
-    """The package as the metrics need it, and afterwards as it was."""
+    """The package with placeholders, restored afterwards."""
     before = _loaded()
     for name in before:
         del sys.modules[name]
@@ -122,7 +122,7 @@ def _loaded() -> dict[str, types.ModuleType]:
 
 
 class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stands in for every module of the package that metrics do not need."""
+    """Stands in for every module of the package that the metrics do not need."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
         package, _, name = fullname.partition(".")

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, for as long as they are measured."""
+"""Servers in separate processes, while they are measured."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TIMEOUT_SECONDS = 60.0
 
 @contextlib.contextmanager
 def server_process(command: Sequence[str], ready: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Run Python with these arguments until the block is left; what it writes to its ready file, once it is there."""
-    # A pipe to standard input: a worker of Snakepit's ends when it closes.
+    """Run Python with these arguments until the block is left; yields the content of its ready file."""
+    # A pipe to standard input: a Snakepit worker ends when it closes.
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, env={**os.environ, **(environment or {})}
     ) as child:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: `--json`, medians, and one way to print a claim beside what was measured, and to fail."""
+"""What the benchmarks share: `--json`, medians, and one way to print a claim next to its measurement, and to fail."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Claim:
     ours: Sequence[float]
     """Our runs."""
     baseline: Sequence[float] = ()
-    """Those of the baseline, measured in the same run and in turn with ours; empty if a figure stands alone."""
+    """Those of the baseline, measured in the same run, alternating with ours; empty without a baseline."""
     unit: str
     """Of both."""
     ratio: float | None = None
     """Of the two, as the claim states it."""
     claim: str
-    """What is promised, or that nothing is."""
+    """The promise in words, or that there is none."""
     at_least: float | None = None
     """The claim as a number: of the ratio if there is one, else of our median. Without a ratio only counts and shares
     are bounded: times, rates and sizes are those of one machine."""
@@ -39,19 +39,19 @@ class Claim:
     """The same from above. A figure with neither bound is printed, not promised."""
 
     def __post_init__(self) -> None:
-        """Refuse a bound that holds on one machine only."""
+        """Refuse a bound that depends on the machine."""
         bounded = self.at_least is not None or self.at_most is not None
         if bounded and self.ratio is None and _OF_A_MACHINE.search(self.unit):
             raise ValueError(f"{self.name}: {self.unit} of a machine are printed; bound a ratio to a baseline")
 
     @property
     def figure(self) -> float:
-        """What the bounds bound."""
+        """The figure that the bounds apply to."""
         return statistics.median(self.ours) if self.ratio is None else self.ratio
 
     @property
     def missed(self) -> str:
-        """By what the claim is missed; empty where it holds. A figure that is no number misses every bound."""
+        """How the claim is missed; empty if it holds. NaN misses every bound."""
         told = f"{self.name}: {'ratio ' if self.ratio is not None else ''}{self.figure:,.4g}"
         if self.at_least is not None and not self.figure >= self.at_least:
             return f"{told}, at least {self.at_least:,.4g} is claimed"
@@ -64,12 +64,12 @@ def arguments(description: str | None) -> argparse.Namespace:
     """Parse `--json` and `--runs`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each side, of which the median is told")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each side; the median is reported")
     return parser.parse_args()
 
 
 def report(claims: Sequence[Claim], *, as_json: bool) -> None:
-    """Print claims, one line each, or as one JSON object; what is missed is told on stderr, and exits with 1.
+    """Print claims, one line each, or as one JSON object; a missed claim is reported on stderr, and exits with 1.
 
     Raises:
         SystemExit: a claim is missed.

@@ -1,9 +1,9 @@
 """Programs graded: how many a second by a worker's own sandboxes, and how long one takes from its start to its verdict.
 
-Trivial programs with one plain test each: what is measured is the sandbox. The baseline runs them with their tests
-without one: a new interpreter for each, as many at once as there are sandboxes. With `--labelled FILE`, JSON lines with
-`prompt`, `completion`, `test`, `entry_point` and `label` (1 where the program is right), it is counted besides how many
-wrong programs pass, and how many right ones fail. Needs bubblewrap.
+The programs are trivial, with one plain test each, so that the sandbox is measured. The baseline runs them with their
+tests without one: a new interpreter for each, as many at once as there are sandboxes. With `--labelled FILE`, JSON
+lines with `prompt`, `completion`, `test`, `entry_point` and `label` (1 if the program is right), it also counts how
+many wrong programs pass, and how many right ones fail. Needs bubblewrap.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PLACES = 2
 RUNS_A_BATCH = 300
 TRIVIAL = CodeItem(response="def f(x):\n    return x + 1\n", tests=(Assertions("assert f(1) == 2"),))
 BARE_PROGRAMS = 50
-"""Run by the baseline in a round."""
+"""Programs that the baseline runs in a round."""
 LEAST, MOST = 1.0, 1.0
-"""Programs a second, and time of one program, of what the baseline takes."""
+"""Bounds, relative to the baseline: programs a second, and time of one program."""
 LABELLED_LIMITS = CodeLimits(timeout_ms=1_500)
 
 
@@ -123,7 +123,7 @@ async def verdicts(grader: CodeGrader, labelled: Path) -> list[Claim]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--runs", type=int, default=5, help="rounds, of which the median is told")
+    parser.add_argument("--runs", type=int, default=5, help="rounds; the median is reported")
     parser.add_argument("--labelled", type=Path, metavar="FILE", help="labelled programs")
     given = parser.parse_args()
     try:

@@ -1,6 +1,6 @@
-"""Memory of a worker that evaluates 200,000 samples of a JSONL file, on a model that answers at once.
+"""Memory of a worker that evaluates 200,000 samples of a JSONL file, with a model that answers at once.
 
-The worker is a separate process, which has evaluated a small file before: what grows is what the large one takes, at
+The worker is a separate process, which has evaluated a small file before: the growth is the memory of the large one, at
 its peak, from loading to the last metric. The baseline is a process that parses the lines and keeps them in a list.
 Both are measured once, as they hardly vary.
 """
@@ -24,7 +24,7 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 SAMPLES, QUESTION_CHARS = 200_000, 1_000
 CONCURRENCY = 64
 MOST = 0.4
-"""Of what a list of the parsed lines takes."""
+"""Bound, relative to a list of the parsed lines."""
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
                 at_most=MOST,
                 claim=f"at most {MOST:g} of a list of the parsed lines",
             ),
-            Claim(name="samples a second", ours=[SAMPLES / seconds], unit="samples/s", claim="told, not promised"),
+            Claim(name="samples a second", ours=[SAMPLES / seconds], unit="samples/s", claim="printed, not promised"),
         ],
         as_json=options.json,
     )
@@ -69,7 +69,7 @@ def measure(folder: str) -> tuple[int, float]:
 
 
 def measure_list(folder: str) -> int:
-    """Bytes that this process grows by as it keeps the large file in a list."""
+    """Bytes that this process grows by when it stores the large file in a list."""
     before = _peak()
     with (Path(folder) / "large.jsonl").open() as file:
         parsed = [json.loads(line) for line in file]

@@ -1,9 +1,9 @@
-"""Samples a second on a model that answers at once: what the worker itself takes, and nothing else.
+"""Samples a second with a model that answers at once: the time of the worker itself.
 
-Ours is the whole remote call: request, a JSONL data set, engine, grading, journal, an event a sample, aggregation,
+Ours is the whole remote call: request, a JSONL data set, engine, grading, journal, an event per sample, aggregation,
 reply. The baseline is a bare loop over the same file and the same scripted model in this process, with as many tasks at
 once: prompt, answer, the same grader, a flushed JSON line; without retries, deadlines, events, or anything to resume
-from. Both run in turn.
+from. Both alternate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 SAMPLES, CONCURRENCY = 20_000, 64
 PARAMS = SamplingParams(max_tokens=4)
 LEAST = 0.1
-"""Of what the bare loop does."""
+"""Bound, relative to the bare loop."""
 
 
 async def main() -> None:
@@ -84,7 +84,7 @@ async def through_the_worker(worker: RunningWorker, evaluation_id: str) -> float
 
 
 async def check_events(worker: RunningWorker, evaluation_id: str) -> None:
-    """Every sample of an evaluation has its event."""
+    """Check that every sample of an evaluation has its event."""
     count = 0
     async with worker.bridge.evaluation.watch_evaluation(evaluation_id) as stream:
         async for event in stream:

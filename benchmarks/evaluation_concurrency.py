@@ -2,7 +2,7 @@
 
 The serial loop is the shape of tinker-cookbook's CustomEvaluator: `for datum in data: await client.sample(...)`, graded
 one after the other, in process, with no journal and no events. Ours is the whole remote call: request, data set,
-journal, events, reply. Both ask the same scripted model.
+journal, events, reply. Both query the same scripted model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 
 SAMPLES, LATENCY_SECONDS = 200, 0.1
 CLAIMS = {64: (45.0, 50), 100: (80.0, 100)}
-"""By concurrency: times the serial loop, of so many that are possible."""
+"""By concurrency: the claimed speed-up over the serial loop, and the possible one."""
 
 
 async def main() -> None:
@@ -46,7 +46,7 @@ async def main() -> None:
                 unit="s",
                 ratio=serial[0] / statistics.median(times),
                 at_least=CLAIMS[concurrency][0],
-                claim=">= {:g}x, of {}x that are possible".format(*CLAIMS[concurrency]),
+                claim=">= {:g}x, of {}x possible".format(*CLAIMS[concurrency]),
             )
             for concurrency, times in ours.items()
         ],

@@ -1,8 +1,8 @@
 """Persisted events through a subscription: worker and subscriber are two processes on 127.0.0.1.
 
 A journal is filled, then a subscriber reads all of it: from SQLite through gRPC to typed events in Python. The baseline
-is a bare grpc.aio stream of the same messages: its server keeps them as bytes, and its subscriber parses them and reads
-the identifier, measurements and metadata of each event. Both are read in turn.
+is a bare grpc.aio stream of the same messages: its server has them as bytes, and its subscriber parses them and reads
+the identifier, measurements and metadata of each event. Both are read alternately.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from crucible_worker.server.ready_file import write_ready_file
 EVENTS = 300_000
 
 LEAST = 0.1
-"""Of what the bare stream carries."""
+"""Bound, relative to the bare stream."""
 
 _SERVICE, _METHOD = "crucible_bridge.v1.TelemetryService", "Subscribe"
 _LENGTH_BYTES = 4
-"""Before each message in the bare server's file."""
+"""The length before each message in the bare server's file."""
 
 
 async def main() -> None:
@@ -73,7 +73,7 @@ async def main() -> None:
 
 
 async def fill(state_dir: Path) -> float:
-    """Write events like those of samples; events a second."""
+    """Write events like those of samples; returns events a second."""
     journal = await Journal.open(state_dir, event_to_record)
     started = time.perf_counter()
     pending = []
@@ -145,7 +145,7 @@ async def _subscribe_bare(address: str) -> float:
 
 
 async def serve_bare(recording: Path, ready: Path) -> None:
-    """Be the bare server until the process is ended."""
+    """Run the bare server until the process is ended."""
     rest, messages = memoryview(recording.read_bytes()), []
     while rest:
         end = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "big")

@@ -1,10 +1,10 @@
 """How fast math is graded: ours against Math-Verify and tinker-cookbook's grade_answer, on the same pairs.
 
-All take turns, some pairs at a time, each in one process; what counts is the processor's time, which whatever else the
-machine does leaves alone. Every pair is graded once, so that no cache helps anybody. The others run in processes that
-can be killed: a pair that one of them does not end in 10 s counts as 10 s. What is written alike is told apart, as it
-needs no mathematics: every target against itself. Then, by the clock, our own path through a worker:
-batches of a client on the same machine. Without the others they are left out.
+All take turns, some pairs at a time, each in one process. Processor time counts, so other load of the machine does not
+matter. Every pair is graded once, so that caches have no effect. The baselines run in processes that can be killed: a
+pair that one of them does not finish in 10 s counts as 10 s. Pairs with the same text are reported separately, as they
+need no mathematics: every target against itself. Then our own path through a worker is measured by the clock: batches
+of a client on the same machine. Baselines that are not installed are left out.
 
 With --responses it measures no speed, but the accuracy of each on labelled responses, in per cent, and in brackets how
 many wrong ones it accepts.
@@ -36,15 +36,15 @@ from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.pool import GradingPool
 
 TURN_PAIRS = 50
-"""Graded by one, then by the next; the first of each is not counted: what is imported late, built at the first use."""
+"""Pairs graded by one, then by the next. The first turn of each is not counted, as it includes late imports."""
 BASELINE_PAIRS = 600
-"""Graded by the others as well, evenly chosen: Math-Verify takes seconds for a hundred."""
+"""Pairs that the baselines grade as well, evenly chosen: Math-Verify takes seconds for a hundred."""
 BATCH_PAIRS = 256
-"""Of a call to the worker."""
+"""Pairs of a call to the worker."""
 CALLS_AT_ONCE = 4
 CHILDREN = 2
 ENOUGH_PAIRS = 1_000
-"""Of a file; fewer, and the odd cases of the tests, say how fast their kind is graded: told, nothing is claimed."""
+"""Pairs of a file from which claims are checked; for fewer, and for the tests' cases, speeds are only printed."""
 POLICY = MathPolicy()
 
 
@@ -59,7 +59,7 @@ def timed(pairs: Sequence[Pair]) -> list[float]:
 
 
 def ours(pair: Pair) -> Decision:
-    """What a child of a worker computes."""
+    """The computation of a child of a worker."""
     return decide(pair.target, pair.answer, POLICY)
 
 
@@ -86,12 +86,12 @@ def per_second(seconds: Sequence[float]) -> float:
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """Milliseconds that so many do not exceed."""
+    """The milliseconds that this share does not exceed."""
     return statistics.quantiles(seconds, n=1_000, method="inclusive")[round(share * 1_000) - 1] * 1e3
 
 
 def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
-    """Ours by itself on all that differ, then beside the others on some of them."""
+    """Our grader alone on all pairs that differ, then with the baselines on some of them."""
     step = max(1, len(pairs) // BASELINE_PAIRS)
     chosen, rest = pairs[::step], [pair for number, pair in enumerate(pairs) if number % step]
     beside = alternate(chosen)
@@ -129,7 +129,7 @@ def speed(pairs: Sequence[Pair], *, claimed: bool) -> list[Claim]:
                 at_least=bound if claimed else None,
             )
         )
-        claims.append(Claim(name=f"{name}_p99", ours=[percentile(seconds, 0.99)], unit="ms", claim="of the other"))
+        claims.append(Claim(name=f"{name}_p99", ours=[percentile(seconds, 0.99)], unit="ms", claim="of the baseline"))
     return claims
 
 
@@ -160,7 +160,7 @@ async def through_the_grader(pairs: Sequence[Pair], clock: Callable[[], float]) 
 
 
 def identical(pairs: Sequence[Pair], runs: int) -> list[Claim]:
-    """Pairs written alike: those that need no child, by the processor's time, and all of them, by the clock."""
+    """Pairs written alike: those that need no child, by processor time, and all of them, by the clock."""
     literal = [pair for pair in pairs if literally((pair.target,), pair.answer, POLICY)]
     alone = [asyncio.run(through_the_grader(literal, time.process_time)) for _ in range(runs)]
     everything = [asyncio.run(through_the_grader(pairs, time.perf_counter)) for _ in range(runs)]
@@ -173,13 +173,13 @@ def identical(pairs: Sequence[Pair], runs: int) -> list[Claim]:
             claim="one core; printed only",
         ),
         Claim(name="identical_share", ours=[share], unit="%", claim="of those written alike, decided without a child"),
-        Claim(name="identical_all", ours=everything, unit="pairs/s", claim="told; the others are read by children"),
+        Claim(name="identical_all", ours=everything, unit="pairs/s", claim="printed; children read the others"),
     ]
 
 
 @contextlib.contextmanager
 def worker() -> Iterator[str]:
-    """A worker of its own; its address, once it grades."""
+    """A separate worker; yields its address once it grades."""
     with tempfile.TemporaryDirectory(prefix="crucible-grading-") as folder:
         ready = Path(folder, "ready")
         command = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
@@ -213,7 +213,7 @@ def main() -> None:
     """Measure and print."""
     parser = pair_arguments(__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--runs", type=int, default=3, help="runs of what goes through a worker, each a new one")
+    parser.add_argument("--runs", type=int, default=3, help="runs through a worker, each with a new one")
     parser.add_argument(
         "--responses",
         type=Path,

@@ -1,6 +1,6 @@
-"""Where our grader and Math-Verify disagree, by class: what the pair is about, and who says what.
+"""Where our grader and Math-Verify disagree, by class: the subject of the pair, and the two verdicts.
 
-Classes are read off the pair's form and our method, not off its meaning: they say where to look. `docs/grading.md`
+Classes follow from the pair's form and our method, not from its meaning: they show where to look. `docs/grading.md`
 explains them.
 """
 
@@ -18,7 +18,7 @@ from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.judging import Judgement, Question, judge, prove
 
 SHOWN = 3
-"""Pairs of a class that are shown where that is asked for."""
+"""Pairs of a class that `--show` prints."""
 
 # The first that fits either side.
 CLASSES: dict[str, Callable[[str], object]] = {
@@ -46,18 +46,18 @@ OTHER = "number"
 
 
 def class_of(pair: Pair) -> str:
-    """What the pair is about."""
+    """The subject of the pair."""
     return next((name for name, fits in CLASSES.items() if fits(pair.target) or fits(pair.answer)), OTHER)
 
 
 def ours(pair: Pair) -> Judgement:
-    """As a child of the worker judges, the slow path included."""
+    """Judge like a child of the worker, including the slow path."""
     judgement = judge(Question((pair.target,), pair.answer, MathPolicy()))
     return prove(judgement.pending) if judgement.pending else judgement
 
 
 def main() -> None:
-    """Compare and print a table: for each class who accepts what the other refuses."""
+    """Compare and print a table: for each class, what only one of the two accepts."""
     parser = pair_arguments(__doc__)
     parser.add_argument("--show", action="store_true", help=f"print up to {SHOWN} pairs of each class as JSON lines")
     options = parser.parse_args()

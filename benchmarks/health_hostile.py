@@ -1,8 +1,8 @@
 """How long health probes take while a worker reads hostile input: the worst text known for each kind of call.
 
 Each kind runs for some seconds against one worker, four calls at a time, each call as large as its limit allows; a
-process of its own probes meanwhile, one probe after another. Told are median and 99th percentile of the probes; the
-goal for the latter is 100 ms, and Kubernetes gives a probe up after 1 s. Nothing is claimed: the figures depend on how
+separate process probes meanwhile, one probe after another. It prints the median and 99th percentile of the probes; the
+goal for the latter is 100 ms, and Kubernetes abandons a probe after 1 s. Nothing is claimed: the figures depend on how
 many cores there are for the worker, its children, the callers and the probes.
 """
 
@@ -39,9 +39,9 @@ from crucible_bridge.types import (
 
 CALLS_AT_ONCE = 4
 PAUSE_SECONDS = 0.01
-"""Between two probes."""
+"""Seconds between two probes."""
 COLLIDING = json.dumps([number * (2**61 - 1) for number in range(20_000)])
-"""Integers of one hash."""
+"""Integers with the same hash."""
 LARGE = "```python\nfrom fractions import Fraction\ndef f(): return Fraction(3**250000, 2**400000)\n```"
 FENCE = "```" + " " * 900_000 + "`"
 
@@ -77,7 +77,7 @@ def _calls(bridge: Bridge) -> Mapping[str, Call]:
 
 
 def _probe(results: Connection, address: str) -> None:
-    """Probe until told to stop; then send what each probe took."""
+    """Probe until the parent stops it; then send the time of each probe."""
     took: list[float] = []
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -128,7 +128,7 @@ def main() -> None:
             taken = asyncio.run(_measure(address, float(options.runs)))
     report(
         [
-            Claim(name=f"{name}, {what}", ours=[1000 * value], unit="ms", claim="told; goal of the p99: 100 ms")
+            Claim(name=f"{name}, {what}", ours=[1000 * value], unit="ms", claim="printed; goal of the p99: 100 ms")
             for name, took in taken.items()
             for what, value in (
                 ("median", statistics.median(took)),

@@ -1,7 +1,7 @@
 """64 prompts on the local backend, batched, against `model.generate` one by one.
 
 Both answer the same held-out problems with the same embedded checkpoint, greedily, to the end of sequence; the answers
-have to be equal. The baseline has the model in this process, and the number of threads that serves it best. Ours is the
+must be equal. The baseline has the model in this process, and its fastest number of threads. Ours is the
 whole way: 64 concurrent calls to the backend, the pipe to the host, the tokenizer, the batch, and log-probabilities.
 """
 
@@ -77,7 +77,7 @@ async def _batched(model: HostedModel, texts: Sequence[str]) -> list[str]:
 
 
 class _OneByOne:
-    """The model in this process, asked one prompt after the other."""
+    """The model in this process, with one prompt after the other."""
 
     def __init__(self) -> None:
         logging.disable_progress_bar()

@@ -1,8 +1,8 @@
 """The metric functions alone against tinker-cookbook's own, in one process: no wire, no worker.
 
-Both take what they are made for, built beforehand: arrays or columns here, tinker's Datums and tinker-cookbook's
-trajectory groups there. Runs alternate, so that whatever else the machine does hits both alike. Without tinker-cookbook
-there is nothing to measure, and that is said.
+Both get their own types of input, built beforehand: arrays or columns here, tinker's Datums and tinker-cookbook's
+trajectory groups there. Runs alternate, so that other load of the machine affects both. Without tinker-cookbook
+there is nothing to measure, and a message says so.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     import tinker
 
 SEQUENCES, TOKENS = 512, 2_048
-"""Of the batch for KL and NLL: a million tokens."""
+"""Sequences of the batch for KL and NLL: a million tokens."""
 PENALTY_SEQUENCES = 32
-"""Of as many tokens: the original takes 10 ms for one of them."""
+"""Groups with as many tokens: the original takes 10 ms for one of them."""
 GROUPS, TRAJECTORIES, TURNS = 256, 16, 4
 
 FEW_TOKENS, MOST_TOKENS = 10_240, 5_242_880
-"""From a small batch to one that fills a message: twelve bytes a token, 60 MiB."""
+"""From a small batch to one that fills a message: twelve bytes per token, 60 MiB."""
 SMALL_CALLS = 100
-"""Of small batches, in a run."""
+"""Calls with small batches in a run."""
 
 Timed = tuple[list[float], list[float]]
 
 
 def paired(ours: Callable[[], Any], baseline: Callable[[], Any], runs: int) -> Timed:
-    """Milliseconds of each, run in turn; the first run warms both up."""
+    """Milliseconds of each, alternating; the first run warms both up."""
     taken: Timed = ([], [])
     for _ in range(runs + 1):
         for call, milliseconds in zip((ours, baseline), taken):
@@ -68,7 +68,7 @@ def answers(rng: np.random.Generator, sequences: int, tokens: int) -> list[np.nd
 
 
 def interleaved(rng: np.random.Generator, sequences: int, tokens: int) -> list[np.ndarray]:
-    """Masks of single tokens here and there: what branches predict worst."""
+    """Masks of scattered single tokens: the worst case for branch prediction."""
     return [(rng.random(tokens) < 0.75).astype(np.float32) for _ in range(sequences)]
 
 
@@ -165,7 +165,7 @@ def _group(originals: Originals, rng: np.random.Generator) -> Any:
 
 
 def per_token(runs: int) -> list[Claim]:
-    """Nanoseconds a token of a batch that fills a message, beside those of a small one."""
+    """Nanoseconds per token of a batch that fills a message, compared with those of a small one."""
     rng = np.random.default_rng(4)
     claims = []
     for name, call in (("kl_sample_train", kl_sample_train), ("mean_nll", lambda a, _, c: mean_nll(a, c))):
@@ -210,7 +210,7 @@ def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
     if missing := missing_packages():
-        # `make bench` goes on: what is compared with is not ours to ship.
+        # `make bench` continues: the baseline is not part of this project.
         print(f"left out: {missing}", file=sys.stderr)
         return
     originals = load_originals()

@@ -1,10 +1,10 @@
-"""What it costs to have metrics computed by a worker.
+"""The cost of computing metrics by a worker.
 
-Each call is set against a bare gRPC call that carries the same bytes both ways plus the pure function on decoded
-arrays, and against tinker-cookbook's own function in this process, from tinker's own objects. Client, worker and bare
-server are processes of their own on 127.0.0.1. All sides take turns, call by call, so that whatever else the machine
-does hits them alike; medians of the calls. Without tinker-cookbook the comparisons with it are left out.
-Goals are told beside what was measured, not promised.
+Each call is compared with a bare gRPC call that carries the same bytes both ways plus the pure function on decoded
+arrays, and with tinker-cookbook's own function in this process, from tinker's own objects. Client, worker and bare
+server are separate processes on 127.0.0.1. All sides take turns, call by call, so that other load of the machine
+affects all of them; medians of the calls. Without tinker-cookbook the comparisons with it are left out.
+Goals are printed next to the measurements, not promised.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REPLY_BYTES = "reply-bytes"
 
 
 class RecordingCalls(Calls):
-    """Keeps the bytes of the last call."""
+    """Stores the bytes of the last call."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         super().__init__(channel, ())
@@ -90,7 +90,7 @@ async def load(address: str) -> None:
 
 
 class Bench:
-    """Both servers, and what was measured."""
+    """Both servers, and the measurements."""
 
     def __init__(self, worker: grpc.aio.Channel, bare: grpc.aio.Channel, runs: int) -> None:
         self.calls = RecordingCalls(worker)
@@ -115,7 +115,7 @@ class Bench:
         taken: dict[str, list[float]] = {side: [] for side in sides}
         order, shuffle = list(sides), random.Random(0).shuffle
         for _ in range(times + 2):
-            # Whoever comes after the original finds the caches full of its objects: each in its turn.
+            # The side after the original finds the caches full of its objects, so the order rotates.
             shuffle(order)
             for side in order:
                 call = sides[side]()
@@ -157,12 +157,12 @@ class Bench:
 
 
 async def probe_under_load(address: str) -> list[float]:
-    """Milliseconds that health checks take while another process makes calls at the message limit."""
+    """Milliseconds of health checks while another process makes calls at the message limit."""
     taken: list[float] = []
     child = await asyncio.create_subprocess_exec(sys.executable, __file__, "--load", address)
     try:
         async with crucible_bridge.connect(address) as bridge:
-            # Until the load is there; it takes seconds to make.
+            # Wait until the load runs; it takes seconds to build.
             while (await bridge.worker.get_info()).calls == 0:
                 await asyncio.sleep(0.01)
             end = time.monotonic() + LOAD_SECONDS
@@ -185,7 +185,7 @@ async def compare(worker: str, bare: str, runs: int) -> list[Claim]:
             await bench.measure(case)
         await bench.measure_small()
         await bench.measure_sizes()
-    # From a process of its own: this one is large by now, and its pauses are none of the worker's.
+    # In a separate process: this one is large by now, and its pauses are not the worker's.
     prober = await asyncio.create_subprocess_exec(
         sys.executable, __file__, "--probe", worker, stdout=asyncio.subprocess.PIPE
     )

@@ -1,7 +1,7 @@
-"""Samples a second behind a model server that answers at once, against a bare loop of the same HTTP client.
+"""Samples a second with a model server that answers at once, against a bare loop of the same HTTP client.
 
 The server, the worker and this process are three processes. Ours is the whole remote call: request, a JSONL data set,
-engine, grading, journal, an event a sample, reply. The baseline is a loop of aiohttp over the same questions with as
+engine, grading, journal, an event per sample, reply. The baseline is a loop of aiohttp over the same questions with as
 many tasks at once: question, answer, JSON. While four evaluations run at the default concurrency, `grpc.health.v1` is
 called every 10 ms, as by a probe; its baseline is the same worker at rest.
 """
@@ -33,14 +33,14 @@ from crucible_worker.server.ready_file import write_ready_file
 
 SAMPLES = 4_000
 CONCURRENCIES = (16, 32, 64, 256)
-"""Of one evaluation, around the default; above the server's `max_connections`, 64, samples wait for their turn."""
+"""Concurrencies of one evaluation, around the default; above the server's `max_connections`, 64, samples wait."""
 AT_ONCE = 4
 PROBE_SECONDS = 0.01
 IDLE_SECONDS = 3.0
 LEAST = 0.3
-"""Of what the bare loop does."""
+"""Bound, relative to the bare loop."""
 STEADY = 0.9
-"""Of what the next lower concurrency does; two runs of one thing differ by the rest."""
+"""Bound, relative to the next lower concurrency; repeated runs differ by the rest."""
 
 _BODY = {
     "choices": [{"index": 0, "finish_reason": "stop", "text": "42"}],
@@ -49,7 +49,7 @@ _BODY = {
 
 
 class Answering(asyncio.Protocol):
-    """A server that has its answer before it was asked."""
+    """A server whose answer is ready before the question."""
 
     def __init__(self) -> None:
         content = json.dumps(_BODY).encode()
@@ -72,7 +72,7 @@ class Answering(asyncio.Protocol):
 
 
 async def serve(ready: Path) -> None:
-    """Be the server until the process is ended."""
+    """Run the server until the process is ended."""
     server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     await asyncio.to_thread(write_ready_file, ready, f"http://127.0.0.1:{port}/v1")
@@ -119,7 +119,7 @@ async def several(bridge: Bridge) -> float:
 
 
 async def probed(address: str, work: Coroutine[Any, Any, Any]) -> tuple[Any, float]:
-    """What comes of some work, and the p99 of health meanwhile, in milliseconds."""
+    """The result of some work, and the p99 of health meanwhile, in milliseconds."""
     taken: list[float] = []
     async with open_channel(address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
@@ -133,7 +133,7 @@ async def probed(address: str, work: Coroutine[Any, Any, Any]) -> tuple[Any, flo
 
 
 async def measure(url: str, address: str, runs: int) -> list[Claim]:
-    """Every claim, both sides in turn."""
+    """Every claim, both sides alternating."""
     ours: dict[int, list[float]] = {concurrency: [] for concurrency in CONCURRENCIES}
     theirs: dict[int, list[float]] = {concurrency: [] for concurrency in CONCURRENCIES}
     together: list[float] = []
@@ -168,7 +168,7 @@ async def measure(url: str, address: str, runs: int) -> list[Claim]:
 
 
 def against_bare(concurrency: int, ours: Sequence[float], theirs: Sequence[float]) -> Claim:
-    """What the worker does of what the client can."""
+    """The worker's rate relative to the bare client's."""
     return Claim(
         name=f"one evaluation at concurrency {concurrency} against a bare loop",
         ours=ours,
@@ -181,7 +181,7 @@ def against_bare(concurrency: int, ours: Sequence[float], theirs: Sequence[float
 
 
 def steady(low: int, high: int, ours: dict[int, list[float]]) -> Claim:
-    """A higher concurrency does not do less; of each, the run that was disturbed least."""
+    """A higher concurrency is not slower; of each, the least disturbed run counts."""
     return Claim(
         name=f"concurrency {high} against {low}",
         ours=ours[high],

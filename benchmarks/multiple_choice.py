@@ -1,11 +1,12 @@
 """`multiple_choice` against lm-evaluation-harness: the same log-probabilities, and how fast.
 
 Two cases: additions on the embedded model, with four sums to choose from; and questions of 200 tokens on a model of 14
-million parameters, whose weights are random. Each choice's log-probability has to be the baseline's to 1e-4, and each
+million parameters, with random weights. Each choice's log-probability must equal the baseline's to 1e-4, and each
 accuracy exactly. The baseline is timed in its own process with the model loaded, with the batch size and the number of
-threads that serve it best. Ours is the whole remote call on a worker that has loaded the model, with 128 questions at a
-time: journal, events and reply. Each of our questions has a separate pass, so that its numbers do not depend on the
-other questions. The baseline shares passes: on the embedded model its evaluation alone is faster, and is printed only.
+threads that are fastest for it. Ours is the whole remote call on a worker that has loaded the model, with 128 questions
+at a time: journal, events and reply. Each of our questions has a separate pass, so that its numbers do not depend on
+the other questions. The baseline shares passes: on the embedded model its evaluation alone is faster, and is printed
+only.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # In a process of its own: a worker has no torch in its own either.
+        # In a separate process: a worker has no torch in its own process either.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
             long_model = other.submit(random_model, folder / "models" / "long").result()
         settings = Settings(
@@ -101,7 +102,7 @@ async def compare(
     *,
     alone_at_least: float | None = None,
 ) -> list[Claim]:
-    """Both on one model and its questions."""
+    """Both sides on one model and its questions."""
     documents = [
         {"input": one.input, "choices": one.choices, "right": one.choices.index(one.targets[0])} for one in samples
     ]
@@ -120,7 +121,7 @@ async def compare(
 
 
 def questions() -> list[Sample]:
-    """Additions with four sums to choose from, the right one somewhere among them."""
+    """Additions with four sums to choose from, the right one at any position."""
     made: list[Sample] = []
     for index, sample in enumerate(held_out(QUESTIONS)):
         sums = [str(abs(int(sample.targets[0]) + (offset - index % 4) * (1 + index % 9))) for offset in range(4)]
@@ -129,7 +130,7 @@ def questions() -> list[Sample]:
 
 
 def long_questions() -> list[Sample]:
-    """Digits, a token each, behind which one of four numbers is said to be right."""
+    """Digits, one token each, followed by four numbers, one of which is right."""
     digits = random.Random(0)
 
     def number(size: int) -> str:
@@ -143,7 +144,7 @@ def long_questions() -> list[Sample]:
 
 
 def random_model(directory: Path) -> Path:
-    """A checkpoint with the embedded model's tokenizer, and more of everything else, the same on every run."""
+    """A checkpoint with the embedded model's tokenizer, and more of everything else, identical in every run."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -169,7 +170,7 @@ async def evaluate(bridge: Bridge, model: str, samples: Sequence[Sample], evalua
 
 
 async def logprobs_of(bridge: Bridge, evaluation_id: str) -> list[float]:
-    """Of every choice of every sample."""
+    """The log-probability of every choice of every sample."""
     results = [result async for result in bridge.evaluation.all_samples(evaluation_id)]
     return [result.measurements[f"logprob[{index}]"] for result in results for index in range(4)]
 

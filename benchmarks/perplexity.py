@@ -1,8 +1,8 @@
 """`perplexity` and `bits_per_byte` on the embedded model against lm-evaluation-harness: the same numbers, and how fast.
 
-Both measure the same texts as a whole, most of which are many times as long as the model's context of 32 tokens: the
-baseline's task is one of rolling log-likelihoods, as its wikitext is. Each text's log-probability by the token, its
-bits per byte, and those of all texts have to be the baseline's to 1e-4. Who is timed, and how, is as in
+Both measure the same texts as a whole, most of which are many times longer than the model's context of 32 tokens: the
+baseline's task uses rolling log-likelihoods, like its wikitext. Each text's log-probability per token, its
+bits per byte, and those of all texts must equal the baseline's to 1e-4. The timing is as in
 `multiple_choice.py`.
 """
 
@@ -62,7 +62,7 @@ async def main() -> None:
 
 
 def texts() -> list[Sample]:
-    """Additions one behind the other, up to `MOST_SUMS` of them: a tenth of the texts fits into the context."""
+    """Consecutive additions, up to `MOST_SUMS` of them: a tenth of the texts fits into the context."""
     sums = itertools.cycle("".join(problem) for problem in training_problems())
     lengths = [1 + index * MOST_SUMS // TEXTS for index in range(TEXTS)]
     return [
@@ -82,7 +82,7 @@ async def evaluate(bridge: Bridge, kind: str, samples: Sequence[Sample], evaluat
 def compare(
     results: Sequence[SampleResult], metrics: Mapping[str, float], baselines: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Every number, to the tolerance."""
+    """Compare every number, to the tolerance."""
     tokens = [result.measurements["weight_sum"] for result in results]
     sizes = [result.measurements["bytes"] for result in results]
     ours = [result.measurements["weighted_logprob_sum"] for result in results]

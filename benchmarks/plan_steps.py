@@ -1,8 +1,8 @@
-"""How long training waits for NotifyStep when the step's data set is a file of a million lines that nobody has read.
+"""How long training waits for NotifyStep when the step's data set is a file of a million unread lines.
 
-The plan is registered while the file has one line. Each step is cancelled once it was answered, so that the file is
-never read to its end, and the next step finds it as the first one did. The baseline is a bare loop that reads the file
-and parses its lines.
+The plan is registered while the file has one line. Each step is cancelled after its reply, so that the file is
+never read to its end, and the next step finds the same state as the first. The baseline is a bare loop that reads the
+file and parses its lines.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from crucible_bridge.types import Dataset, EvaluationPlan, EvaluationState, Eval
 
 LINES = 1_000_000
 ALONE, TOGETHER = 10, 8
-"""Steps of a run that are told with nothing else at work; and one after the other, each of them being read."""
+"""Steps of a run that are notified alone; and steps that are notified in succession while earlier ones are read."""
 MOST = 0.02
-"""Of what the bare loop takes for the file."""
+"""Bound, relative to the bare loop over the file."""
 
 
 async def main() -> None:
@@ -46,7 +46,7 @@ async def main() -> None:
     report(
         [
             Claim(
-                name=f"a step on {LINES:,} lines that were not read{beside}",
+                name=f"a step on {LINES:,} unread lines{meanwhile}",
                 ours=[statistics.median(times[index]) for times in told],
                 baseline=bare,
                 unit="ms",
@@ -54,7 +54,7 @@ async def main() -> None:
                 at_most=MOST,
                 claim=f"at most {MOST:g} of what reading them takes",
             )
-            for index, beside in enumerate(("", f", while those of up to {TOGETHER - 1} others are"))
+            for index, meanwhile in enumerate(("", f", while those of up to {TOGETHER - 1} others are"))
         ],
         as_json=options.json,
     )
@@ -86,7 +86,7 @@ def read(path: Path) -> float:
 
 
 async def run(bridge: Bridge, number: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each step told alone, and of each told while others are read."""
+    """Milliseconds of each step notified alone, and of each notified while others are read."""
     first = number * (ALONE + TOGETHER)
     alone: list[float] = []
     for step in range(first, first + ALONE):
@@ -109,7 +109,7 @@ async def tell(bridge: Bridge, step: int) -> float:
 
 
 async def cancel(bridge: Bridge, step: int) -> None:
-    """End a step, which must not have been read by then. The answer to a cancel may come before the end."""
+    """End a step, which must not have been read by then. The reply to a cancel may arrive before the end."""
     evaluation_id = f"p-step-{step}-0"
     await bridge.evaluation.cancel_evaluation(evaluation_id, "measured")
     async with bridge.evaluation.watch_evaluation(evaluation_id) as events:

@@ -1,4 +1,4 @@
-"""Bytes of the journal for each sample, by what is recorded: everything, outputs, or results alone.
+"""Bytes of the journal for each sample, by the recorded parts: everything, outputs, or only results.
 
 Each figure is the growth of a journal by one evaluation, all its tables and indices, events included. "First" evaluates
 a data set that the journal does not know yet; "again" evaluates it once more, as the next step of a training run does.
@@ -57,7 +57,7 @@ async def main() -> None:
 
 
 async def measured(record: Record, data: Path, state_dir: Path) -> dict[str, float]:
-    """Bytes that a sample takes in a journal, of a data set that is new to it, and of one that it knows."""
+    """Bytes of a sample in a journal, for a data set that is new to it, and for one that it knows."""
     model, found = WordyModel(), {}
     async with run_worker({"scripted": model}, data_roots=(data.parent,), state_dir=state_dir) as worker:
         for name in (FIRST, AGAIN):
@@ -81,7 +81,7 @@ async def evaluate(worker: RunningWorker, evaluation_id: str, record: Record) ->
 
 
 def size_of(state_dir: Path) -> int:
-    """Pages in use, whether they are in the journal's file or its log yet."""
+    """Pages in use, whether they are in the journal's file or still in its log."""
     with contextlib.closing(sqlite3.connect(state_dir / JOURNAL_FILE)) as connection:
         pages, free, size = (
             connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
@@ -90,7 +90,7 @@ def size_of(state_dir: Path) -> int:
 
 
 class WordyModel(ScriptedModel):
-    """Answers in as many words as models do on such questions, and has a chat template."""
+    """A model with a chat template that answers in as many words as usual for such questions."""
 
     @property
     def sampling(self) -> WordyModel:

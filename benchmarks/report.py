@@ -1,4 +1,4 @@
-"""Pages in a browser: how soon a report file of 10,000 samples and the live table of 200,000 can be used; sizes.
+"""Pages in a browser: how soon a report file of 10,000 samples and the live table of 200,000 can be used; and sizes.
 
 Chromium opens the table of samples, then searches it for the last sample. The baseline of the file is a bare page with
 the same JSON, which parses it and shows nothing. Without Chromium nothing is measured.
@@ -29,7 +29,7 @@ from crucible_worker.testing import ScriptedModel, run_worker
 FILE_SAMPLES, LIVE_SAMPLES = 10_000, 200_000
 FILE_GOAL_SECONDS, LIVE_GOAL_SECONDS = 2.0, 5.0
 MOST_BYTES = 3_000_000
-"""Of a report besides its data."""
+"""Bound of a report's size without its data, in bytes."""
 PATIENCE_MS = 120_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 COMMAND = (sys.executable, "-m", "crucible_worker")
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 async def evaluate(folder: Path) -> None:
-    """Evaluations of both sizes in the folder's journal."""
+    """Evaluate data sets of both sizes, into the folder's journal."""
     model = ScriptedModel(answer=lambda prompt: "<think>I add the two numbers.</think>The answer is 7.")
     async with run_worker({"m": model}, state_dir=folder, data_roots=(folder,)) as worker:
         for name, count in (("small", FILE_SAMPLES), ("large", LIVE_SAMPLES)):
@@ -179,7 +179,7 @@ def parsed(chromium: Any, bare: Path) -> float:
 
 
 def opened_file(chromium: Any, file: Path) -> tuple[float, float]:
-    """Seconds until the report's table is there, and those of a search in it."""
+    """Seconds until the report's table is there, and seconds of a search in it."""
     with page_of(chromium) as page:
         began = time.perf_counter()
         page.goto(f"{file.as_uri()}#/evaluation/small/samples")
@@ -189,7 +189,7 @@ def opened_file(chromium: Any, file: Path) -> tuple[float, float]:
 
 
 def opened_live(chromium: Any, folder: Path) -> tuple[float, float]:
-    """Seconds until the live table is there, for a server that has read nothing yet, and those of a search in it."""
+    """Seconds until the live table is there, for a server that has read nothing yet, and seconds of a search in it."""
     command = [*COMMAND, "view", "--state-dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, page_of(chromium) as page:
         assert process.stdout is not None

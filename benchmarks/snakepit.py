@@ -1,8 +1,8 @@
-"""What a tool costs a Snakepit pool: a trivial one, and one with a million floats as binary parameters.
+"""The cost of a tool in a Snakepit pool: a trivial one, and one with a million floats as binary parameters.
 
-The worker is started as Snakepit starts it, and called with Snakepit's messages by one client in Python. Beside it a
-bare grpc.aio server in a process of its own takes the same requests as bytes and answers with the same bytes, nothing
-more; both are asked in turn, call by call.
+The worker is started like Snakepit starts it, and called with Snakepit's messages by one client in Python. A separate
+bare grpc.aio server receives the same requests as bytes and replies with the same bytes, nothing
+more; calls to both alternate.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CALLS = {"trivial": 1_000, "floats": 60}
 """Calls of each side in a run."""
 
 MOST = {"trivial": 2.5, "floats": 2.5}
-"""Times what the bare server takes; the metric is computed meanwhile."""
+"""Bounds, as multiples of the bare server's time; the metric is computed meanwhile."""
 
 _UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 def requests() -> dict[str, bytes]:
-    """What is asked, by what it measures."""
+    """The requests, by the measured tool."""
     trivial = pb.ExecuteToolRequest(session_id="s", tool_name="mean_nll", metadata={"correlation_id": "c"})
     trivial.parameters["logprobs"].value = b"[-1.0,-2.0]"
     trivial.parameters["weights"].value = b"[1,1]"
@@ -52,7 +52,7 @@ def requests() -> dict[str, bytes]:
 
 
 async def serve_bare(answer: bytes, ready: Path) -> None:
-    """Be the bare server until the process is ended."""
+    """Run the bare server until the process is ended."""
 
     async def echo(request: bytes, context: object) -> bytes:
         return answer
@@ -100,7 +100,7 @@ async def measure(ports: tuple[str, str], request: bytes, calls: int) -> tuple[f
 
 
 def compare(name: str, request: bytes) -> tuple[float, ...]:
-    """Start both servers anew, and measure: which core a process lives on weighs more than our code."""
+    """Start both servers anew, and measure: the core on which a process runs matters more than our code."""
     with tempfile.TemporaryDirectory(prefix="crucible-snakepit-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         command = [str(SCRIPT_PATH), f"--state-dir={folder}/state", "--grading-processes=0"]

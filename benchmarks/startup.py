@@ -1,10 +1,10 @@
-"""What starting a worker costs: time until it is ready, CPU time, memory; medians of several starts.
+"""The cost of starting a worker: time until it is ready, CPU time, memory; medians of several starts.
 
-The baseline is an interpreter that imports grpc and numpy and ends, started in turn with the worker.
+The baseline is an interpreter that imports grpc and numpy and exits, alternating with the worker.
 
-A worker is `crucible-worker serve` in a process of its own with an empty state directory. It is ready when its ready
-file is there; CPU time and resident memory are read at that moment, of that process alone. Its watchdog is printed
-apart: what its start takes, and its share of memory (PSS).
+A worker is `crucible-worker serve` in a separate process with an empty state directory. It is ready when its ready
+file exists; CPU time and resident memory of only that process are read at that moment. Its watchdog is printed
+separately: the time of its start, and its share of memory (PSS).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from _report import Claim, arguments, report
 TIMEOUT_SECONDS = 60.0
 
 MOST_READY, MOST_CPU, MOST_RSS, MOST_WATCHDOG = 5.0, 5.0, 2.0, 0.12
-"""Times what the baseline takes; of the watchdog, its share of memory beside that of the whole baseline."""
+"""Bounds, as multiples of the baseline; for the watchdog, its memory relative to the whole baseline."""
 BARE = "import grpc.aio, numpy\nprint(open('/proc/self/status').read())"
 
-# A worker that is installed has its bytecode; where none may be written, each start would compile all of it anew.
+# An installed worker has its bytecode; if none may be written, each start would compile all of it again.
 _COMPILING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def measure() -> dict[str, float]:
-    """Start one worker, read what it took, and end it."""
+    """Start one worker, read its time and memory, and end it."""
     with tempfile.TemporaryDirectory(prefix="crucible-startup-") as folder:
         ready = Path(folder, "ready")
         command = [sys.executable, "-m", "crucible_worker", "serve", "--port", "0"]
@@ -48,7 +48,7 @@ def measure() -> dict[str, float]:
                 if worker.wait(TIMEOUT_SECONDS) != 0:
                     raise SystemExit(f"the worker ended with {worker.returncode}")
             finally:
-                # Leaving the block waits for its end, whatever went wrong in it.
+                # Leaving the block waits for its end, even after an error.
                 worker.kill()
     return taken
 
@@ -92,7 +92,7 @@ def _usage(pid: int) -> dict[str, float]:
 
 
 def _rss(status: str) -> float:
-    """Megabytes that a process has resident, of what /proc tells of it."""
+    """Resident megabytes of a process, from its /proc entry."""
     fields = dict(line.split(":", 1) for line in status.splitlines() if line)
     return int(fields["VmRSS"].split()[0]) / 1024
 

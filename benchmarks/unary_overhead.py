@@ -1,7 +1,7 @@
-"""What a unary call to the worker costs beyond a bare grpc.aio one: `GetInfo`, the same answer from both.
+"""The cost of a unary call to the worker beyond a bare grpc.aio one: `GetInfo`, the same answer from both.
 
-The bare server is grpc.aio with the generated servicer and nothing else, in a process of its own, as the worker is. One
-client asks both in turn, call by call, so that whatever else the machine does hits both alike.
+The bare server is grpc.aio with the generated servicer and nothing else, in a separate process, like the worker. One
+client alternates between both, call by call, so that other load of the machine affects both.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CALLS = 1_000
 """Calls of each side in a run."""
 
 MOST = 1.3
-"""Times what a bare call costs."""
+"""Bound, as a multiple of a bare call's time."""
 
 
 class BareService(worker_pb2_grpc.WorkerServiceServicer):
-    """Answers with what it was given."""
+    """Replies with a given message."""
 
     def __init__(self, answer: worker_pb2.GetInfoResponse) -> None:
         self._answer = answer
@@ -41,9 +41,9 @@ class BareService(worker_pb2_grpc.WorkerServiceServicer):
 
 
 async def serve_bare(answer: bytes, ready: Path) -> None:
-    """Be the bare server until the process is ended."""
+    """Run the bare server until the process is ended."""
     server = grpc.aio.server(options=server_options())
-    # Drain is never asked for.
+    # Drain is never called.
     service: Any = BareService(worker_pb2.GetInfoResponse.FromString(answer))  # pyright: ignore[reportAbstractUsage]
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -68,7 +68,7 @@ async def measure(addresses: tuple[str, str]) -> tuple[float, ...]:
 
 
 async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
-    """One run: both in turn, call by call."""
+    """One run: both alternating, call by call."""
     request = worker_pb2.GetInfoRequest()
     taken: tuple[list[float], list[float]] = ([], [])
     for _ in range(CALLS):
@@ -80,7 +80,7 @@ async def measure_once(stubs: list[Any]) -> tuple[float, ...]:
 
 
 def compare() -> tuple[float, ...]:
-    """Start both servers anew, and measure: which core a process lives on weighs more than our code."""
+    """Start both servers anew, and measure: the core on which a process runs matters more than our code."""
     with tempfile.TemporaryDirectory(prefix="crucible-unary-") as folder:
         ours, bare = Path(folder, "worker-ready"), Path(folder, "bare-ready")
         serve = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]

@@ -1,6 +1,6 @@
 """GetEvaluation next to 0, 8 and 40 watchers, and health next to 50 unread streams, with 10^6 events in the journal.
 
-Worker, watchers and caller are three processes on 127.0.0.1. The watched evaluation stands in the middle of the log and
+Worker, watchers and caller are three processes on 127.0.0.1. The watched evaluation is in the middle of the log and
 has not ended. Its watchers attach from the beginning while GetEvaluation is called; then samples of it are written, in
 a hundred transactions a second, and all watchers follow.
 """
@@ -34,20 +34,22 @@ from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.usage import SampleKey
 
 EVENTS = 1_000_000
-"""In the journal."""
+"""Events in the journal."""
 SAMPLES = 2_000
-"""Of the evaluation that is watched."""
+"""Events of the watched evaluation."""
 WATCHERS = (0, 8, 40)
 CALLS = 300
-"""Of GetEvaluation, one after another, for one figure."""
+"""Calls of GetEvaluation, one after another, for one figure."""
 WRITES_PER_SECOND, WRITTEN = 100, 2
 """Transactions of the evaluation while it is followed, and samples in each."""
 FOLLOWED = 20
-"""Events that every watcher is to have got of those that are written then."""
+"""Events that every watcher must receive of those written then."""
 MOST = 2.0
-"""How many times as long GetEvaluation takes next to the most watchers as next to none."""
+"""Bound of GetEvaluation's time next to the most watchers, as a multiple of that next to none."""
 UNREAD = 50
 """Subscriptions that are never read."""
 PROBES = 300
@@ -140,8 +142,8 @@ async def _others(journal: Journal) -> None:
 
 async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
     kept = [
-        lifecycle.FinishedSample(
-            lifecycle.SampleKey(position, 0, 0),
+        FinishedSample(
+            SampleKey(position, 0, 0),
             SampleResult(evaluator="accuracy", sample_id=str(position), repeat=0, verdict=Verdict.CORRECT, score=1.0),
             1,
         )
@@ -151,7 +153,7 @@ async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
 
 
 async def next_to_watchers(address: str, state_dir: Path, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of calls while so many watchers attach, and while they follow what is written."""
+    """Seconds of calls while so many watchers attach, and while they follow new events."""
     journal = await Journal.open(state_dir, event_to_record)
     row = await journal.read(find, EVALUATION)
     assert row is not None
@@ -164,7 +166,7 @@ async def next_to_watchers(address: str, state_dir: Path, count: int) -> tuple[l
         await get()
         async with _child("watch", address, count, there, there + FOLLOWED) as child:
             attached = await _timed(get)
-            # Each prints a line when it has everything, and another when it has what was written then.
+            # Each prints a line when it has everything, and another when it has the events written then.
             for _ in range(count):
                 await child.readline()
             writing = asyncio.create_task(_keep_writing(journal, row))
@@ -214,7 +216,7 @@ async def _timed(call: Callable[[], Any], times: int = CALLS) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def _child(what: str, address: str, count: int, *marks: int) -> AsyncIterator[asyncio.StreamReader]:
-    """This script as the process of the watchers, from when it begins; the lines that it prints."""
+    """Run this script as the process of the watchers; yields the lines that it prints."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, __file__, what, address, *map(str, (count, *marks))),
         stdin=subprocess.DEVNULL,
@@ -230,7 +232,7 @@ async def _child(what: str, address: str, count: int, *marks: int) -> AsyncItera
 
 
 async def watch(address: str, count: int, *marks: int) -> None:
-    """Watch the evaluation so many times, each on a connection of its own; runs until it is killed."""
+    """Watch the evaluation so many times, each on a separate connection; runs until it is killed."""
     channels = _channels(address, count)
     print("begins", flush=True)
     await asyncio.gather(asyncio.Event().wait(), *(_follow(channel, marks) for channel in channels))

@@ -6,11 +6,11 @@
             sampling=crucible_bridge.types.SamplingParams(max_tokens=8),
         )
 
-`types` holds what is sent and answered, `events` what is told meanwhile, `errors` what goes wrong; none of them knows
-the wire. `client` has the calls, a file for each service; `codec` turns types into the messages of `v1`, which are
-generated from `protos/`.
+`types` has the values that are sent and received, `events` what is reported meanwhile, `errors` what can go wrong. None
+of them depends on the wire format. `client` has the calls, one file for each service. `codec` converts types to the
+messages of `v1`, which are generated from `protos/`.
 
-Importing it imports neither gRPC nor numpy; they come with what is used first.
+Importing it imports neither gRPC nor numpy; they are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOMES = {
 _MODULES = ("errors", "events", "types")
 
 
-# Hidden from type checkers, for which it would make any name one of the package.
+# Hidden from type checkers: they would accept any name as part of the package.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

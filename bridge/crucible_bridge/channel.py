@@ -31,16 +31,16 @@ __all__ = [
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Largest message, either way."""
 AUTHORIZATION_KEY = "authorization"
-"""The metadata key of the token: "Bearer <token>"."""
+"""The metadata key of the token; its value is "Bearer <token>"."""
 MAX_RETRY_ATTEMPTS = 4
-"""Attempts of a call that may be retried, the first included: spread over about a second."""
+"""Attempts of a call that may be retried, the first included; they are spread over about a second."""
 
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
-# gRPC's own are a second and two minutes: a worker that starts would be noticed long after it serves.
+# gRPC's defaults are one second and two minutes: a client would notice a starting worker long after it serves.
 _FIRST_RECONNECT_MS = 200
 _LONGEST_RECONNECT_MS = 5_000
-# Below the client's interval, so that its pings are never taken for abuse.
+# Below the client's interval, so that the server never considers its pings abuse.
 _MIN_PING_INTERVAL_MS = 30_000
 
 
@@ -49,11 +49,11 @@ class Address:
     """Where a worker listens."""
 
     target: str
-    """As gRPC takes it: "host:port", "[::1]:port" or "unix:/path"."""
+    """In gRPC's form: "host:port", "[::1]:port" or "unix:/path"."""
     host: str = ""
     """Host without brackets; empty for a Unix socket."""
     port: int = 0
-    """Port; 0 lets a server choose, and stands for a Unix socket."""
+    """Port; 0 lets a server choose. It is also 0 for a Unix socket."""
     path: str = ""
     """Path of a Unix socket; empty for a host."""
 
@@ -63,13 +63,13 @@ class Tls:
     """Certificates of a client: paths of PEM files, or their content."""
 
     ca: str | Path | bytes | None = None
-    """Who may have signed the worker's certificate; the system's authorities if None."""
+    """Authorities that may have signed the worker's certificate; the system's if None."""
     cert: str | Path | bytes | None = None
-    """The client's own certificate chain, where the worker asks for one."""
+    """The client's certificate chain, if the worker requires one."""
     key: str | Path | bytes | None = None
     """Its private key."""
     server_name: str | None = None
-    """A name in the worker's certificate, where it is not that of the address: through a tunnel, or by number."""
+    """The name in the worker's certificate, if the address has another one: a tunnel, or an IP address."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         """The channel credentials.
@@ -145,13 +145,13 @@ def authorization(token: str | None) -> tuple[tuple[str, str], ...]:
     """Metadata that carries a token; empty without one.
 
     Raises:
-        InvalidField: the token is empty, or holds what a header cannot carry.
+        InvalidField: the token is empty, or has characters that a header cannot carry.
     """
     if token is None:
         return ()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         # Not echoed: it is a secret.
-        raise InvalidField("token", "is empty, or holds characters that a header cannot carry")
+        raise InvalidField("token", "is empty, or has characters that a header cannot carry")
     return ((AUTHORIZATION_KEY, f"Bearer {token}"),)
 
 
@@ -159,8 +159,8 @@ def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.
     """A channel to a worker; it connects with its first call. Needs a running event loop.
 
     Args:
-        address: as `parse_address` reads it.
-        tls: certificates, or the path of the authority's alone; plain text if None.
+        address: in a form that `parse_address` reads.
+        tls: certificates, or the path of the authority's certificate alone; plain text if None.
 
     Raises:
         InvalidField: the address or the certificates cannot be used.
@@ -177,8 +177,8 @@ def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.
 
 
 def _service_config() -> dict[str, Any]:
-    # Reads and arithmetic are repeated after UNAVAILABLE. Not so what may ask a model, as the worker has asked it again
-    # already, nor what starts an evaluation, which is repeatable only where its id is given.
+    # Calls that only read or compute are repeated after UNAVAILABLE. Calls that may query a model are not: the worker
+    # has already retried that. Nor are calls that start an evaluation: they are repeatable only if its id is given.
     retried = [path.removeprefix("/").split("/") for path in sorted(without_side_effects())]
     return {
         "methodConfig": [

@@ -1,20 +1,20 @@
 """Every error of the bridge, on either side of the wire.
 
     BridgeError
-    ├── InvalidField          the request is wrong at one field
-    ├── NotFound              what was named does not exist
-    ├── AlreadyExists         the identity is taken by something else
-    ├── FailedPrecondition    the request is right, the world is not as it needs
-    ├── OutOfRange            a position is no longer, or not yet, there
+    ├── InvalidField          one field of the request is wrong
+    ├── NotFound              something that the request names does not exist
+    ├── AlreadyExists         the id belongs to something else
+    ├── FailedPrecondition    the request is right, but something that it needs is missing
+    ├── OutOfRange            a position is no longer there, or not yet
     ├── Unauthenticated       no token, or a wrong one
-    ├── PermissionDenied      known, but not allowed
-    ├── ResourceExhausted     a limit is reached; later it may be free
-    ├── Unavailable           the worker cannot serve just now: draining, warming, its journal unwritable
+    ├── PermissionDenied      the caller is known, but this is not allowed
+    ├── ResourceExhausted     a limit is reached; the call may succeed later
+    ├── Unavailable           the worker cannot serve now: it drains or warms up, or its journal cannot be written
     ├── DeadlineExceeded      time ran out
-    ├── Cancelled             the caller went away, or somebody ended it
+    ├── Cancelled             the caller left, or the call was cancelled
     ├── Unimplemented         the worker does not have the call
-    ├── BackendError          a model could not be asked
-    └── InternalError         a bug of ours
+    ├── BackendError          a model could not be queried
+    └── InternalError         a bug on our side
 
 Each carries a code (the canonical status), a stable reason, whether the same call may succeed later, and when.
 """
@@ -47,15 +47,15 @@ __all__ = [
 
 
 class BridgeError(Exception):
-    """Anything that the bridge refuses or fails at; catch this to catch all.
+    """The base of every error of the bridge; catch this to catch all.
 
     Attributes:
         code: canonical status.
-        reason: stable, upper case ("UNKNOWN_EVALUATOR"); what programs compare.
+        reason: stable, upper case ("UNKNOWN_EVALUATOR"); for programs to compare.
         message: one sentence for people, without the field.
-        field: path of the offending field (`data[3].loss_fn_inputs["mask"]`), empty where there is none.
+        field: path of the offending field (`data[3].loss_fn_inputs["mask"]`), empty if there is none.
         retryable: whether the same call may succeed later.
-        retry_after: seconds after which it may; None where nobody knows.
+        retry_after: seconds after which it may; None if unknown.
         metadata: further facts, such as `evaluation_id`.
     """
 
@@ -104,7 +104,7 @@ class NotFound(BridgeError):
 
 
 class AlreadyExists(BridgeError):
-    """The identity belongs to something with another specification."""
+    """The id belongs to something with another specification."""
 
     default_code = Code.ALREADY_EXISTS
     default_reason = Reason.ALREADY_EXISTS
@@ -118,7 +118,7 @@ class FailedPrecondition(BridgeError):
 
 
 class OutOfRange(BridgeError):
-    """The position asked for lies outside of what is retained."""
+    """The requested position lies outside of what is retained."""
 
     default_code = Code.OUT_OF_RANGE
     default_reason = Reason.OUT_OF_RANGE
@@ -147,7 +147,7 @@ class ResourceExhausted(BridgeError):
 
 
 class Unavailable(BridgeError):
-    """The worker is there but cannot serve this now."""
+    """The worker cannot be reached, or cannot serve the call now."""
 
     default_code = Code.UNAVAILABLE
     default_reason = Reason.UNAVAILABLE
@@ -155,7 +155,7 @@ class Unavailable(BridgeError):
 
 
 class DeadlineExceeded(BridgeError):
-    """Time ran out; what was started may go on (see the metadata's `evaluation_id`)."""
+    """Time ran out; what was started may continue (see the metadata's `evaluation_id`)."""
 
     default_code = Code.DEADLINE_EXCEEDED
     default_reason = Reason.DEADLINE_EXCEEDED
@@ -170,14 +170,14 @@ class Cancelled(BridgeError):
 
 
 class Unimplemented(BridgeError):
-    """The worker, or the model asked for, does not have this."""
+    """The worker, or the requested model, does not support this."""
 
     default_code = Code.UNIMPLEMENTED
     default_reason = Reason.UNIMPLEMENTED
 
 
 class BackendError(BridgeError):
-    """A model could not be asked, or answered nonsense; `retryable` says whether asking again may help."""
+    """A model could not be queried, or its reply is invalid; `retryable` says whether a retry may help."""
 
     default_code = Code.UNAVAILABLE
     default_reason = Reason.BACKEND_FAILED
@@ -185,7 +185,7 @@ class BackendError(BridgeError):
 
 
 class InternalError(BridgeError):
-    """A bug on our side; the worker's log has the traceback, the wire never does."""
+    """A bug on our side; the worker's log has the traceback, which is never sent."""
 
     default_code = Code.INTERNAL
     default_reason = Reason.INTERNAL
@@ -205,7 +205,7 @@ CANONICAL_ERRORS: tuple[type[BridgeError], ...] = (
     Unavailable,
     Unimplemented,
 )
-"""The class of each code, and of each default reason: an error that arrives becomes one of these.
+"""The class of each code, and of each default reason: a received error becomes one of these.
 
-Not among them are InvalidField, which is built by its field, and BackendError, which is known by its reason's prefix.
+InvalidField is not in it, because it is made from its field; nor BackendError, known by its reason's prefix.
 """

@@ -43,7 +43,7 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.EVALUATOR_START: ("crucible_bridge", "evaluator", "start"),
         EventKind.EVALUATOR_COMPLETE: ("crucible_bridge", "evaluator", "stop"),
         EventKind.EVALUATOR_EXCEPTION: ("crucible_bridge", "evaluator", "exception"),
-        # The one name of Kitchen's own: it proposes this event, and nobody else emits it.
+        # The only name from Crucible Kitchen: it proposes this event, and nothing else emits it.
         EventKind.EVALUATION_COMPLETE: ("crucible_kitchen", "evaluation", "complete"),
         EventKind.EVALUATION_STOP: ("crucible_bridge", "evaluation", "stop"),
         EventKind.EVALUATION_EXCEPTION: ("crucible_bridge", "evaluation", "exception"),
@@ -54,12 +54,12 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
 """`:telemetry` event names, element by element."""
 
 NEW_KINDS = frozenset({EventKind.EVALUATOR_START})
-"""Kinds that joined the catalogue later: sent only to callers that ask for new kinds, or for one of these by name."""
+"""Kinds that joined the catalogue later: sent only to callers that request new kinds, or one of these by name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened, as the journal keeps it."""
+    """One thing that happened, as in the journal's record."""
 
     kind: EventKind
     """What happened."""
@@ -68,15 +68,15 @@ class Event:
     unix_time_ns: int = 0
     """When, Unix time in nanoseconds."""
     duration_ns: int = 0
-    """How long what ended took, by a monotonic clock; 0 where nothing ended."""
+    """How long what ended took, by a monotonic clock; 0 if nothing ended."""
     evaluation_id: str = ""
-    """The evaluation, where there is one."""
+    """The evaluation, if there is one."""
     run_id: str = ""
     """The orchestrator's run."""
     step: int | None = None
     """The orchestrator's training step."""
     evaluator: str = ""
-    """The evaluator's name, or its kind where it has none."""
+    """The evaluator's name, or its kind if it has none."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Finite numbers."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -84,12 +84,12 @@ class Event:
     problem: Problem | None = None
     """What went wrong, in an exception."""
     correlation_id: str = ""
-    """Handed through from the request."""
+    """Copied from the request."""
     position: int = 0
     """Of SAMPLE_COMPLETE: the sample's place in the data set, from 0."""
     sample_result: SampleResult | None = None
-    """Of SAMPLE_COMPLETE, where the stream was asked for records: what became of the sample; None if it has run again
-    since, or is no longer retained."""
+    """Of SAMPLE_COMPLETE, if the stream was opened with records: the sample's result; None if it has run again since,
+    or is no longer retained."""
 
     @property
     def telemetry_name(self) -> tuple[str, str, str]:

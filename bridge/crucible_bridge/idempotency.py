@@ -1,4 +1,4 @@
-"""Which calls only read or compute: the `idempotency_level` of their protos says it, and nothing else does."""
+"""The calls that only read or compute, by the `idempotency_level` in their protos alone."""
 
 from __future__ import annotations
 

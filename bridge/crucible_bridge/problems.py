@@ -1,4 +1,4 @@
-"""Problem <-> BridgeError: what went wrong with one item carries what a status carries, without one; and where."""
+"""Problem <-> BridgeError: the problem of one item has the facts of a status, and the place in the request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_PROBLEM_BYTES = 1_000
 """Longest message of a problem, and longest field, in bytes of UTF-8."""
 
 BACKEND_REASON_PREFIX = "BACKEND_"
-"""Reasons that begin so belong to BackendError, whatever their code."""
+"""Reasons with this prefix belong to BackendError, whatever their code."""
 
 _ELLIPSIS = "..."
 _BY_REASON: dict[str, type[BridgeError]] = {error.default_reason: error for error in CANONICAL_ERRORS}
 
 
 def problem_of(error: BridgeError) -> Problem:
-    """The problem that tells of an error, its message and field shortened where they are long."""
+    """The problem that describes an error; its message and field are shortened if they are long."""
     return Problem(
         reason=error.reason,
         message=shorten(error.message, MAX_PROBLEM_BYTES),
@@ -28,7 +28,7 @@ def problem_of(error: BridgeError) -> Problem:
 
 
 def error_of(problem: Problem) -> BridgeError:
-    """The error that a problem tells of; a reason that no class has by default gives a plain BridgeError."""
+    """The error that a problem describes; a reason that is no class's default gives a plain BridgeError."""
     if problem.field or problem.reason == InvalidField.default_reason:
         return InvalidField(problem.field, problem.message, reason=problem.reason)
     if problem.reason.startswith(BACKEND_REASON_PREFIX):
@@ -39,7 +39,7 @@ def error_of(problem: Problem) -> BridgeError:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut text to `limit` bytes of UTF-8, at a character; an ellipsis says so. Lone surrogates become U+FFFD."""
+    """Truncate text to `limit` bytes of UTF-8, between characters, with an ellipsis. Lone surrogates become U+FFFD."""
     encoded = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     if len(encoded) <= limit:
         return encoded.decode()
@@ -50,9 +50,9 @@ def at_field(error: BridgeError, field: str, *, own: str = "") -> BridgeError:
     """The same error, at a place of the request.
 
     Args:
-        error: its field is a path within what was asked.
-        field: path of that in the request.
-        own: what the error calls it, if it has a name for it: "prompt" and "prompt[3]" become `field` and `field[3]`.
+        error: its field is a path within the part.
+        field: path of the part in the request.
+        own: the name of the part in the error, if it has one: "prompt" and "prompt[3]" become `field` and `field[3]`.
     """
     inner = error.field
     if own and inner.startswith(own) and inner[len(own) :][:1] in ("", "[", "."):

@@ -33,7 +33,7 @@ class Code(enum.StrEnum):
 
 
 class Occurrence(enum.Flag):
-    """Where a reason occurs."""
+    """The places in which a reason occurs."""
 
     CALL = enum.auto()
     """In the status of a call."""
@@ -44,7 +44,7 @@ class Occurrence(enum.Flag):
     START = enum.auto()
     """At the start of a worker."""
     CLIENT = enum.auto()
-    """Made by a client, without an answer of the worker."""
+    """Made by a client, without a reply of the worker."""
 
 
 _CALL, _ITEM, _END = Occurrence.CALL, Occurrence.ITEM, Occurrence.END
@@ -55,10 +55,10 @@ class Reason(enum.StrEnum):
     """Why something failed; compares equal to its name.
 
     Attributes:
-        sentence: what happened and, where there is one, the cure.
+        sentence: what happened and, if there is one, the cure.
         codes: canonical statuses of errors with this reason, the usual one first; none where only problems have it.
-        retryable: whether the same may succeed later; None where the error itself says so from case to case.
-        places: where it occurs.
+        retryable: whether the same may succeed later; None if each error says it itself.
+        places: the places in which it occurs.
     """
 
     sentence: str
@@ -69,7 +69,7 @@ class Reason(enum.StrEnum):
     def __new__(
         cls, value: str, codes: Code | tuple[Code, ...], retryable: bool | None, places: Occurrence, sentence: str
     ) -> Reason:
-        """A member, from what stands behind its name below."""
+        """Make a member from the values that follow its name below."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.sentence, member.retryable, member.places = sentence, retryable, places
@@ -77,10 +77,10 @@ class Reason(enum.StrEnum):
         return member
 
     def __repr__(self) -> str:
-        """As a string's: messages and logs show a reason as they show other text."""
+        """Like a string's: messages and logs show a reason like other text."""
         return repr(self.value)
 
-    # The classes' own: where nothing narrower is known.
+    # The default reasons of the classes, for errors without a more specific one.
     UNKNOWN = (
         "UNKNOWN",
         Code.UNKNOWN,
@@ -153,7 +153,7 @@ class Reason(enum.StrEnum):
         Code.INTERNAL,
         False,
         _CALL | _ITEM | _END,
-        "The worker failed at a defect of its own; its log has the traceback under the error id of the message.",
+        "The worker failed because of a bug; its log has the traceback under the error id of the message.",
     )
 
     # Connection, tokens and room.
@@ -178,13 +178,13 @@ class Reason(enum.StrEnum):
         _CLIENT,
         "The client was closed while the call or the stream was open.",
     )
-    CLIENT_FAILED = "CLIENT_FAILED", Code.INTERNAL, False, _CLIENT, "The Elixir client failed at a defect of its own."
+    CLIENT_FAILED = "CLIENT_FAILED", Code.INTERNAL, False, _CLIENT, "The Elixir client failed because of a bug."
     WEIGHTS_NOT_SAVED = (
         "WEIGHTS_NOT_SAVED",
         Code.UNAVAILABLE,
         True,
         _CLIENT,
-        "The Elixir client could not save the weights of the session that was to be evaluated; its log says why.",
+        "The Elixir client could not save the weights of the session to evaluate; its log says why.",
     )
     STREAM_ENDED = (
         "STREAM_ENDED",
@@ -198,7 +198,7 @@ class Reason(enum.StrEnum):
         Code.INTERNAL,
         False,
         _CLIENT,
-        "The reply is not a message of the method: client and worker do not fit, or something stands between them.",
+        "The reply is not a message of the method: versions do not fit, or a proxy stands between client and worker.",
     )
     MESSAGE_TOO_LARGE = (
         "MESSAGE_TOO_LARGE",
@@ -226,7 +226,7 @@ class Reason(enum.StrEnum):
         Code.UNAUTHENTICATED,
         False,
         _CALL,
-        "The worker wants a token, and the call carries none.",
+        "The worker needs a token, and the call carries none.",
     )
     WRONG_TOKEN = (
         "WRONG_TOKEN",
@@ -254,14 +254,14 @@ class Reason(enum.StrEnum):
         Code.RESOURCE_EXHAUSTED,
         True,
         _CALL,
-        "The service has too many open calls; come again after the error's delay.",
+        "The service has too many open calls; try again after the error's delay.",
     )
     TOO_MANY_STREAMS = (
         "TOO_MANY_STREAMS",
         Code.RESOURCE_EXHAUSTED,
         True,
         _CALL,
-        "The service has too many open streams; come again after the error's delay.",
+        "The service has too many open streams; try again after the error's delay.",
     )
     TOO_MANY_STREAMS_OF_PEER = (
         "TOO_MANY_STREAMS_OF_PEER",
@@ -282,7 +282,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         True,
         _CALL | _END,
-        "The worker stops and takes nothing new; try again when it has started anew.",
+        "The worker is stopping and accepts no new calls; try again when it has restarted.",
     )
     UNKNOWN_SERVICE = (
         "UNKNOWN_SERVICE",
@@ -306,7 +306,7 @@ class Reason(enum.StrEnum):
         Code.NOT_FOUND,
         False,
         _CALL,
-        "It is not in the worker's cache of the hub, and the worker does not ask the hub: --hub-network lets it.",
+        "It is not in the worker's cache of the hub, and the worker may not query the hub; --hub-network allows it.",
     )
     NO_SUCH_FILE = "NO_SUCH_FILE", Code.NOT_FOUND, False, _CALL, "No data root has the file."
     NO_DATA_ROOT = (
@@ -349,7 +349,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "The file is not of its format, or beyond a bound; the message says what is wrong with it.",
+        "The file is not in its format, or beyond a bound; the message says what is wrong with it.",
     )
     MALFORMED_LINE = (
         "MALFORMED_LINE",
@@ -463,7 +463,7 @@ class Reason(enum.StrEnum):
         Code.ABORTED,
         True,
         _CALL,
-        "The evaluation runs at another worker, where its model is held.",
+        "The evaluation runs at another worker, to which its model is connected.",
     )
     TAKEN_OVER = "TAKEN_OVER", Code.ABORTED, False, _CALL | _END, "Another stream took the evaluation over."
     CALLER_LEFT = (
@@ -592,7 +592,7 @@ class Reason(enum.StrEnum):
         _ITEM | _END,
         "The evaluator failed; where its code did, the worker's log has more under the message's error id.",
     )
-    ERROR = "ERROR", (), False, _ITEM, "An installed evaluator gave the verdict ERROR without a reason of its own."
+    ERROR = "ERROR", (), False, _ITEM, "An installed evaluator gave the verdict ERROR without a reason."
     UNDECIDED = "UNDECIDED", (), False, _ITEM, "The answer could not be judged; the sample is unscored."
     BAD_SCORE = "BAD_SCORE", Code.INTERNAL, False, _ITEM, "The grader gave a score that does not fit its verdict."
     BAD_GROUP = "BAD_GROUP", (), False, _ITEM, "The sample's group of trajectories is malformed."
@@ -753,7 +753,7 @@ class Reason(enum.StrEnum):
         (),
         False,
         _ITEM,
-        "The judge's answer is not a judgement in the form that was asked for.",
+        "The judge's answer is not a judgement in the required form.",
     )
     INVALID_SCHEMA = (
         "INVALID_SCHEMA",
@@ -985,7 +985,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The directory is no LoRA adapter of this model, or stands in a model's place.",
+        "The directory is not a LoRA adapter of this model, or is an adapter where a model is needed.",
     )
     DATASET_CHANGED = (
         "DATASET_CHANGED",
@@ -1166,7 +1166,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL,
-        "The worker behind the adapter cannot start; the message says why.",
+        "The worker of the adapter cannot start; the message says why.",
     )
     UNKNOWN_TOOL = "UNKNOWN_TOOL", Code.NOT_FOUND, False, _CALL, "The adapter has no such tool."
     UNKNOWN_SESSION = "UNKNOWN_SESSION", Code.NOT_FOUND, False, _CALL, "There is no such session."

@@ -1,8 +1,8 @@
-"""From the rollouts of samples to arrays that a reinforcement learner takes: one row each, padded to one length.
+"""From the rollouts of samples to arrays for a reinforcement learner: one row each, padded to one length.
 
 results = [result async for result in bridge.evaluation.all_samples(evaluation_id)]
 batch = pad_rollouts(results, padding="left")
-rewards = batch.rewards.reshape(-1, samples_per_prompt)     # rows of one prompt stand together
+rewards = batch.rewards.reshape(-1, samples_per_prompt)     # rows of one prompt are adjacent
 advantages = rewards - np.nanmean(rewards, axis=1, keepdims=True)
 """
 
@@ -22,23 +22,23 @@ __all__ = ["PaddedRollouts", "pad_rollouts"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PaddedRollouts:
-    """Rollouts in rows, in the order of the results; those of one sample stand together.
+    """Rollouts in rows, in the order of the results; those of one sample are adjacent.
 
-    A result without a score has one row, whose reward is NaN and which holds no token: it is neither a reward of 0 nor
-    gone. Of the evaluator `rollout`, a result of which is one rollout, every sample so has its number of rows.
+    A result without a score has one row with the reward NaN and without tokens. So it is neither a reward of 0 nor
+    missing. With the evaluator `rollout`, each result is one rollout, so every sample has the same number of rows.
     """
 
     tokens: np.ndarray
     """What the model saw and generated, shape (n, L), int32; the padding token elsewhere."""
     action_mask: np.ndarray
-    """Where it generated, shape (n, L), bool."""
+    """True if the model generated the token, shape (n, L), bool."""
     padding_mask: np.ndarray
-    """Where there is a token, seen or generated, shape (n, L), bool; false on padding."""
+    """True if there is a token, seen or generated, shape (n, L), bool; false on padding."""
     logprobs: np.ndarray
-    """Log-probability of each generated token under the model that generated it, nats, shape (n, L), float32; NaN where
-    its backend told none, 0 where nothing was generated."""
+    """Log-probability of each generated token under the model that generated it, nats, shape (n, L), float32; NaN if
+    its backend reported none, 0 for tokens that were not generated."""
     rewards: np.ndarray
-    """Reward of each rollout, shape (n,), float64; NaN where there is no score."""
+    """Reward of each rollout, shape (n,), float64; NaN if there is no score."""
     scored: np.ndarray
     """Which rollouts have a reward, shape (n,), bool."""
     groups: np.ndarray
@@ -53,14 +53,14 @@ def pad_rollouts(
     """Put the rollouts of samples into arrays.
 
     Args:
-        results: of one evaluator that keeps rollouts with their tokens (`intermediates`), in the order of GetSamples:
+        results: of one evaluator that records rollouts with their tokens (`intermediates`), in the order of GetSamples:
             sample by sample, and its repeats.
-        padding: at which end rows are filled up.
-        pad_token: with what.
+        padding: the end at which rows are padded.
+        pad_token: the token to pad with.
 
     Raises:
-        InvalidField: a result is there twice, as results of several evaluators are; a scored one has no rollouts, or
-            none with tokens; or a turn does not go on from the one before it, so that its rollout is no one sequence.
+        InvalidField: a result occurs twice, as results of several evaluators do; a scored one has no rollouts, or
+            none with tokens; or a turn does not begin with all of the turn before it, so a rollout is not one sequence.
     """
     if padding not in ("left", "right"):
         raise InvalidField("padding", f"is {padding!r}, not left or right")
@@ -103,7 +103,7 @@ def _rows(results: Iterable[SampleResult]) -> Iterator[_Row]:
     for index, result in enumerate(results):
         field, place = f"results[{index}]", (result.sample_id, result.repeat)
         if place in seen:
-            raise InvalidField(field, f"is the second of sample {place[0]!r}: give those of one evaluator")
+            raise InvalidField(field, f"is a second result of sample {place[0]!r}: pass results of one evaluator only")
         seen.add(place)
         yield from _rows_of(result, groups.setdefault(result.sample_id, len(groups)), field)
 
@@ -121,7 +121,9 @@ def _rows_of(result: SampleResult, group: int, field: str) -> Iterator[_Row]:
         )
         return
     if result.group is None:
-        raise InvalidField(field, f"has no rollouts: ask the evaluator {result.evaluator!r} for its intermediates")
+        raise InvalidField(
+            field, f"has no rollouts: set the option intermediates of the evaluator {result.evaluator!r}"
+        )
     for index, trajectory in enumerate(result.group.trajectories):
         tokens, generated, logprobs = _sequence(trajectory, f"{field}.group.trajectories[{index}]")
         yield _Row(
@@ -141,10 +143,10 @@ def _sequence(trajectory: Trajectory, field: str) -> tuple[np.ndarray, np.ndarra
         observed, action = turn.observation, turn.action
         if observed is None or action is None:
             raise InvalidField(
-                f"{field}.transitions[{index}]", "has no tokens: ask the evaluator for its intermediates"
+                f"{field}.transitions[{index}]", "has no tokens: set the evaluator's option intermediates"
             )
         if not np.array_equal(observed[: tokens.size], tokens):
-            message = "does not begin with all that came before it: its rollout is no one sequence"
+            message = "does not begin with all that came before it: its rollout is not one sequence"
             raise InvalidField(f"{field}.transitions[{index}].observation", message)
         new = observed[tokens.size :]
         told = np.full(action.size, np.nan, np.float32) if turn.action_logprobs is None else turn.action_logprobs

@@ -50,7 +50,7 @@ DETAILS_KEY = "grpc-status-details-bin"
 MAX_STATUS_BYTES = 4_096
 """Message and details together, as the trailers carry them (details in base64)."""
 MAX_STATUS_MESSAGE_BYTES = 1_000
-"""Longest message of a status; shorter where the details need the room."""
+"""Longest message of a status; shorter if the details need the room."""
 MAX_FIELD_BYTES = 240
 """Longest path of a field."""
 MAX_REASON_BYTES = 64
@@ -76,26 +76,26 @@ STATUS_CODES: Mapping[Code, grpc.StatusCode] = {
     Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
     Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
 }
-"""Every code of ours and the status that carries it."""
+"""Each of our codes, and its gRPC status."""
 
 _CODES: Mapping[grpc.StatusCode, Code] = {status: code for code, status in STATUS_CODES.items()}
 _CLASSES: Mapping[Code, type[BridgeError]] = {error.default_code: error for error in CANONICAL_ERRORS}
 _RETRYABLE = "retryable"
-# What a broken connection, a killed or a stopping server look like: the call may or may not have been handled.
+# The codes of a broken connection and of a killed or stopping server: the call may have been handled or not.
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
-# gRPC's own words, of this process, if there is no socket or no process that listens on it.
+# gRPC's own text in this process, if there is no socket or no process listens on it.
 _NOT_THERE = re.compile(
     r"^failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(?P<address>\S+): "
     r".*(?P<why>Connection refused|No such file or directory) \(\d+\)$"
 )
 # Base64 grows by groups, so the size is off by less than this.
 _BASE64_STEP = 4
-# protobuf's Duration ends at 10,000 years; a day is already more than anybody waits.
+# protobuf's Duration ends at 10,000 years; a day is already longer than any caller waits.
 _MAX_RETRY_AFTER_S = 86_400.0
 
 
 def to_status(error: BridgeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
-    """The status, message and trailing metadata of an error, as `context.abort` of grpc.aio takes them.
+    """The status, message and trailing metadata of an error, as `context.abort` of grpc.aio expects them.
 
     The message is ASCII (other characters are escaped, as not every client decodes them), shortened with an ellipsis.
     """
@@ -104,29 +104,29 @@ def to_status(error: BridgeError) -> tuple[grpc.StatusCode, str, tuple[tuple[str
     message = shorten(_ascii(error.message), MAX_STATUS_MESSAGE_BYTES)
     text, details = _encode(error, message, field, facts)
     if (excess := _wire_bytes(text) + _base64_bytes(details) - MAX_STATUS_BYTES) > 0:
-        # A byte of the message takes one in the text, and 4/3 at each place in the details: two with a field, or one.
+        # A byte of the message takes 1 in the text, and 4/3 at each place in the details: one, or two with a field.
         message = shorten(message, len(message) - math.ceil(excess * 3 / (11 if field else 7)) - _BASE64_STEP)
         text, details = _encode(error, message, field, facts)
     return STATUS_CODES[error.code], text, ((DETAILS_KEY, details),)
 
 
 def from_rpc_error(error: grpc.RpcError) -> BridgeError:
-    """The error that a failed call tells of, as the class that its code and reason belong to.
+    """The error of a failed call, in the class of its code and reason.
 
-    A status without our details comes from the transport or from another server: it is judged by its code alone.
+    A status without our details comes from the transport or from another server: only its code decides.
     """
     if not isinstance(error, grpc.Call | grpc.aio.AioRpcError):
         return BridgeError(str(error))
     code = _CODES.get(error.code(), Code.UNKNOWN)
     text = error.details() or ""
-    # The stubs' type of an entry hides that it is a pair.
+    # The stubs do not declare that an entry is a pair.
     trailers: Any = error.trailing_metadata() or ()
     for key, value in trailers:
         if key == DETAILS_KEY:
             try:
                 return _from_details(code, text, status_pb2.Status.FromString(value))
             except DecodeError:
-                # Not ours to fail on: the code and the message still stand.
+                # Another program wrote the details, so this is no failure: code and message are still valid.
                 break
     return _without_details(code, text)
 
@@ -139,7 +139,7 @@ def _from_details(code: Code, text: str, status: status_pb2.Status) -> BridgeErr
     )
     retry_after = None
     for detail in status.details:
-        # Unpack says whether the type is the right one.
+        # Unpack returns whether the type is the right one.
         if not detail.Unpack(info) and not detail.Unpack(bad_request) and detail.Unpack(retry):
             retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     if info.domain != DOMAIN:
@@ -220,7 +220,7 @@ def _ascii(text: str) -> str:
 
 
 def _wire_bytes(text: str) -> int:
-    # gRPC percent-encodes whatever is not printable, and the percent sign.
+    # gRPC percent-encodes everything that is not printable, and the percent sign.
     return sum(1 if " " <= character <= "~" and character != "%" else 3 for character in text)
 
 

@@ -1,7 +1,7 @@
-"""Suites: named lists of evaluators with their data sets, kept as TOML files that people edit.
+"""Suites: named lists of evaluators with their data sets, as TOML files that people edit.
 
-A file is read strictly: what is unknown, of the wrong kind or out of range is refused with its path in the file,
-`evaluations[1].evaluators[0].kind`. What it says is what a plan takes, so one file serves both.
+A file is read strictly: an unknown key, a wrong type or a value out of range is refused with its path in the file,
+`evaluations[1].evaluators[0].kind`. Its evaluations can be used in a plan, so one file serves both.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class SuiteMember:
     name: str
     """Unique in its suite: up to 60 letters, digits, "_", "." and "-"."""
     evaluation: PlannedEvaluation
-    """What it is. Its metric_prefix is "<name>/" where the file says nothing else; its labels hold `suite` and
-    `evaluation`, the two names, beside those of the file."""
+    """The evaluation. Its metric_prefix is "<name>/" unless the file sets it; its labels have `suite` and
+    `evaluation`, the two names, in addition to those of the file."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Evaluations that belong together, of one model at a time."""
+    """Evaluations that belong together, each time of one model."""
 
     name: str
-    """Like a member's."""
+    """Same form as an evaluation's name."""
     description: str
-    """What it is for, in the words of its file; may be empty."""
+    """Its purpose, as its file describes it; may be empty."""
     members: tuple[SuiteMember, ...]
     """At least one, in the file's order."""
 
     @property
     def evaluations(self) -> tuple[PlannedEvaluation, ...]:
-        """What `EvaluationPlan.evaluations` takes."""
+        """The value for `EvaluationPlan.evaluations`."""
         return tuple(member.evaluation for member in self.members)
 
 
@@ -68,7 +68,7 @@ def load_suite(path: Path | str) -> Suite:
 
     Raises:
         OSError: it cannot be read.
-        InvalidField: it is no suite; see `parse_suite`.
+        InvalidField: it is not a suite; see `parse_suite`.
     """
     content = Path(path).read_bytes()
     try:
@@ -84,20 +84,20 @@ def parse_suite(text: str) -> Suite:
         text: TOML.
 
     Raises:
-        InvalidField: it is no TOML, or at the path of what is unknown, missing, of the wrong kind or out of range.
-            Whether evaluators, options and data sets exist is for a worker to say.
+        InvalidField: it is not TOML, or a key is unknown or missing, or a value has the wrong type or is out of range.
+            A worker checks whether evaluators, options and data sets exist.
     """
     try:
         document = tomllib.loads(text)
     except RecursionError:
         raise InvalidField("suite", "is not TOML: its lists or tables are nested too deeply") from None
-    except ValueError as error:  # that of tomllib, or of a number with thousands of digits
+    except ValueError as error:  # of tomllib, or of a number with thousands of digits
         raise InvalidField("suite", f"is not TOML: {error}") from None
     fields = _fields(document, "", _SUITE, needed=("name", "evaluations"))
     name = fields["name"]
     members = [_member(table, f"evaluations[{index}]", name) for index, table in enumerate(fields["evaluations"])]
     _refuse_equal_names(members)
-    # Ranges and lengths are those of a plan, which has no more to it than this.
+    # A suite is checked as a plan, which has the same ranges and lengths.
     plan = EvaluationPlan(plan_id=name, run_id=name, evaluations=tuple(member.evaluation for member in members))
     checked = evaluation_plan_from_v1(evaluation_plan_to_v1(plan)).evaluations
     return Suite(
@@ -115,7 +115,7 @@ def _refuse_equal_names(members: list[SuiteMember]) -> None:
     places: dict[str, int] = {}
     for index, member in enumerate(members):
         if places.setdefault(member.name, index) != index:
-            raise InvalidField(f"evaluations[{index}].name", f"is that of evaluations[{places[member.name]}]")
+            raise InvalidField(f"evaluations[{index}].name", f"is also the name of evaluations[{places[member.name]}]")
 
 
 def _member(value: Any, path: str, suite: str) -> SuiteMember:
@@ -127,11 +127,11 @@ def _member(value: Any, path: str, suite: str) -> SuiteMember:
 
 
 _Reader = Callable[[Any, str], Any]
-"""Reads TOML's value at a path. InvalidField: it is of the wrong kind."""
+"""Reads a TOML value at a path. InvalidField: it has the wrong type."""
 
 
 def _fields(value: Any, path: str, readers: Mapping[str, _Reader], needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The keys of a table, each read; those that are not there are left out."""
+    """The values of a table's keys; absent keys are left out."""
     if not isinstance(value, dict):
         raise _wrong(path, value, "a table")
     for key in value:
@@ -206,7 +206,7 @@ def _evaluator(value: Any, path: str) -> EvaluatorSpec:
 
 
 def _dataset(value: Any, path: str) -> Dataset:
-    """A table, or what stands in its `source` alone."""
+    """A table, or only the value of its `source`."""
     if isinstance(value, str):
         return _source(value, path)
     fields = _fields(value, path, _DATASET, needed=("source",))
@@ -218,7 +218,7 @@ def _source(value: Any, path: str) -> Dataset:
     try:
         return Dataset.of(text)
     except InvalidField as error:
-        # A part of the text has no path of its own here.
+        # A part of the text has no separate path here.
         part = error.field.removeprefix("dataset").removeprefix(".")
         raise InvalidField(path, f"{part} {error.message}".lstrip(), reason=error.reason) from None
 

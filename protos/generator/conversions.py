@@ -1,4 +1,4 @@
-"""Conversions of types that repeat their message: `bridge/crucible_bridge/codec/generated.py`."""
+"""Conversions of types that repeat their message: `generated.py` and `prompts.py` of `bridge/crucible_bridge/codec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generator.bounds import constant
-from generator.python_types import ENUMS, HAND, SPECIAL, Special, Type
+from generator.python_types import ENUMS, HAND, MODULES, SPECIAL, Special, Type
 from generator.schema import Field, Message, Schema
 from generator.types import by_message, default_of, fields_of, joined_enums
 
@@ -23,43 +23,50 @@ NUMBERS = ("double", "float", "int32", "int64", "uint32", "uint64")
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
-    """The module's text."""
-    types, enums = by_message(schema), [enum.name for enum in joined_enums(schema)]
-    made = [(type_, schema.messages[type_.message]) for type_ in types.values() if type_.convert]
+    """The modules' text."""
+    return {f"{module}.py": _module(module, schema) for module in MODULES}
+
+
+def _module(module: str, schema: Schema) -> str:
+    types = by_message(schema)
+    enums = [enum.name for enum in joined_enums(schema)] if module == MODULES[-1] else []
+    generated = {
+        place: [type_ for type_ in types.values() if type_.convert and type_.module == place] for place in MODULES
+    }
     pairs = "".join(
         f'{pair_name(name)} = EnumPair({name}, {schema.enums[name].file}_pb2.{name}, "{snake(name).upper()}_")\n'
         for name in enums
     )
     names_of_types = sorted({type_.python for type_ in types.values()} | {*enums, "Goal", "Metrics"})
-    body = "".join(_pair(type_, message, types) for type_, message in made)
+    body = "".join(_pair(type_, schema.messages[type_.message], types) for type_ in generated[module])
     body = f"{pairs}\n\n{body}" if pairs else body
+    by_hand: dict[str, list[str]] = {place: list(names) for place, names in SPECIAL.items()}
+    for hand in HAND.values():
+        by_hand.setdefault(hand.codec, []).extend(f"{hand.stem}_{way}_v1" for way in ("to", "from"))
+    for place in MODULES[: MODULES.index(module)]:
+        by_hand[place] = _names(generated[place])
     imports = [
         *(["import math\n\n"] if "math." in body else []),
         *_imports("crucible_bridge.codec.enums", [pair_name(name) for name in ENUMS], body),
         *_imports("crucible_bridge.codec.fields", FIELDS, body),
         *(
             line
-            for module in sorted({hand.codec for hand in HAND.values()} | SPECIAL.keys())
-            for line in _imports(
-                f"crucible_bridge.codec.{module}",
-                [f"{hand.stem}_{way}_v1" for hand in HAND.values() if hand.codec == module for way in ("to", "from")]
-                + list(SPECIAL.get(module, ())),
-                body,
-            )
+            for place, names in sorted(by_hand.items())
+            for line in _imports(f"crucible_bridge.codec.{place}", names, body)
         ),
         *_imports("crucible_bridge.codec", ["relations"], body),
         *_imports("crucible_bridge.errors", ["InvalidField"], body),
-        *_imports(
-            "crucible_bridge.types",
-            names_of_types,
-            body,
-        ),
+        *_imports("crucible_bridge.types", names_of_types, body),
         *_imports("crucible_bridge.types", ["bounds"], body),
         *_imports("crucible_bridge.v1", [f"{file.stem}_pb2" for file in schema.files], body),
     ]
-    names = [f"{snake(type_.python)}_{way}_v1" for type_, _ in made for way in ("from", "to")]
-    listed = ",\n".join(f'    "{name}"' for name in sorted(names))
-    return {"generated.py": f"{HEAD}{''.join(imports)}\n__all__ = [\n{listed},\n]\n\n{body}"}
+    listed = ",\n".join(f'    "{name}"' for name in _names(generated[module]))
+    return f"{HEAD}{''.join(imports)}\n__all__ = [\n{listed},\n]\n\n{body}"
+
+
+def _names(types: list[Type]) -> list[str]:
+    """The conversions of types, sorted."""
+    return sorted(f"{snake(type_.python)}_{way}_v1" for type_ in types for way in ("from", "to"))
 
 
 FIELDS = (
@@ -104,8 +111,7 @@ def _pair(type_: Type, message: Message, types: dict[str, Type]) -> str:
             "        InvalidField: a value cannot be sent.",
             '    """',
         ]
-        if type_.example:
-            lines += [f"    of_type(value, {type_.python}, field, {type_.example!r})"]
+        lines += [f"    of_type(value, {type_.python}, field{f', {type_.example!r}' if type_.example else ''})"]
         lines += [f"    return {'exactly_made' if type_.exact else 'made'}({wire}, field,"]
     else:
         lines += [
@@ -225,7 +231,7 @@ def _checks(type_: Type, message: Message) -> Iterator[str]:
                 given = f'if message.HasField("{field.name}"):\n' if field.optional else ""
                 yield _indented(given + _indented("\n".join(checks), 1 if given else 0))
     for field in fields:
-        if field.kind not in NUMBERS:
+        if field.kind not in (*NUMBERS, "bool"):
             continue
         check = _number_check(message, field)
         if field.repeated:

@@ -27,6 +27,7 @@ from generator import (
     snakepit,
     types,
 )
+from generator.python_types import MODULES
 from generator.schema import PROTOS, Schema, load
 
 __all__ = ["OUTPUTS", "Output", "formatted", "main"]
@@ -50,11 +51,12 @@ class Output:
     """Whether the Python files are formatted as those that are written by hand."""
 
 
+GENERATED = tuple(f"{module}.py" for module in MODULES)
 OUTPUTS = (
     Output(target="bridge/crucible_bridge/v1", make=messages.make),
     Output(target="bridge/crucible_bridge/types", make=bounds.make, owned=("bounds.py",), format=True),
-    Output(target="bridge/crucible_bridge/types", make=types.make, owned=("generated.py",), format=True),
-    Output(target="bridge/crucible_bridge/codec", make=conversions.make, owned=("generated.py",), format=True),
+    Output(target="bridge/crucible_bridge/types", make=types.make, owned=GENERATED, format=True),
+    Output(target="bridge/crucible_bridge/codec", make=conversions.make, owned=GENERATED, format=True),
     Output(target="docs/reference", make=reference.make, owned=tuple(f"{name}.md" for name in reference.PAGES)),
     Output(target="docs/reference", make=reasons.make, owned=("reasons.md",)),
     Output(target="python_worker/crucible_worker/snakepit/wire", make=snakepit.make),

@@ -63,6 +63,8 @@ class Type:
     """How one is made: what is no such type is refused with it."""
     exact: bool = False
     """Whether truths are told from numbers where it is sent."""
+    module: str = "generated"
+    """One of `MODULES`, where it and its conversions are generated."""
 
     @property
     def python(self) -> str:
@@ -86,10 +88,13 @@ class Hand:
     """Its annotation, where that is not the message's name."""
 
 
+MODULES = ("prompts", "generated")
+"""Modules of generated types and conversions; each may import those before it, also through code by hand."""
+
 HAND = {
     "Conversation": Hand("data", "data", "conversation", pathless=True),
     "Datum": Hand("data", "data", "datum", pathless=True),
-    "Dataset": Hand("data", "data", "dataset"),
+    "Dataset": Hand("datasets", "datasets", "dataset"),
     "EvaluatorSpec": Hand("requests", "requests", "evaluator_spec"),
     "Metrics": Hand("results", "outcomes", "metrics", pathless=True),
     "ModelInput": Hand("data", "data", "model_input", pathless=True),
@@ -100,8 +105,8 @@ HAND = {
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
     "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
-    "GradeItem": Hand("grading", "grade_items", "grade_item"),
-    "RubricItem": Hand("rubric", "grade_items", "rubric_item"),
+    "GradeItem": Hand("grade_items", "grade_items", "grade_item"),
+    "RubricItem": Hand("grade_items", "grade_items", "rubric_item"),
     "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
 }
 
@@ -183,7 +188,8 @@ TYPES = (
         asked=True,
         fields={"limits": _LIMITS, "record": _RECORD},
     ),
-    Type("FewShot", needed="source count", asked=True),
+    Type("FewShot", needed="source count", asked=True, module="prompts"),
+    Type("Prompt", asked=True, module="prompts"),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
     Type("RankBy", needed="metric goal", asked=True),
     Type("CompareEvaluationsRequest", "CompareRequest", asked=True, check="compared"),

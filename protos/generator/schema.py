@@ -347,6 +347,13 @@ def _field(
                 bounds=bounds,
             )
     in_oneof = field.HasField("oneof_index") and not field.proto3_optional
+    absence_shows = field.proto3_optional or repeated or kind in ("message", "string", "bytes", "enum")
+    if bounds is not None and bounds.required and not absence_shows:
+        zero = "false" if kind == "bool" else "0"
+        raise SystemExit(
+            f"{message.name}.{field.name} is a {kind} and required, but a {kind} that is absent cannot be told from"
+            f" {zero}: write `optional {kind} {field.name}`, or a bound such as `least` in place of `required`"
+        )
     return Field(
         name=field.name,
         number=field.number,

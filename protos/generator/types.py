@@ -1,4 +1,4 @@
-"""Types that repeat their message: `bridge/crucible_bridge/types/generated.py`."""
+"""Types that repeat their message: `generated.py` and `prompts.py` of `bridge/crucible_bridge/types`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from generator.python_types import BECAUSE, BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, TYPES, Special, Type
+from generator.python_types import BECAUSE, BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, MODULES, TYPES, Special, Type
 from generator.schema import Enum, Field, Message, Schema
 
 __all__ = ["annotation_of", "by_message", "default_of", "fields_of", "joined_enums", "make", "summary"]
@@ -65,32 +65,35 @@ def joined_enums(schema: Schema) -> list[Enum]:
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
-    """The module's text."""
+    """The modules' text."""
     types = by_message(schema)
-    enums = joined_enums(schema)
-    written = {name: type_ for name, type_ in types.items() if not type_.home}
+    homes: dict[str, set[str]] = {}
+    places = [(name, hand.module) for name, hand in HAND.items() if hand.module not in ("", "generated")]
+    places += [(type_.python, type_.home or type_.module) for type_ in types.values()]
+    for name, home in [*places, *ENUMS.items()]:
+        homes.setdefault(home, set()).add(name)
+    return {f"{module}.py": _module(module, schema, types, homes) for module in MODULES}
+
+
+def _module(module: str, schema: Schema, types: dict[str, Type], homes: dict[str, set[str]]) -> str:
+    enums = joined_enums(schema) if module == MODULES[-1] else []
+    written = {name: type_ for name, type_ in types.items() if not type_.home and type_.module == module}
     names = sorted([*(type_.python for type_ in written.values()), *(enum.name for enum in enums)])
-    modules: dict[str, set[str]] = {}
-    hand = [(name, hand.module) for name, hand in HAND.items() if hand.module not in ("", "generated")]
-    hand += [(type_.python, type_.home) for type_ in types.values() if type_.home]
-    for name, module in [*hand, *ENUMS.items()]:
-        modules.setdefault(module, set()).add(name)
     # What defaults need is imported; annotations need the rest only where they are checked.
     body = "".join(map(_enum, enums))
     body += "".join(_class(types[name], schema.messages[name], types) for name in _ordered(written, schema))
     at_once = {"Metrics", "Goal", "Record"}
     imports, later = [], []
-    for module, found in sorted(modules.items()):
-        used = sorted(name for name in found if re.search(rf"\b{name}\b", body))
+    for home, found in sorted(homes.items()):
+        used = sorted(name for name in found if re.search(rf"\b{name}\b", body)) if home != module else []
         for group, lines in ((at_once & set(used), imports), (set(used) - at_once, later)):
             if group:
-                lines.append(f"from crucible_bridge.types.{module} import {', '.join(sorted(group))}\n")
+                lines.append(f"from crucible_bridge.types.{home} import {', '.join(sorted(group))}\n")
+    later += ["import numpy as np\n"] if "np." in body else []
     listed = ",\n".join(f'    "{name}"' for name in names)
-    text = (
-        HEAD + ("import enum\n" if enums else "") + "".join(imports) + "\nif TYPE_CHECKING:\n    import numpy as np\n\n"
-    )
-    text += "".join(f"    {line}" for line in later)
-    return {"generated.py": f"{text}\n__all__ = [\n{listed},\n]\n\n{body}"}
+    text = HEAD + ("import enum\n" if enums else "") + "".join(imports)
+    text += "\nif TYPE_CHECKING:\n" + "".join(f"    {line}" for line in later)
+    return f"{text}\n__all__ = [\n{listed},\n]\n\n{body}"
 
 
 def fields_of(type_: Type, message: Message) -> list[Field]:

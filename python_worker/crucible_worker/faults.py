@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import traceback
 from typing import Any
 
-__all__ = ["logged", "with_id"]
+__all__ = ["MAX_FAILURES", "Failures", "logged", "with_id"]
+
+MAX_FAILURES = 100
+"""Different failures that `Failures` keeps apart; further ones count as one."""
 
 
 def logged(log: Any, event: str, error: BaseException | None = None, **facts: Any) -> str:
@@ -25,6 +29,39 @@ def logged(log: Any, event: str, error: BaseException | None = None, **facts: An
     error_id = secrets.token_hex(8)
     log.error(event, error_id=error_id, exc_info=error, **facts)
     return error_id
+
+
+class Failures:
+    """Failures of one evaluator or grader. The log has the traceback of the first; equal ones are counted.
+
+    Two failures are equal if exceptions of one class come from one line of code, or if nothing was raised and the facts
+    are equal. They share an error id. At the 10th, the 100th and so on, a line without a traceback has their number.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], tuple[str, int]] = {}
+
+    def logged(self, log: Any, event: str, error: BaseException | None, **facts: Any) -> str:
+        """Write a failure to the log, unless an equal one is there; see `logged`."""
+        failure = (event, *(sorted(facts.items()) if error is None else (type(error), _line_of(error))))
+        if failure not in self._found and len(self._found) >= MAX_FAILURES:
+            failure = ()
+        error_id, times = self._found.get(failure, ("", 0))
+        times += 1
+        if times == 1:
+            error_id = logged(log, event, error, **facts)
+        elif str(times).strip("0") == "1":
+            log.error(event, error_id=error_id, times=times, **facts)
+        self._found[failure] = error_id, times
+        return error_id
+
+
+def _line_of(error: BaseException) -> tuple[str, int]:
+    """Where an exception was raised."""
+    name, line = "", 0
+    for frame, line in traceback.walk_tb(error.__traceback__):  # noqa: B007 - the last one counts
+        name = frame.f_code.co_filename
+    return name, line
 
 
 def with_id(what: str, error_id: str) -> str:

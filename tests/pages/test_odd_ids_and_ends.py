@@ -1,4 +1,4 @@
-"""Ids with signs of addresses, the same order in both doors, and the end of the command by signals."""
+"""Ids with signs of addresses, and the end of the command by signals."""
 
 from __future__ import annotations
 
@@ -57,15 +57,6 @@ def test_ids_with_commas_are_compared(odd: Path, visits: Callable[..., Visit]):
         live.shown()
         live.open(COMPARE)
         assert live.title == f"Comparison of {', '.join(IDS)}"
-
-
-def test_missing_values_are_last_in_both_directions(report_files: Path, visits: Callable[..., Visit]):
-    """A report file sorts as the live table does."""
-    visit = visits((report_files / "lab.html").as_uri())
-    visit.open("run/lab")
-
-    assert visit.page.evaluate("[3, null, 5].sort((a, b) => ordered(a, b, -1))") == [5, 3, None]
-    assert visit.page.evaluate("[3, null, 5].sort((a, b) => ordered(a, b, 1))") == [3, 5, None]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

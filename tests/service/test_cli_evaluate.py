@@ -141,7 +141,7 @@ def test_an_unscored_sample_is_told_with_its_reason(tmp_path: Path):
 
     # The table breaks what is long.
     told = " ".join(re.findall(r"[\w']+", table.stdout))
-    assert "1 the first 'a' choices are given and the labels stand in the evaluator's options" in told
+    assert "1 the first 'a' choices are given but the labels are in the evaluator's options" in told
     (evaluator,) = json.loads(data.stdout)["evaluators"]
     first = evaluator["first_unscored"]
     assert (first["sample_id"], first["verdict"], first["problem"]["field"]) == ("a", "error", "choices")

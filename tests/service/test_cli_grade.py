@@ -285,7 +285,7 @@ def test_a_command_that_is_ended_leaves_what_was_there(number: signal.Signals, e
         _, said = process.communicate(timeout=20)
 
     assert process.returncode == expected
-    assert said.splitlines()[-1] == "crucible-worker: ended before all was graded; a file at --output is as it was"
+    assert said.splitlines()[-1] == "crucible-worker: ended before all was graded; a file at --output is unchanged"
     assert (tmp_path / "graded.jsonl").read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graded.jsonl", "pairs.jsonl"]
     assert children

@@ -188,7 +188,7 @@ CASES = {
     "no such host": Case(
         typed="serve --host 203.0.113.7 --port 0 --token-file token --insecure-no-tls --state-dir state",
         told="cannot listen on 203.0.113.7:0: Cannot assign requested address: it is no address of this machine; "
-        "--host 0.0.0.0 listens on all it has",
+        "--host 0.0.0.0 listens on all addresses",
         exit_code=1,
         logged=True,
     ),

@@ -86,7 +86,7 @@ def test_grade_judges_by_a_function_of_a_file(tmp_path: Path) -> None:
         (("--grader", "nope"), "--grader is 'nope', known are: exact_match"),
         (("--grader", NEAR, "--policy", "within=-1"), "--policy within is -1, at least 0 is needed"),
         (("--grader", NEAR, "--policy", "wihtin=1"), "--policy wihtin is unknown; did you mean within?"),
-        (("--grader", "f1", "--code"), "--grader is for answers; programs are graded by --code alone"),
+        (("--grader", "f1", "--code"), "--grader is for answers; --code grades programs without it"),
         (("--grader", "math", "--code"), "--grader is for answers, and --code grades programs"),
         (("--grader", "f1", "--processes", "2"), "--processes are for mathematics and programs"),
         (("--grader", "rubric", "--policy", "judge=local:x"), "--grader 'rubric' queries a model"),

@@ -101,7 +101,7 @@ def test_a_file_that_was_there_is_replaced_and_that_is_said(state_dir: Path, her
     result = run("night-1", "--output", "mine.html", "--state-dir", str(state_dir))
 
     assert (result.exit_code, result.stdout) == (0, "mine.html\n")
-    assert result.stderr == "crucible-worker: mine.html was there, and is replaced\n"
+    assert result.stderr == "crucible-worker: mine.html existed, and is replaced\n"
     assert (here / "mine.html").read_text("utf-8").startswith("<!doctype html>")
 
 

@@ -106,7 +106,7 @@ async def test_a_worker_shows_the_same(state_dir):
     ("arguments", "said"),
     [
         (["none", "--state-dir", "STATE"], "STATE has no such evaluation"),
-        (["full", "--state-dir", "STATE/other"], "holds no journal"),
+        (["full", "--state-dir", "STATE/other"], "has no journal"),
         (["full", "--state-dir", "STATE", "--verdict", "good"], "--verdict is 'good', must be one of correct,"),
     ],
     ids=["an evaluation", "a journal", "a verdict"],

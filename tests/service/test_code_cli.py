@@ -167,4 +167,4 @@ def test_a_worker_that_is_to_run_no_programs_lacks_nothing(tmp_path: Path, monke
 
     check = found(tmp_path, monkeypatch, 0)
 
-    assert (check.ok, check.detail) == (True, "none wanted: code_sandboxes is 0")
+    assert (check.ok, check.detail) == (True, "none configured: code_sandboxes is 0")

@@ -205,13 +205,17 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
     "an object": (
         "def f(x): return print",
         Assertions("assert f(1) == 2"),
-        "builtin_function_or_method, which is no plain",
+        "builtin_function_or_method, which is not a plain",
     ),
-    "an object passed on": ("class Stack: pass\ndef f(x): return x", Assertions("assert f(Stack()) == 0"), "no plain"),
+    "an object passed on": (
+        "class Stack: pass\ndef f(x): return x",
+        Assertions("assert f(Stack()) == 0"),
+        "not a plain",
+    ),
     "an object in an argument": (
         "def f(x): x.append(print)",
         Assertions("a = []\nf(a)\nassert a == [1]"),
-        "no plain",
+        "not a plain",
     ),
     "a method": (
         "class Solution:\n    def f(self, x): return x",
@@ -222,12 +226,12 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
     "an object of a method": (
         "class Solution:\n    def f(self, x): return self",
         Assertions("assert Solution().f(1) == 2"),
-        "no plain",
+        "not a plain",
     ),
     "an object where a value is expected": (
         "class F:\n    def __init__(self, x): pass\n    def __eq__(self, other): return True",
         Assertions("y = 2\nassert F(1) == y"),
-        "no plain",
+        "not a plain",
     ),
     "no class": ("def Solution(): return 1", Assertions("assert Solution().f(1) == 2"), "AttributeError"),
     "the tests": (
@@ -275,7 +279,7 @@ FAILING: dict[str, tuple[str, CodeTest, str]] = {
         "took longer than 300 ms",
     ),
     "its memory": ("x = bytearray(1 << 30)", Assertions("assert f(1) == 2"), "MemoryError"),
-    "its size": ("def f(x): return 'a' * 10_000_000", Assertions("assert f(1) == 2"), "more than may pass"),
+    "its size": ("def f(x): return 'a' * 10_000_000", Assertions("assert f(1) == 2"), "more than is allowed"),
     "its output": ("print('a' * 10_000_000)", StdioTest(stdout="a"), "more than 1,000,000 bytes"),
     "nothing": (" \n", Assertions("assert f(1) == 2"), "there is no program"),
 }

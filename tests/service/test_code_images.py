@@ -335,7 +335,7 @@ async def test_a_request_names_an_image_that_the_worker_tells_of(folders: dict[s
         error = await refused(
             grading.grade_code([program], image="large"), Code.INVALID_ARGUMENT, "INVALID_FIELD", "image"
         )
-        assert "'large' is no image of this worker; there are sci, tiny" in error.message
+        assert "'large' is not an image of this worker; there are sci, tiny" in error.message
 
 
 async def test_the_grader_by_name_takes_an_image(folders: dict[str, Path]):
@@ -363,6 +363,8 @@ async def test_the_grader_by_name_takes_an_image(folders: dict[str, Path]):
 
 async def test_places_without_images_say_so():
     """The error names the option that gives them."""
-    with pytest.raises(InvalidField, match=r"'sci' is no image of this worker; this worker has none \(--code-image\)"):
+    with pytest.raises(
+        InvalidField, match=r"'sci' is not an image of this worker; this worker has none \(--code-image\)"
+    ):
         Places(1).image("sci", "image")
     assert Places(1).image("", "image") is None

@@ -175,7 +175,7 @@ async def test_a_returned_value_may_be_as_large_as_the_limit_says(grader: CodeGr
     above = await graded(grader, f"def f(): return {form.format(count + 1)}", test, limits=limits)
 
     assert (fits.verdict, fits.reason) == (CORRECT, "")
-    assert (above.verdict, "more than may pass" in above.reason) == (INCORRECT, True)
+    assert (above.verdict, "more than is allowed" in above.reason) == (INCORRECT, True)
 
 
 async def test_a_returned_value_may_be_handed_over_again(grader: CodeGrader):

@@ -220,7 +220,7 @@ async def test_the_end_of_a_process_is_a_failure_of_its_rollouts(act: Act, folde
     assert broken.problem is not None
     assert (broken.problem.reason, broken.problem.retryable) == (Reason.ENVIRONMENT_ENDED, True)
     assert broken.problem.message.startswith(
-        "0 of 2 rollouts stand; rollout 0 failed: the process of its environments "
+        "0 of 2 rollouts succeeded; rollout 0 failed: the process of its environments "
     )
     assert told in broken.problem.message
     assert found.metrics.values["rollout_errors/ENVIRONMENT_ENDED"] == 2 * 3
@@ -525,10 +525,10 @@ async def test_one_that_has_threads_is_not_forked(
         (
             "odd",
             "BAD_ENVIRONMENT",
-            "observed a Conversation that cannot be asked: TypeError: a int where text should be",
+            "observed a Conversation that cannot be sent to a model: TypeError: a int where text should be",
         ),
-        ("map", "BAD_ENVIRONMENT", "observed a Conversation that cannot be asked: AttributeError"),
-        ("stop", "BAD_ENVIRONMENT", "cannot be asked: OverflowError"),
+        ("map", "BAD_ENVIRONMENT", "observed a Conversation that cannot be sent to a model: AttributeError"),
+        ("stop", "BAD_ENVIRONMENT", "cannot be sent to a model: OverflowError"),
         ("object", "BAD_ENVIRONMENT", "observed a object, which is neither text nor tokens"),
         ("raise", "LookupError", "LookupError: no luck"),
     ],

@@ -333,7 +333,7 @@ async def test_fail_fast_fails_the_evaluator_and_begins_no_further_group(odd: Ca
     broken, sound = evaluation.results
     assert broken.problem is not None
     assert broken.problem.reason == "ROLLOUT_FAILED"
-    assert broken.problem.message.startswith("sample '0 raises' failed: ValueError: 0 of 1 rollouts stand")
+    assert broken.problem.message.startswith("sample '0 raises' failed: ValueError: 0 of 1 rollouts succeeded")
     assert reasons == ["ValueError", *["FAILED_FAST"] * 20]
     assert (sound.problem, sound.n_scored) == (None, 21)
     assert model.counts["sample"] == 1 + 21
@@ -347,7 +347,7 @@ async def test_a_backend_that_is_down_ends_and_is_counted() -> None:
             asked(evaluators=[rl_test_set(max_retries=1)], dataset=SHOUT, sampling=SAMPLING)
         )
 
-    assert evaluation.metrics.undefined["env/all/reward/total"] == "no group stands"
+    assert evaluation.metrics.undefined["env/all/reward/total"] == "no group succeeded"
     assert evaluation.metrics.values == {
         "rollout_errors/BACKEND_DOWN": 4.0,
         "rollout_errors/total": 4.0,

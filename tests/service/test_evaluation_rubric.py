@@ -124,7 +124,7 @@ async def test_a_judge_overturns_no_grader():
         "words": Verdict.CORRECT,
         "nothing": Verdict.INCORRECT,
     }
-    assert samples["nothing"].method == "no content: correct 0: the response says nothing"
+    assert samples["nothing"].method == "no content: correct 0: the response has no content"
     assert judge.counts["sample"] == 1
 
 

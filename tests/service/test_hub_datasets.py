@@ -229,9 +229,9 @@ def test_the_hub_is_asked_where_the_worker_may(home, monkeypatch, tmp_path):
     with hub({"README.md": CARD, "data/test.jsonl": LINES}) as address:
         monkeypatch.setenv("HF_ENDPOINT", address)
         fetched = read(source, network=True)
-        with pytest.raises(NotFound, match="which the hub has not"):
+        with pytest.raises(NotFound, match="which the hub does not have"):
             read(HubDataset("acme/nothing", split="test"), network=True)
-        with pytest.raises(NotFound, match="which the hub has not"):
+        with pytest.raises(NotFound, match="which the hub does not have"):
             read(HubDataset(REPO_ID, split="test", revision="d" * 40), network=True)
         with pytest.raises(NotFound, match="default") as caught:
             read(HubDataset(REPO_ID, split="test", config="odd"), network=True)

@@ -226,9 +226,9 @@ async def test_a_token_has_bounded_text(local, root):
         ("layers", {"num_hidden_layers": 20_000}, "num_hidden_layers is 20,000"),
         ("vocabulary", {"vocab_size": 6_000_000}, "vocab_size is 6,000,000"),
         ("hidden", {"hidden_size": 1 << 20}, "hidden_size is 1,048,576"),
-        ("intermediate", {"intermediate_size": 1 << 30}, "weights, the safetensors hold"),
+        ("intermediate", {"intermediate_size": 1 << 30}, "weights, the safetensors have"),
         ("nested", {"text_config": {"vocab_size": 6_000_000}}, "text_config.vocab_size is 6,000,000"),
-        ("list", {"model_type": "mixtral", "num_local_experts": 1 << 40}, "weights, the safetensors hold"),
+        ("list", {"model_type": "mixtral", "num_local_experts": 1 << 40}, "weights, the safetensors have"),
     ],
 )
 async def test_a_configuration_describes_what_the_weights_hold(local, root, good, name, config, told):

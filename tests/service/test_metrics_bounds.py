@@ -66,7 +66,7 @@ async def test_an_answer_above_the_message_limit_is_ours_to_refuse():
         written = (await worker.bridge.worker.get_info()).last_sequence
 
     assert (caught.value.reason, caught.value.retryable, written) == ("ANSWER_TOO_LARGE", False, 0)
-    assert f"a message at most {MIN_MESSAGE_BYTES:,}" in caught.value.message
+    assert f"a message has at most {MIN_MESSAGE_BYTES:,}" in caught.value.message
 
 
 @pytest.mark.parametrize(("ks", "thread"), [(range(1, 4), "MainThread"), (range(6_950, 6_950 + MAX_KS), "metrics_0")])

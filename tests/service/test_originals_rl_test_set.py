@@ -265,7 +265,7 @@ async def test_theirs_lets_a_metric_take_the_place_of_a_built_in_one(made: Any, 
     assert sample.problem is not None
     assert sample.problem.reason == "BAD_ENVIRONMENT"
     assert "'total_turns'" in sample.problem.message
-    assert found.metrics.undefined["test/env/all/total_turns"] == "no group stands"
+    assert found.metrics.undefined["test/env/all/total_turns"] == "no group succeeded"
 
 
 @pytest.mark.parametrize("max_tokens", [2, 16])

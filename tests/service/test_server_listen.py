@@ -79,7 +79,7 @@ async def test_a_living_workers_socket_is_left_alone(tmp_path):
     """A socket that somebody listens on is refused, and still works."""
     path = tmp_path / "worker.sock"
     async with serving(settings_for(tmp_path, unix_socket=path)) as rig:
-        with pytest.raises(StartError, match="another process does"):
+        with pytest.raises(StartError, match="another process listens there"):
             async with serving(settings_for(tmp_path, unix_socket=path)):
                 pass
 

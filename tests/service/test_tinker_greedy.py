@@ -42,7 +42,7 @@ async def test_a_service_that_leaves_them_out_is_told_so(tmp_path):
     """An answer without them says that it does not know of them: no token is wrong for that."""
     async with served(tmp_path, answered(sampled([9], cut=True))) as (_, model):
         assert model.sampling is not None
-        with pytest.raises(FailedPrecondition, match="'default' tells no likeliest tokens") as caught:
+        with pytest.raises(FailedPrecondition, match="'default' returns no likeliest tokens") as caught:
             await model.sampling.compute_argmax(ModelInput.of(TOKENS))
     assert caught.value.reason == Reason.NO_GREEDY_TOKENS
 

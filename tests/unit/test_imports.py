@@ -1,10 +1,21 @@
-"""What importing a package costs: a pool starts many workers, so that nothing heavy is loaded before it is needed."""
+"""What importing a package costs: a pool starts many workers, so that nothing heavy is loaded before it is needed.
 
+And no two modules need each other.
+"""
+
+import ast
+import graphlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.tables import rows
+
+_ROOT = Path(__file__).parents[2]
+SOURCES = (_ROOT / "bridge" / "crucible_bridge", _ROOT / "python_worker" / "crucible_worker")
 
 HEAVY = {
     "aiohttp",
@@ -77,3 +88,34 @@ def test_mathematics_stays_in_the_processes_of_the_grader(tmp_path: Path):
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["correct"]
+
+
+def _imported(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """Modules that a file names in imports, wherever they stand: in functions, and for type checkers too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                both = ((module, f"{module}.{alias.name}") for alias in names)
+                found |= {below if below in modules else package for package, below in both}
+            case _:
+                pass
+    return found & modules.keys()
+
+
+def test_no_modules_import_each_other():
+    """No circle, not even of imports within functions or for type checkers: a file is read after what it needs."""
+    modules: dict[str, Path] = {}
+    for source in SOURCES:
+        for path in source.rglob("*.py"):
+            parts = path.relative_to(source.parent).with_suffix("").parts
+            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph = {name: _imported(path, modules) - {name} for name, path in modules.items()}
+
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
+    assert len(graph) > 600

@@ -1,4 +1,4 @@
-"""The typed client of a worker, and its blocking twin."""
+"""The typed client of a worker, and its blocking version."""
 
 from crucible_bridge.channel import Tls
 from crucible_bridge.client.blocking import connect_sync

@@ -1,4 +1,4 @@
-"""The blocking twin: the asynchronous client on an event loop in a thread of its own."""
+"""The blocking client: the asynchronous client on an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["connect_sync"]
 
 
 def connect_sync(address: str, *, token: str | None = None, tls: Tls | str | Path | None = None) -> BlockingBridge:
-    """Connect to a worker, for code without an event loop; everything else is as `connect` says.
+    """Connect to a worker, for code without an event loop; otherwise like `connect`.
 
-    With `with` or without: the client ends with its block, by `close()`, or when nothing refers to it any more. Its
-    calls may come from several threads at once.
+    It can be used with or without `with`. The client ends with its block, by `close()`, or when nothing refers to it
+    any more. Several threads may make calls at once.
 
     Args:
         address: "host:port" or "unix:/path".
-        token: sent with every call, as the worker's token file has it.
+        token: sent with every call; the text of the worker's token file.
         tls: certificates, or the path of the authority's certificate alone; plain text if None.
 
     Raises:

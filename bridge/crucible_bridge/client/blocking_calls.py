@@ -98,12 +98,12 @@ class BlockingEvaluationClient:
         """Run an evaluation to its end.
 
         Args:
-            request: what to run, or None and its fields as keywords; both, and the keywords replace its fields.
+            request: what to run, or None with its fields as keywords; keywords replace fields of a given request.
             timeout: seconds to wait for the end; the evaluation itself is bounded by `limits.deadline_ms` alone.
             **fields: see `request_of`.
 
         Raises:
-            BridgeError: it was refused, or the wait ended; DeadlineExceeded names the `evaluation_id` in its metadata.
+            BridgeError: it was refused, or the wait ended; DeadlineExceeded has the `evaluation_id` in its metadata.
         """
         return self._thread.run(self._client.evaluate(request, timeout=timeout, **fields))
 
@@ -118,18 +118,18 @@ class BlockingEvaluationClient:
         patience: float = DEFAULT_PATIENCE_SECONDS,
         **fields: Unpack[FieldsButModel],
     ) -> Evaluation:
-        """Run an evaluation to its end on a model that lives here: the worker asks it over the stream.
+        """Run an evaluation to its end on a model of this process: the worker queries it over the stream.
 
-        The caller has to stay; what it leaves is interrupted. A stream that breaks is opened again, and the evaluation
-        goes on where it was. So it does, at any worker of the journal, for a later call of the same `evaluation_id`.
+        The evaluation is interrupted when the caller leaves. A stream that breaks is opened again, and the evaluation
+        resumes. A later call with the same `evaluation_id` resumes it too, at any worker of the journal.
 
         Args:
-            request: what to run, or None and its fields as keywords.
+            request: what to run, or None with its fields as keywords.
             model: any object with `sample`, `compute_logprobs` or `forward`; see `crucible_bridge.client.Answerer`.
-            name: what it is known by: another checkpoint wants another one. None to take the request's model.
-            window: calls of it at once, at most; as many samples are in flight unless `limits.concurrency` says less.
-            patience: seconds to try for when a stream breaks, or cannot be opened.
-            **fields: see `request_of`; but for `model`.
+            name: the name of the model; another checkpoint needs another name. None for the request's model.
+            window: calls of it at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
+            patience: seconds to keep trying when a stream breaks, or cannot be opened.
+            **fields: see `request_of`; `model` excepted.
 
         Raises:
             BridgeError: it was refused, the worker did not come back, or another stream took over (TAKEN_OVER).
@@ -148,10 +148,10 @@ class BlockingEvaluationClient:
         timeout: float | None = None,
         **fields: Unpack[EvaluateFields],
     ) -> StartedEvaluation:
-        """Start an evaluation that outlives the call, or go on with the one of the same id.
+        """Start an evaluation that outlives the call, or resume the one of the same id.
 
         Args:
-            request: as `evaluate` takes it.
+            request: as for `evaluate`.
             timeout: seconds for the call.
             **fields: see `request_of`.
 
@@ -168,14 +168,14 @@ class BlockingEvaluationClient:
         without_samples: bool = False,
         records: bool = False,
     ) -> BlockingEventStream:
-        """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
+        """Its events after a sequence, until it ends; kinds that this version does not know are skipped.
 
         Args:
             evaluation_id: which.
             after_sequence: 0 for its first event.
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
-            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
+            records: send the result of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         return BlockingEventStream(
             self._thread,
@@ -228,7 +228,7 @@ class BlockingEvaluationClient:
         page_size: int = 0,
         timeout: float | None = None,
     ) -> BlockingIterator[Evaluation]:
-        """Every evaluation of every page; takes what `list_evaluations` takes, but `page_token`."""
+        """Every evaluation of every page; same arguments as `list_evaluations`, except `page_token`."""
         return BlockingIterator(
             self._thread,
             self._client.all_evaluations(
@@ -247,12 +247,12 @@ class BlockingEvaluationClient:
         page_token: str = "",
         timeout: float | None = None,
     ) -> SamplePage:
-        """A page of what became of the samples, in the data set's order.
+        """A page of the samples' results, in the data set's order.
 
         Args:
             evaluation_id: which.
             verdicts: only these; all if empty.
-            evaluator: only this one, by its name, or its kind where it has none.
+            evaluator: only this one: its name, or its kind if it has no name.
             without_records: leave out `sample`, `prompt` and `turns`.
             page_size: at most so many; the worker's default if 0.
             page_token: from the page before.
@@ -280,7 +280,7 @@ class BlockingEvaluationClient:
         page_size: int = 0,
         timeout: float | None = None,
     ) -> BlockingIterator[SampleResult]:
-        """Every sample of every page; takes what `get_samples` takes, but `page_token`."""
+        """Every sample of every page; same arguments as `get_samples`, except `page_token`."""
         return BlockingIterator(
             self._thread,
             self._client.all_samples(
@@ -304,15 +304,15 @@ class BlockingEvaluationClient:
         max_samples: int = 0,
         timeout: float | None = None,
     ) -> str:
-        """A report of one evaluation, of several, of a run, or of numbers by themselves.
+        """A report of one evaluation, of several, of a run, or of separate numbers.
 
         Args:
             evaluation_ids: these evaluations, in this order. Either these, or `run_id`, or `metrics`.
-            report_format: how it is written.
+            report_format: its format.
             run_id: all evaluations of this run, by step.
             metrics: results that belong to no evaluation.
-            title: what the report is called; if empty, what it reports.
-            max_samples: samples that HTML holds, of all evaluations together; 20,000 if 0.
+            title: its title; if empty, the evaluations or the run.
+            max_samples: most samples in HTML, of all evaluations together; 20,000 if 0.
             timeout: seconds for the call.
 
         Raises:
@@ -398,27 +398,27 @@ class BlockingEvaluationClient:
         max_listed: int = DEFAULT_LISTED,
         timeout: float | None = None,
     ) -> EvaluationComparison:
-        """Set ended evaluations of one data set beside each other.
+        """Compare ended evaluations of one data set.
 
         Args:
             evaluation_ids: which ones, each once; either these or `run_id`.
-            run_id: in their place all of this run that are completed, by step.
-            dataset_fingerprint: only those of this data set, of a run with several.
-            baseline_id: which of them the others are compared with; if empty, of each evaluator, the first that has it.
-            evaluator: only the evaluator of this name, or of this kind where it has no name; all if None.
-            rank_by: what tells the best of them.
+            run_id: instead, all completed evaluations of this run, by step.
+            dataset_fingerprint: only evaluations of this data set, for a run with several.
+            baseline_id: the evaluation to compare the others with; if empty, for each evaluator the first that has it.
+            evaluator: only the evaluator of this name, or of this kind if it has no name; all if None.
+            rank_by: the metric that decides which is best.
             confidence: of intervals, 0.5 to 0.999.
-            max_listed: samples listed as improvements, and as regressions, of each comparison: 0 to 1,000.
+            max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
             timeout: seconds for the call.
 
         Returns:
-            Differences by sample with their uncertainty, improvements and regressions, every metric over the steps.
+            Differences per sample with their uncertainty, improvements and regressions, every metric over the steps.
 
         Raises:
             InvalidField: neither or both of `evaluation_ids` and `run_id` are given, or a number is out of range.
-            NotFound: an evaluation, or completed ones of the run, are not there.
+            NotFound: an evaluation does not exist, or the run has no completed one.
             FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
-            ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+            ResourceExhausted: there are too many evaluations, or they have too many samples (TOO_MANY_SAMPLES).
         """
         return self._thread.run(
             self._client.compare_evaluations(
@@ -437,19 +437,19 @@ class BlockingEvaluationClient:
     def read_dataset(
         self, dataset: DatasetLike, *, offset: int = 0, limit: int | None = None
     ) -> BlockingIterator[Sample]:
-        """The samples of a data set, in the order in which an evaluation takes them, each with its id.
+        """The samples of a data set, each with its id, in the order in which an evaluation reads them.
 
-        Malformed lines of a data set that skips those are left out. Batches are read as they are needed.
+        If the data set skips malformed lines, they are left out. Batches are read when they are needed.
 
         Args:
-            dataset: as `evaluate` takes it; its own filter, shuffling and limit come first.
-            offset: leave out so many samples from the beginning.
-            limit: at most so many after that; all if None.
+            dataset: as for `evaluate`; its own filter, shuffling and limit come first.
+            offset: how many samples to leave out from the beginning.
+            limit: at most so many after the offset; all if None.
         """
         return BlockingIterator(self._thread, self._client.read_dataset(dataset, offset=offset, limit=limit))
 
     def register_plan(self, plan: EvaluationPlan, *, timeout: float | None = None) -> RegisteredPlan:
-        """Keep a plan for the steps to come; the same plan again changes nothing.
+        """Register a plan for the steps to come; the same plan again changes nothing.
 
         Args:
             plan: what to evaluate, and how often.
@@ -464,24 +464,24 @@ class BlockingEvaluationClient:
     def notify_step(
         self, plan_id: str, step: int, model: ModelRef | str, *, last: bool = False, timeout: float | None = None
     ) -> tuple[StartedEvaluation, ...]:
-        """Queue what is due at a step, and wait for none of it; the same call again starts nothing twice.
+        """Queue what is due at a step, without waiting for it; the same call again starts nothing twice.
 
-        Data sets are read afterwards: one that is refused then is the problem of an evaluation that has failed.
+        Data sets are read afterwards: if one is refused then, its evaluation fails with that problem.
 
         Args:
-            plan_id: of a plan that is registered.
+            plan_id: of a registered plan.
             step: which step, from 0.
-            model: as it is after this step; a ModelRef, or text as `parse_model` reads it.
-            last: training ends with it: everything is due.
+            model: its state after this step; a ModelRef, or text as `parse_model` reads it.
+            last: training ends with this step: everything is due.
             timeout: seconds for the call.
 
         Returns:
-            What is due; empty where nothing is.
+            What is due; empty if nothing is.
 
         Raises:
             NotFound: there is no such plan.
             AlreadyExists: evaluations of this step are of another model.
-            ResourceExhausted: the queue is full: `not_started` in its metadata names evaluations to call again for.
+            ResourceExhausted: the queue is full; `not_started` in its metadata names the evaluations to call again for.
         """
         return self._thread.run(self._client.notify_step(plan_id, step, model, last=last, timeout=timeout))
 
@@ -504,18 +504,18 @@ class BlockingGradingClient:
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order; one that cannot be decided or judged says so by its verdict.
+            A grade for each item, in order; an item that cannot be graded has the verdict UNDECIDED or ERROR.
 
         Raises:
-            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
+            InvalidField: there is no item, there are too many, or one is malformed; the field names it.
         """
         return self._thread.run(self._client.grade_math(items, policy, timeout=timeout))
 
     def extract_answers(self, responses: Iterable[str], *, timeout: float | None = None) -> tuple[ExtractedAnswer, ...]:
-        """The answers inside responses, as `grade_math` takes them; one for each response, in their order.
+        """Extract the answers from responses, for `grade_math`; one for each response, in order.
 
         Args:
-            responses: what a model said.
+            responses: what a model answered.
             timeout: seconds for the call.
 
         Raises:
@@ -534,14 +534,14 @@ class BlockingGradingClient:
 
         Args:
             items: GradeItems, or pairs of target (or targets) and answer.
-            options: how; a scorer alone has its default threshold, and a name ("f1") the defaults of that text scorer.
+            options: how to score; a scorer alone has its default threshold, a name ("f1") that text scorer's defaults.
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order; one that cannot be scored says so by its verdict.
+            A grade for each item, in order; an item that cannot be scored has the verdict UNDECIDED or ERROR.
 
         Raises:
-            InvalidField: there is no item, there are too many, or something is malformed; the field says what.
+            InvalidField: there is no item, there are too many, or something is malformed; the field names it.
         """
         return self._thread.run(self._client.score(items, options, timeout=timeout))
 
@@ -554,33 +554,33 @@ class BlockingGradingClient:
         image: str = "",
         timeout: float | None = None,
     ) -> CodeGrades:
-        """Whether programs do what they must: they are run against tests, in sandboxes of the worker.
+        """Whether programs are right: the worker runs them against tests, in sandboxes.
 
         Args:
             items: responses, each with its tests.
-            limits: what a program may take in each test; `CodeLimits()` if None.
+            limits: resources of a program in each test; `CodeLimits()` if None.
             k: values of k for pass@k over the problems that items name.
             image: packages that programs and tests can import: one of `code_images` of `get_info`; none if empty.
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order, and what there is to say of problems.
+            A grade for each item, in order, and the results per problem.
 
         Raises:
-            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
-                Likewise where the worker has no such image.
-            FailedPrecondition: programs cannot be run in a sandbox there (reason NO_SANDBOX).
+            InvalidField: there is no item, there are too many, or one is malformed; the field names it.
+                    Likewise if the worker has no such image.
+            FailedPrecondition: the worker cannot run programs in a sandbox (reason NO_SANDBOX).
         """
         return self._thread.run(self._client.grade_code(items, limits=limits, k=k, image=image, timeout=timeout))
 
     def extract_code(
         self, responses: Iterable[str], names: Iterable[str] = (), *, timeout: float | None = None
     ) -> tuple[ExtractedProgram, ...]:
-        """The programs inside responses, as `grade_code` takes them; one for each response, in their order.
+        """Extract the programs from responses, for `grade_code`; one for each response, in order.
 
         Args:
-            responses: what a model said.
-            names: what the programs must define, as tests name it; the last block that defines one of these is taken.
+            responses: what a model answered.
+            names: what the programs must define, as tests name it; the last block that defines one is extracted.
             timeout: seconds for the call.
 
         Raises:
@@ -600,26 +600,26 @@ class BlockingGradingClient:
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> RubricGrades:
-        """What a model holds of responses, by weighted criteria.
+        """Grades that a judge model gives to responses, by weighted criteria.
 
         Args:
             judge: the model that judges, a reference or "openai:SERVER/MODEL", "local:PATH", ...
             items: responses, each with its question; or pairs of them, which are compared in both orders.
             criteria: what is judged.
-            threshold: a score from here on is CORRECT.
+            threshold: a score of at least this is CORRECT.
             sampling: how the judge is sampled.
-            renderer: how it is asked, as evaluators' option of that name.
+            renderer: how the judge is prompted, like the evaluators' option of that name.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Returns:
-            A grade for each item, in their order, with the tokens that were spent. A judgement that cannot be read is
+            A grade for each item, in order, with the tokens that were spent. A judgement that cannot be read is
             an ERROR of its item.
 
         Raises:
-            InvalidField: there is no item or criterion, there are too many, or one is malformed; the field says which.
+            InvalidField: there is no item or criterion, there are too many, or one is malformed; the field names it.
             NotFound: there is no such judge.
-            FailedPrecondition: it cannot be opened here, or does not sample.
+            FailedPrecondition: it cannot be opened here, or cannot sample.
             DeadlineExceeded: it was not ready in time.
             BackendError: it could not be loaded.
         """
@@ -655,13 +655,13 @@ class BlockingMetricsClient:
         """KL divergence between the policy that sampled and the policy that trains.
 
         Args:
-            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts where it is above 0).
-            training_logprobs: of the training policy, one array a datum, of its length.
+            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts if it is above 0).
+            training_logprobs: of the training policy, one array per datum, of its length.
             extended: also v3, standard errors, per-sequence values, effective sample size, clip fraction.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
         """
         return self._thread.run(
             self._client.compute_kl_sample_train(data, training_logprobs, extended, timeout=timeout)
@@ -678,16 +678,16 @@ class BlockingMetricsClient:
         """KL divergence between a policy before and after an update.
 
         Args:
-            data: Datums with "logprobs" (before), "mask", and where a model is asked, the input and "target_tokens".
-            updated: log-probabilities after, one array a datum; or the model to ask: a reference, "embedded:NAME",
-                "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            deadline_ms: milliseconds that the worker has for asking the model.
+            data: Datums with "logprobs" (before) and "mask"; if a model is queried, also the input and "target_tokens".
+            updated: log-probabilities after the update, one array per datum; or the model to query: a reference,
+                "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
             DeadlineExceeded: the model took longer than `deadline_ms`.
-            BackendError: the model could not be asked.
+            BackendError: the model could not be queried.
         """
         return self._thread.run(self._client.compute_kl_post_update(data, updated, deadline_ms, timeout=timeout))
 
@@ -704,19 +704,19 @@ class BlockingMetricsClient:
         """Advantages with a penalty for leaving the base policy; the data are not changed.
 
         Args:
-            data: Datums with "logprobs", "mask", "advantages", and where a model is asked, the input and
+            data: Datums with "logprobs", "mask" and "advantages"; if a model is queried, also the input and
                 "target_tokens".
-            base_logprobs: of the base policy, one array a datum; or the model to ask: a reference, "embedded:NAME",
+            base_logprobs: of the base policy, one array per datum; or the model to query: a reference, "embedded:NAME",
                 "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
-            deadline_ms: milliseconds that the worker has for asking the model.
+            deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
             DeadlineExceeded: the model took longer than `deadline_ms`.
-            BackendError: the model could not be asked.
+            BackendError: the model could not be queried.
         """
         return self._thread.run(
             self._client.incorporate_kl_penalty(
@@ -730,8 +730,8 @@ class BlockingMetricsClient:
         """Mean negative log-likelihood and perplexity, over all tokens by their weights.
 
         Args:
-            logprobs: one array a sequence, nats.
-            weights: one array a sequence, of its length.
+            logprobs: one array per sequence, nats.
+            weights: one array per sequence, of its length.
             timeout: seconds for the call.
         """
         return self._thread.run(self._client.compute_mean_nll(logprobs, weights, timeout=timeout))
@@ -739,11 +739,11 @@ class BlockingMetricsClient:
     def compute_trajectory_metrics(
         self, batch: TrajectoryBatch, good_threshold: float | None = None, *, timeout: float | None = None
     ) -> Metrics:
-        """What a batch of trajectories was like: `env/all/...`, and `env/<tag>/...`.
+        """A summary of a batch of trajectories: `env/all/...`, and `env/<tag>/...`.
 
         Args:
             batch: see `TrajectoryBatch.of`.
-            good_threshold: a group whose trajectories have one reward is good from this on; 0.5 if None.
+            good_threshold: the reward from which a group with one common reward is good; 0.5 if None.
             timeout: seconds for the call.
         """
         return self._thread.run(self._client.compute_trajectory_metrics(batch, good_threshold, timeout=timeout))
@@ -758,7 +758,7 @@ class BlockingMetricsClient:
         beta: float,
         timeout: float | None = None,
     ) -> Metrics:
-        """What preference pairs say of a policy: dpo_loss, accuracy, margin, chosen_reward, rejected_reward.
+        """Metrics of preference pairs: dpo_loss, accuracy, margin, chosen_reward, rejected_reward.
 
         Args:
             chosen: the policy's weighted sum of log-probabilities of each chosen answer, shape (pairs,), nats.
@@ -797,9 +797,9 @@ class BlockingMetricsClient:
         """Accuracy, precision, recall and f1 of predicted labels.
 
         Args:
-            predictions: one a sample.
-            targets: one a sample.
-            positive: the label that is looked for; macro averages over all labels if None.
+            predictions: one per sample.
+            targets: one per sample.
+            positive: the positive label; macro averages over all labels if None.
             timeout: seconds for the call.
         """
         return self._thread.run(
@@ -821,10 +821,10 @@ class BlockingMetricsClient:
 
 
 class BlockingModelsClient:
-    """The worker's models, asked directly: teachers, reference policies.
+    """The worker's models, called directly: teachers, reference policies.
 
-    Every call takes a batch and answers each of its items, in order, by a result or by its own `problem`. An error is
-    raised only where no item has an answer.
+    Every call takes a batch and returns for each item, in order, a result or a `problem`. It raises an error only if no
+    item has a result.
     """
 
     def __init__(self, thread: LoopThread, client: ModelsClient) -> None:
@@ -845,16 +845,16 @@ class BlockingModelsClient:
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            prompts: text, conversations, token ids, or SampleItems, which have a number and a seed of their own.
-            sampling: how to sample, every prompt alike.
-            num_samples: continuations of each prompt that is no SampleItem.
+            prompts: text, conversations, token ids, or SampleItems, which have their own `num_samples` and seed.
+            sampling: how to sample; the same for every prompt.
+            num_samples: continuations of each prompt that is not a SampleItem.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
             InvalidField: model, sampling or limits are wrong, there is no prompt, or there are too many.
             NotFound: there is no such model.
-            FailedPrecondition: it cannot be opened here, or does not sample.
+            FailedPrecondition: it cannot be opened here, or cannot sample.
             DeadlineExceeded: it was not ready in time.
             BackendError: it could not be loaded.
         """
@@ -870,16 +870,16 @@ class BlockingModelsClient:
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> LogprobsAnswer:
-        """Log-probability of every token of sequences given those before it, but for the first.
+        """Log-probability of every token of sequences given those before it, except the first.
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             sequences: token ids, at least one each.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
-            BridgeError: as `sample` says; FailedPrecondition where the model neither samples nor trains.
+            BridgeError: as for `sample`; FailedPrecondition if the model can neither sample nor train.
         """
         return self._thread.run(self._client.compute_logprobs(model, sequences, limits=limits, timeout=timeout))
 
@@ -891,17 +891,17 @@ class BlockingModelsClient:
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> ForwardAnswer:
-        """Log-probabilities of given targets, and the loss where there are weights; the model is not changed.
+        """Log-probabilities of given targets, and the loss if there are weights; the model is not changed.
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            data: Datums of ours or of tinker with "target_tokens", and "weights" where a loss is wanted; nothing else
+            data: our Datums or tinker's with "target_tokens", and "weights" for a loss; nothing else
                 is sent.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
-            BridgeError: as `sample` says; FailedPrecondition where the model does not train.
+            BridgeError: as for `sample`; FailedPrecondition if the model cannot train.
         """
         return self._thread.run(self._client.forward(model, data, limits=limits, timeout=timeout))
 
@@ -922,9 +922,9 @@ class BlockingTelemetryClient:
         until_now: bool = False,
         records: bool = False,
     ) -> BlockingEventStream:
-        """Every event from after a sequence, as it is committed; kinds that this version does not know are skipped.
+        """Every event after a sequence, as it is committed; kinds that this version does not know are skipped.
 
-        Reading raises OutOfRange where the sequence is no longer retained, FailedPrecondition where the log is another.
+        Reading raises OutOfRange if the sequence is no longer retained, FailedPrecondition if the log is another.
 
         Args:
             after_sequence: 0 for everything retained.
@@ -932,7 +932,7 @@ class BlockingTelemetryClient:
             kinds: only these; all if empty.
             run_id: only this run.
             until_now: end at the log's end, in place of waiting for more.
-            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
+            records: send the result of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         return BlockingEventStream(
             self._thread,
@@ -950,7 +950,7 @@ class BlockingWorkerClient:
         self._client = client
 
     def health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether a service is ready: false while it warms up and once it drains.
+        """Whether a service is ready: false while the worker warms up, and when it drains.
 
         Args:
             service: its full name ("crucible_bridge.v1.EvaluationService"); the worker as a whole if empty.
@@ -958,7 +958,7 @@ class BlockingWorkerClient:
 
         Raises:
             NotFound: the worker has no such service.
-            Unavailable: there is no worker.
+            Unavailable: no worker answers.
         """
         return self._thread.run(self._client.health(service, timeout=timeout))
 
@@ -1011,13 +1011,13 @@ class BlockingBridge(BlockingConnection):
     def wait_for_worker(self, seconds: float) -> None:
         """Wait until the worker can be reached and serves.
 
-        It is connected to again and again meanwhile; a worker that warms up is waited for as well.
+        It tries to connect again and again meanwhile; a worker that warms up is waited for as well.
 
         Args:
             seconds: how long at most.
 
         Raises:
-            Unavailable: the time is over (WORKER_NOT_READY); with the address, and what the wait was for at its end.
-            BridgeError: waiting cannot help, as what answers at the address is no worker.
+            Unavailable: the time is over (WORKER_NOT_READY); has the address, and what the wait was for at its end.
+            BridgeError: waiting cannot help, because the server at the address is not a worker.
         """
         return self._thread.run(self._client.wait_for_worker(seconds))

@@ -40,14 +40,14 @@ class Bridge:
     async def wait_for_worker(self, seconds: float) -> None:
         """Wait until the worker can be reached and serves.
 
-        It is connected to again and again meanwhile; a worker that warms up is waited for as well.
+        It tries to connect again and again meanwhile; a worker that warms up is waited for as well.
 
         Args:
             seconds: how long at most.
 
         Raises:
-            Unavailable: the time is over (WORKER_NOT_READY); with the address, and what the wait was for at its end.
-            BridgeError: waiting cannot help, as what answers at the address is no worker.
+            Unavailable: the time is over (WORKER_NOT_READY); has the address, and what the wait was for at its end.
+            BridgeError: waiting cannot help, because the server at the address is not a worker.
         """
         await wait_for_worker(self._calls, seconds)
 
@@ -63,7 +63,7 @@ async def connect(
 
     Args:
         address: "host:port" or "unix:/path".
-        token: sent with every call, as the worker's token file has it.
+        token: sent with every call; the text of the worker's token file.
         tls: certificates, or the path of the authority's certificate alone; plain text if None.
 
     Raises:

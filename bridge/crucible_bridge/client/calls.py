@@ -1,6 +1,6 @@
 """One call: its metadata, its errors, its reply."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Calls:
     def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], *, address: str = "") -> None:
         self.channel = channel
         self.address = address
-        """Where the channel goes to, as errors tell it."""
+        """The address of the channel, as errors show it."""
         self._metadata = metadata
         self._methods: dict[str, Any] = {}
 
     def method(self, path: str, request: type[Message], response: type[Message]) -> Any:
-        """A unary method by its path, as a stub has it."""
+        """A unary method by its path, like a method of a stub."""
         found = self._methods.get(path)
         if found is None:
             found = self._methods[path] = self.channel.unary_unary(
@@ -49,14 +49,14 @@ class Calls:
         Args:
             method: a method of a stub.
             request: its message.
-            decode: makes the result of the reply.
+            decode: converts the reply to the result.
             timeout: seconds; unbounded if None.
 
         Raises:
-            InvalidField: the timeout is no number above 0.
+            InvalidField: the timeout is not a number above 0.
             BridgeError: the call failed, or its reply is malformed.
         """
-        # gRPC takes 0 for no deadline at all.
+        # gRPC treats 0 as no deadline at all.
         if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
             raise InvalidField("timeout", f"is {timeout!r}, must be a number of seconds above 0")
         try:
@@ -87,7 +87,7 @@ class Calls:
         return EventStream(call, after_sequence=after_sequence, log_id=log_id)
 
     def answers(self, method: Any, request: Any) -> Exchange:
-        """Open a call that is answered with a stream of messages.
+        """Open a call whose reply is a stream of messages.
 
         Raises:
             Cancelled: the client is closed.
@@ -114,7 +114,7 @@ class Page(Protocol[T_co]):
 
     @property
     def items(self) -> tuple[T_co, ...]:
-        """What is on it."""
+        """Its items."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 """The call of EvaluationService that compares evaluations, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ComparisonCalls"]
 
 
 class ComparisonCalls:
-    """Evaluations beside each other."""
+    """Compared evaluations."""
 
     def __init__(self, calls: Calls, stub: Any) -> None:
         self._calls = calls
@@ -41,27 +41,27 @@ class ComparisonCalls:
         max_listed: int = DEFAULT_LISTED,
         timeout: float | None = None,
     ) -> EvaluationComparison:
-        """Set ended evaluations of one data set beside each other.
+        """Compare ended evaluations of one data set.
 
         Args:
             evaluation_ids: which ones, each once; either these or `run_id`.
-            run_id: in their place all of this run that are completed, by step.
-            dataset_fingerprint: only those of this data set, of a run with several.
-            baseline_id: which of them the others are compared with; if empty, of each evaluator, the first that has it.
-            evaluator: only the evaluator of this name, or of this kind where it has no name; all if None.
-            rank_by: what tells the best of them.
+            run_id: instead, all completed evaluations of this run, by step.
+            dataset_fingerprint: only evaluations of this data set, for a run with several.
+            baseline_id: the evaluation to compare the others with; if empty, for each evaluator the first that has it.
+            evaluator: only the evaluator of this name, or of this kind if it has no name; all if None.
+            rank_by: the metric that decides which is best.
             confidence: of intervals, 0.5 to 0.999.
-            max_listed: samples listed as improvements, and as regressions, of each comparison: 0 to 1,000.
+            max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
             timeout: seconds for the call.
 
         Returns:
-            Differences by sample with their uncertainty, improvements and regressions, every metric over the steps.
+            Differences per sample with their uncertainty, improvements and regressions, every metric over the steps.
 
         Raises:
             InvalidField: neither or both of `evaluation_ids` and `run_id` are given, or a number is out of range.
-            NotFound: an evaluation, or completed ones of the run, are not there.
+            NotFound: an evaluation does not exist, or the run has no completed one.
             FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
-            ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+            ResourceExhausted: there are too many evaluations, or they have too many samples (TOO_MANY_SAMPLES).
         """
         with sendable("evaluation_ids"):
             ids = tuple(several(evaluation_ids, "evaluation_ids"))

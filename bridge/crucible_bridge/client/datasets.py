@@ -7,7 +7,8 @@ from typing import Any
 
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.given import DatasetLike
-from crucible_bridge.codec.data import dataset_to_v1, sample_from_v1
+from crucible_bridge.codec.data import sample_from_v1
+from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.fields import made
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.reasons import Reason
@@ -24,14 +25,14 @@ class DatasetCalls:
     _stub: Any
 
     def read_dataset(self, dataset: DatasetLike, *, offset: int = 0, limit: int | None = None) -> AsyncIterator[Sample]:
-        """The samples of a data set, in the order in which an evaluation takes them, each with its id.
+        """The samples of a data set, each with its id, in the order in which an evaluation reads them.
 
-        Malformed lines of a data set that skips those are left out. Batches are read as they are needed.
+        If the data set skips malformed lines, they are left out. Batches are read when they are needed.
 
         Args:
-            dataset: as `evaluate` takes it; its own filter, shuffling and limit come first.
-            offset: leave out so many samples from the beginning.
-            limit: at most so many after that; all if None.
+            dataset: as for `evaluate`; its own filter, shuffling and limit come first.
+            offset: how many samples to leave out from the beginning.
+            limit: at most so many after the offset; all if None.
         """
         request = made(
             evaluation_pb2.ReadDatasetRequest,

@@ -1,6 +1,6 @@
 """EvaluationService, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         """Run an evaluation to its end.
 
         Args:
-            request: what to run, or None and its fields as keywords; both, and the keywords replace its fields.
+            request: what to run, or None with its fields as keywords; keywords replace fields of a given request.
             timeout: seconds to wait for the end; the evaluation itself is bounded by `limits.deadline_ms` alone.
             **fields: see `request_of`.
 
         Raises:
-            BridgeError: it was refused, or the wait ended; DeadlineExceeded names the `evaluation_id` in its metadata.
+            BridgeError: it was refused, or the wait ended; DeadlineExceeded has the `evaluation_id` in its metadata.
         """
         message = evaluate_request_to_v1(request_of(request, **fields))
         return await self._calls.unary(self._stub.Evaluate, message, _evaluation, timeout)
@@ -93,18 +93,18 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         patience: float = DEFAULT_PATIENCE_SECONDS,
         **fields: Unpack[FieldsButModel],
     ) -> Evaluation:
-        """Run an evaluation to its end on a model that lives here: the worker asks it over the stream.
+        """Run an evaluation to its end on a model of this process: the worker queries it over the stream.
 
-        The caller has to stay; what it leaves is interrupted. A stream that breaks is opened again, and the evaluation
-        goes on where it was. So it does, at any worker of the journal, for a later call of the same `evaluation_id`.
+        The evaluation is interrupted when the caller leaves. A stream that breaks is opened again, and the evaluation
+        resumes. A later call with the same `evaluation_id` resumes it too, at any worker of the journal.
 
         Args:
-            request: what to run, or None and its fields as keywords.
+            request: what to run, or None with its fields as keywords.
             model: any object with `sample`, `compute_logprobs` or `forward`; see `crucible_bridge.client.Answerer`.
-            name: what it is known by: another checkpoint wants another one. None to take the request's model.
-            window: calls of it at once, at most; as many samples are in flight unless `limits.concurrency` says less.
-            patience: seconds to try for when a stream breaks, or cannot be opened.
-            **fields: see `request_of`; but for `model`.
+            name: the name of the model; another checkpoint needs another name. None for the request's model.
+            window: calls of it at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
+            patience: seconds to keep trying when a stream breaks, or cannot be opened.
+            **fields: see `request_of`; `model` excepted.
 
         Raises:
             BridgeError: it was refused, the worker did not come back, or another stream took over (TAKEN_OVER).
@@ -125,10 +125,10 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         timeout: float | None = None,
         **fields: Unpack[EvaluateFields],
     ) -> StartedEvaluation:
-        """Start an evaluation that outlives the call, or go on with the one of the same id.
+        """Start an evaluation that outlives the call, or resume the one of the same id.
 
         Args:
-            request: as `evaluate` takes it.
+            request: as for `evaluate`.
             timeout: seconds for the call.
             **fields: see `request_of`.
 
@@ -151,14 +151,14 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         without_samples: bool = False,
         records: bool = False,
     ) -> EventStream:
-        """Its events until it ends, from after a sequence; kinds that this version does not know are skipped.
+        """Its events after a sequence, until it ends; kinds that this version does not know are skipped.
 
         Args:
             evaluation_id: which.
             after_sequence: 0 for its first event.
             log_id: the log that this sequence belongs to; unchecked if None.
             without_samples: leave out SAMPLE_COMPLETE.
-            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
+            records: send the result of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         request = made(
             evaluation_pb2.WatchEvaluationRequest,
@@ -231,7 +231,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[Evaluation]:
-        """Every evaluation of every page; takes what `list_evaluations` takes, but `page_token`."""
+        """Every evaluation of every page; same arguments as `list_evaluations`, except `page_token`."""
         return all_items(
             lambda token: self.list_evaluations(
                 run_id=run_id,
@@ -255,12 +255,12 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         page_token: str = "",
         timeout: float | None = None,
     ) -> SamplePage:
-        """A page of what became of the samples, in the data set's order.
+        """A page of the samples' results, in the data set's order.
 
         Args:
             evaluation_id: which.
             verdicts: only these; all if empty.
-            evaluator: only this one, by its name, or its kind where it has none.
+            evaluator: only this one: its name, or its kind if it has no name.
             without_records: leave out `sample`, `prompt` and `turns`.
             page_size: at most so many; the worker's default if 0.
             page_token: from the page before.
@@ -300,7 +300,7 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[SampleResult]:
-        """Every sample of every page; takes what `get_samples` takes, but `page_token`."""
+        """Every sample of every page; same arguments as `get_samples`, except `page_token`."""
         return all_items(
             lambda token: self.get_samples(
                 evaluation_id,
@@ -324,15 +324,15 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         max_samples: int = 0,
         timeout: float | None = None,
     ) -> str:
-        """A report of one evaluation, of several, of a run, or of numbers by themselves.
+        """A report of one evaluation, of several, of a run, or of separate numbers.
 
         Args:
             evaluation_ids: these evaluations, in this order. Either these, or `run_id`, or `metrics`.
-            report_format: how it is written.
+            report_format: its format.
             run_id: all evaluations of this run, by step.
             metrics: results that belong to no evaluation.
-            title: what the report is called; if empty, what it reports.
-            max_samples: samples that HTML holds, of all evaluations together; 20,000 if 0.
+            title: its title; if empty, the evaluations or the run.
+            max_samples: most samples in HTML, of all evaluations together; 20,000 if 0.
             timeout: seconds for the call.
 
         Raises:

@@ -18,15 +18,15 @@ __all__ = ["Exchange"]
 
 
 class Exchange:
-    """A call that is open; leaving its `async with` block ends it."""
+    """An open call; leaving its `async with` block ends it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        # gRPC takes one message at a time, and is asked by many.
+        # gRPC sends one message at a time, and several tasks send.
         self._turn = asyncio.Lock()
 
     async def write(self, message: Any) -> bool:
-        """Send a message; False where the call has ended, of which `frames` tells why."""
+        """Send a message; False if the call has ended: `frames` then raises the reason."""
         try:
             async with self._turn:
                 await self._call.write(message)
@@ -53,7 +53,7 @@ class Exchange:
                 if cancelled_from_outside():
                     raise
                 raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
-            # Anything else is gRPC's mark for the end.
+            # Anything other than a message is gRPC's marker for the end.
             if not isinstance(message, Message):
                 return
             yield message

@@ -1,4 +1,4 @@
-"""What callers may give in place of our types: the shorter forms, and what other libraries hold."""
+"""What callers may pass in place of our types: the shorter forms, and types of other libraries."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class DatumLike(Protocol):
 
 
 DatasetLike: TypeAlias = Dataset | DatasetSource | str | Iterable[Sample | Mapping[str, Any] | DatumLike]
-"""What `Dataset.of` takes: a data set, its source, text ("builtin:NAME", "jsonl:PATH", "csv:PATH", "hub:..."), or a
+"""What `Dataset.of` accepts: a data set, its source, text ("builtin:NAME", "jsonl:PATH", "csv:PATH", "hub:..."), or a
 list of samples, of rows (mappings such as {"question": ..., "answer": ...}) and of Datums."""
 
 ArrayLike: TypeAlias = "Tensor | npt.ArrayLike | HasNumpy"
-"""What `crucible_bridge.arrays.as_array` takes: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""
+"""What `crucible_bridge.arrays.as_array` accepts: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""

@@ -1,6 +1,6 @@
 """GradingService, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class GradingClient(PlainGradingCalls):
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order; one that cannot be decided or judged says so by its verdict.
+            A grade for each item, in order; an item that cannot be graded has the verdict UNDECIDED or ERROR.
 
         Raises:
-            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
+            InvalidField: there is no item, there are too many, or one is malformed; the field names it.
         """
         request = GradeMathRequest(items=_items(items), policy=policy or MathPolicy())
         message = codec.grade_math_request_to_v1(request)
@@ -89,10 +89,10 @@ class GradingClient(PlainGradingCalls):
     async def extract_answers(
         self, responses: Iterable[str], *, timeout: float | None = None
     ) -> tuple[ExtractedAnswer, ...]:
-        """The answers inside responses, as `grade_math` takes them; one for each response, in their order.
+        """Extract the answers from responses, for `grade_math`; one for each response, in order.
 
         Args:
-            responses: what a model said.
+            responses: what a model answered.
             timeout: seconds for the call.
 
         Raises:
@@ -113,14 +113,14 @@ class GradingClient(PlainGradingCalls):
 
         Args:
             items: GradeItems, or pairs of target (or targets) and answer.
-            options: how; a scorer alone has its default threshold, and a name ("f1") the defaults of that text scorer.
+            options: how to score; a scorer alone has its default threshold, a name ("f1") that text scorer's defaults.
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order; one that cannot be scored says so by its verdict.
+            A grade for each item, in order; an item that cannot be scored has the verdict UNDECIDED or ERROR.
 
         Raises:
-            InvalidField: there is no item, there are too many, or something is malformed; the field says what.
+            InvalidField: there is no item, there are too many, or something is malformed; the field names it.
         """
         message = codec.score_request_to_v1(ScoreRequest(items=_items(items), options=_options(options)))
         return await self._calls.unary(self._stub.Score, message, answers.scores_from_v1, timeout)
@@ -134,22 +134,22 @@ class GradingClient(PlainGradingCalls):
         image: str = "",
         timeout: float | None = None,
     ) -> CodeGrades:
-        """Whether programs do what they must: they are run against tests, in sandboxes of the worker.
+        """Whether programs are right: the worker runs them against tests, in sandboxes.
 
         Args:
             items: responses, each with its tests.
-            limits: what a program may take in each test; `CodeLimits()` if None.
+            limits: resources of a program in each test; `CodeLimits()` if None.
             k: values of k for pass@k over the problems that items name.
             image: packages that programs and tests can import: one of `code_images` of `get_info`; none if empty.
             timeout: seconds for the call.
 
         Returns:
-            A grade for each item, in their order, and what there is to say of problems.
+            A grade for each item, in order, and the results per problem.
 
         Raises:
-            InvalidField: there is no item, there are too many, or one is malformed; the field says which.
-                Likewise where the worker has no such image.
-            FailedPrecondition: programs cannot be run in a sandbox there (reason NO_SANDBOX).
+            InvalidField: there is no item, there are too many, or one is malformed; the field names it.
+                    Likewise if the worker has no such image.
+            FailedPrecondition: the worker cannot run programs in a sandbox (reason NO_SANDBOX).
         """
         programs = _sequence(items, "items", "items")
         request = GradeCodeRequest(
@@ -161,11 +161,11 @@ class GradingClient(PlainGradingCalls):
     async def extract_code(
         self, responses: Iterable[str], names: Iterable[str] = (), *, timeout: float | None = None
     ) -> tuple[ExtractedProgram, ...]:
-        """The programs inside responses, as `grade_code` takes them; one for each response, in their order.
+        """Extract the programs from responses, for `grade_code`; one for each response, in order.
 
         Args:
-            responses: what a model said.
-            names: what the programs must define, as tests name it; the last block that defines one of these is taken.
+            responses: what a model answered.
+            names: what the programs must define, as tests name it; the last block that defines one is extracted.
             timeout: seconds for the call.
 
         Raises:
@@ -189,26 +189,26 @@ class GradingClient(PlainGradingCalls):
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> RubricGrades:
-        """What a model holds of responses, by weighted criteria.
+        """Grades that a judge model gives to responses, by weighted criteria.
 
         Args:
             judge: the model that judges, a reference or "openai:SERVER/MODEL", "local:PATH", ...
             items: responses, each with its question; or pairs of them, which are compared in both orders.
             criteria: what is judged.
-            threshold: a score from here on is CORRECT.
+            threshold: a score of at least this is CORRECT.
             sampling: how the judge is sampled.
-            renderer: how it is asked, as evaluators' option of that name.
+            renderer: how the judge is prompted, like the evaluators' option of that name.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Returns:
-            A grade for each item, in their order, with the tokens that were spent. A judgement that cannot be read is
+            A grade for each item, in order, with the tokens that were spent. A judgement that cannot be read is
             an ERROR of its item.
 
         Raises:
-            InvalidField: there is no item or criterion, there are too many, or one is malformed; the field says which.
+            InvalidField: there is no item or criterion, there are too many, or one is malformed; the field names it.
             NotFound: there is no such judge.
-            FailedPrecondition: it cannot be opened here, or does not sample.
+            FailedPrecondition: it cannot be opened here, or cannot sample.
             DeadlineExceeded: it was not ready in time.
             BackendError: it could not be loaded.
         """
@@ -252,7 +252,7 @@ def _item(pair: Any, field: str) -> GradeItem:
 
 
 def _sequence(values: Iterable[T], field: str, of: str) -> tuple[T, ...]:
-    """What was given, if it is several: a text alone would be read as its characters, a mapping without its values."""
+    """The values, if they are several. One text would be read as its characters, a mapping without its values."""
     if isinstance(values, str):
         raise InvalidField(field, f"is one text, not a sequence of {of}")
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):

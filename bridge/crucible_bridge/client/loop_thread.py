@@ -1,4 +1,4 @@
-"""An event loop in a thread, and what waits for it: the base of the blocking client."""
+"""An event loop in a thread, and blocking waits for it: the base of the blocking client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crucible_bridge.reasons import Reason
 __all__ = ["LEFT_SECONDS", "BlockingConnection", "BlockingEventStream", "BlockingIterator", "LoopThread"]
 
 LEFT_SECONDS = 1.0
-"""How long a client that nobody has closed is waited for: when it is garbage, or the interpreter ends."""
+"""How long to wait for a client that was not closed, when it is garbage-collected or the interpreter ends."""
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._resources = contextlib.AsyncExitStack()
-        # Held while a coroutine is handed over, so that none is handed over to a loop that ends.
+        # Locked while a coroutine is submitted, so that none is submitted to a loop that ends.
         self._turn = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=_run, args=(self._loop,), name="crucible-bridge-client", daemon=True)
@@ -48,7 +48,7 @@ class LoopThread:
         """Run a coroutine to its end; an interrupt of the waiting thread cancels it.
 
         Raises:
-            Cancelled: the client is closed, before or meanwhile.
+            Cancelled: the client was closed before the call, or during it.
         """
         with self._turn:
             if self._closed or not self._thread.is_alive():
@@ -66,7 +66,7 @@ class LoopThread:
             raise
 
     def made(self, create: Callable[[], T]) -> T:
-        """What a function creates on the loop."""
+        """Call a function on the loop, and return what it creates."""
         return self.run(_created(create))
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class LoopThread:
 
 
 class BlockingIterator(Iterator[T], Generic[T]):
-    """An asynchronous iterator, waited for.
+    """An asynchronous iterator as a blocking one.
 
     Use it in a `with` block, or `close()` it, to end the call before the iterator is exhausted.
     """
@@ -93,7 +93,7 @@ class BlockingIterator(Iterator[T], Generic[T]):
         return self
 
     def __next__(self) -> T:
-        # A StopAsyncIteration cannot leave a future, so the end is a value.
+        # A future cannot raise StopAsyncIteration, so the end is a value.
         item = self._thread.run(_next_or(self._iterator, self))
         if item is self:
             raise StopIteration
@@ -101,7 +101,7 @@ class BlockingIterator(Iterator[T], Generic[T]):
 
     def close(self) -> None:
         """End the call. Idempotent."""
-        # The client's end is the end of its calls.
+        # When the client has ended, so have its calls.
         with contextlib.suppress(Cancelled):
             self._thread.run(_close(self._iterator))
 
@@ -113,7 +113,7 @@ class BlockingIterator(Iterator[T], Generic[T]):
 
 
 class BlockingEventStream(BlockingIterator[Event]):
-    """Events as they are committed, in order, waited for; see `EventStream`."""
+    """Events as they are committed, in order, for blocking code; see `EventStream`."""
 
     def __init__(self, thread: LoopThread, stream: EventStream) -> None:
         super().__init__(thread, stream)
@@ -121,12 +121,12 @@ class BlockingEventStream(BlockingIterator[Event]):
 
     @property
     def through_sequence(self) -> int:
-        """Everything up to here has been handed out, or filtered out."""
+        """Everything up to this sequence has been returned, or filtered out."""
         return self._stream.through_sequence
 
     @property
     def log_id(self) -> str:
-        """The log that `through_sequence` belongs to; as it was asked for until the first batch arrives."""
+        """The log that `through_sequence` belongs to; until the first batch arrives, the requested one."""
         return self._stream.log_id
 
     def batches(self) -> BlockingIterator[EventBatch]:
@@ -135,7 +135,7 @@ class BlockingEventStream(BlockingIterator[Event]):
 
 
 class BlockingConnection:
-    """A client of which `close`, or leaving its `with` block, ends every call, and the thread behind it."""
+    """A client; `close`, or leaving its `with` block, ends every call and the client's thread."""
 
     def __init__(self, thread: LoopThread) -> None:
         self._thread = thread
@@ -169,7 +169,7 @@ def _ending(loop: asyncio.AbstractEventLoop, resources: contextlib.AsyncExitStac
 
 
 async def _end(resources: contextlib.AsyncExitStack) -> None:
-    """Leave what is open, and end what still runs."""
+    """Close open contexts, and cancel what still runs."""
     await resources.aclose()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -179,12 +179,12 @@ async def _end(resources: contextlib.AsyncExitStack) -> None:
 
 
 def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread, resources: contextlib.AsyncExitStack) -> None:
-    """End a thread that nobody has closed."""
-    # Not after a fork, whose child has no such thread.
+    """End the thread of a client that was not closed."""
+    # Not after a fork: the child has no such thread.
     if not thread.is_alive():
         return
     _ending(loop, resources)
-    # What frees the last reference may be the thread itself, and may hold what the thread waits for.
+    # The thread itself may free the last reference, or the code that frees it may own what the thread waits for.
     if thread is not threading.current_thread():
         thread.join(LEFT_SECONDS)
 

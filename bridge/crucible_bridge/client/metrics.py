@@ -1,10 +1,10 @@
 """MetricsService, typed.
 
-Arrays are whatever `crucible_bridge.arrays.as_array` takes: numpy arrays, torch tensors, lists, tinker's TensorData.
-Data are Datums of ours or of tinker; of each, only what the call reads is sent.
+Arrays are whatever `crucible_bridge.arrays.as_array` accepts: numpy arrays, torch tensors, lists, tinker's TensorData.
+Data are our Datums or tinker's; only the parts that the call reads are sent.
 """
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class MetricsClient(PlainMetricsCalls):
         """KL divergence between the policy that sampled and the policy that trains.
 
         Args:
-            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts where it is above 0).
-            training_logprobs: of the training policy, one array a datum, of its length.
+            data: Datums with "logprobs" (of the sampling policy) and "mask" (a token counts if it is above 0).
+            training_logprobs: of the training policy, one array per datum, of its length.
             extended: also v3, standard errors, per-sequence values, effective sample size, clip fraction.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
         """
         request = KLSampleTrainRequest(
             logprobs=_column(data, "logprobs"),
@@ -101,16 +101,16 @@ class MetricsClient(PlainMetricsCalls):
         """KL divergence between a policy before and after an update.
 
         Args:
-            data: Datums with "logprobs" (before), "mask", and where a model is asked, the input and "target_tokens".
-            updated: log-probabilities after, one array a datum; or the model to ask: a reference, "embedded:NAME",
-                "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            deadline_ms: milliseconds that the worker has for asking the model.
+            data: Datums with "logprobs" (before) and "mask"; if a model is queried, also the input and "target_tokens".
+            updated: log-probabilities after the update, one array per datum; or the model to query: a reference,
+                "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
             DeadlineExceeded: the model took longer than `deadline_ms`.
-            BackendError: the model could not be asked.
+            BackendError: the model could not be queried.
         """
         source = _source(updated, "updated")
         request = KLPostUpdateRequest(
@@ -136,19 +136,19 @@ class MetricsClient(PlainMetricsCalls):
         """Advantages with a penalty for leaving the base policy; the data are not changed.
 
         Args:
-            data: Datums with "logprobs", "mask", "advantages", and where a model is asked, the input and
+            data: Datums with "logprobs", "mask" and "advantages"; if a model is queried, also the input and
                 "target_tokens".
-            base_logprobs: of the base policy, one array a datum; or the model to ask: a reference, "embedded:NAME",
+            base_logprobs: of the base policy, one array per datum; or the model to query: a reference, "embedded:NAME",
                 "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
-            deadline_ms: milliseconds that the worker has for asking the model.
+            deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
         Raises:
-            InvalidField: something is missing, or lengths do not fit; the field says where.
+            InvalidField: something is missing, or lengths do not fit; the field names it.
             DeadlineExceeded: the model took longer than `deadline_ms`.
-            BackendError: the model could not be asked.
+            BackendError: the model could not be queried.
         """
         source = _source(base_logprobs, "base_logprobs")
         request = KLPenaltyRequest(
@@ -172,8 +172,8 @@ class MetricsClient(PlainMetricsCalls):
         """Mean negative log-likelihood and perplexity, over all tokens by their weights.
 
         Args:
-            logprobs: one array a sequence, nats.
-            weights: one array a sequence, of its length.
+            logprobs: one array per sequence, nats.
+            weights: one array per sequence, of its length.
             timeout: seconds for the call.
         """
         request = MeanNLLRequest(logprobs=_arrays(logprobs, "logprobs"), weights=_arrays(weights, "weights"))
@@ -183,11 +183,11 @@ class MetricsClient(PlainMetricsCalls):
     async def compute_trajectory_metrics(
         self, batch: TrajectoryBatch, good_threshold: float | None = None, *, timeout: float | None = None
     ) -> Metrics:
-        """What a batch of trajectories was like: `env/all/...`, and `env/<tag>/...`.
+        """A summary of a batch of trajectories: `env/all/...`, and `env/<tag>/...`.
 
         Args:
             batch: see `TrajectoryBatch.of`.
-            good_threshold: a group whose trajectories have one reward is good from this on; 0.5 if None.
+            good_threshold: the reward from which a group with one common reward is good; 0.5 if None.
             timeout: seconds for the call.
         """
         request = TrajectoryMetricsRequest(batch=batch, good_threshold=good_threshold)
@@ -204,7 +204,7 @@ class MetricsClient(PlainMetricsCalls):
         beta: float,
         timeout: float | None = None,
     ) -> Metrics:
-        """What preference pairs say of a policy: dpo_loss, accuracy, margin, chosen_reward, rejected_reward.
+        """Metrics of preference pairs: dpo_loss, accuracy, margin, chosen_reward, rejected_reward.
 
         Args:
             chosen: the policy's weighted sum of log-probabilities of each chosen answer, shape (pairs,), nats.
@@ -251,9 +251,9 @@ class MetricsClient(PlainMetricsCalls):
         """Accuracy, precision, recall and f1 of predicted labels.
 
         Args:
-            predictions: one a sample.
-            targets: one a sample.
-            positive: the label that is looked for; macro averages over all labels if None.
+            predictions: one per sample.
+            targets: one per sample.
+            positive: the positive label; macro averages over all labels if None.
             timeout: seconds for the call.
         """
         message = codec.classification_metrics_request_to_bytes(
@@ -284,13 +284,13 @@ class MetricsClient(PlainMetricsCalls):
     async def _call(self, name: str, message: bytes, decode: Callable[[bytes], T], timeout: float | None) -> T:
         method = self._methods.get(name)
         if method is None:
-            # Not the generated stub: it would make messages of what is bytes already.
+            # Not the generated stub: it takes messages, and these are already bytes.
             method = self._methods[name] = self._calls.channel.unary_unary(f"/{_SERVICE}/{name}", None, None)
         return await self._calls.unary(method, message, decode, timeout)
 
 
 def _unread(values: ArrayLike) -> Any:
-    """An array as it was given: the codec reads it, and names its field in errors."""
+    """An array, unchanged: the codec reads it, and names its field in errors."""
     return values
 
 
@@ -301,7 +301,7 @@ def _source(value: Any, field: str) -> LogprobSource:
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """The array that most values are or hold, told without a path for an error; None for all others."""
+    """The array of a value of a usual type, found without building a path for an error; None for other values."""
     if type(value) is not np.ndarray:
         convert = getattr(value, "to_numpy", None) or getattr(value, "numpy", None)
         if convert is None:
@@ -309,7 +309,7 @@ def _array(value: Any) -> np.ndarray | None:
         try:
             value = convert()
         except (TypeError, RuntimeError):
-            return None  # a torch tensor that needs more than that: on a device, with a gradient, bf16
+            return None  # a torch tensor that needs conversion: on a device, with a gradient, bf16
     return value if type(value) is np.ndarray and value.dtype in _PLAIN else None
 
 
@@ -347,7 +347,7 @@ def _flags(array: Array, index: int) -> np.ndarray:
 
 
 def _sequences(data: Sequence[Any]) -> tuple[Datum, ...]:
-    """The tokens of data, as a model is asked for them."""
+    """The tokens of data, to query a model with."""
     targets = _column(data, "target_tokens")
     return tuple(
         datum if isinstance(datum, Datum) else _sequence(datum, tokens, index)

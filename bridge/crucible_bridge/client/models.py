@@ -1,6 +1,6 @@
 """ModelService, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = ["ModelsClient", "Prompt", "Tokens"]
 Tokens = ModelInput | Sequence[int] | np.ndarray
 """A model's input."""
 Prompt = str | Conversation | Tokens
-"""What a model goes on from."""
+"""A prompt for a model to continue."""
 
 _READ = ("target_tokens", "weights")
 
 
 class ModelsClient(PlainModelCalls):
-    """The worker's models, asked directly: teachers, reference policies.
+    """The worker's models, called directly: teachers, reference policies.
 
-    Every call takes a batch and answers each of its items, in order, by a result or by its own `problem`. An error is
-    raised only where no item has an answer.
+    Every call takes a batch and returns for each item, in order, a result or a `problem`. It raises an error only if no
+    item has a result.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -69,16 +69,16 @@ class ModelsClient(PlainModelCalls):
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            prompts: text, conversations, token ids, or SampleItems, which have a number and a seed of their own.
-            sampling: how to sample, every prompt alike.
-            num_samples: continuations of each prompt that is no SampleItem.
+            prompts: text, conversations, token ids, or SampleItems, which have their own `num_samples` and seed.
+            sampling: how to sample; the same for every prompt.
+            num_samples: continuations of each prompt that is not a SampleItem.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
             InvalidField: model, sampling or limits are wrong, there is no prompt, or there are too many.
             NotFound: there is no such model.
-            FailedPrecondition: it cannot be opened here, or does not sample.
+            FailedPrecondition: it cannot be opened here, or cannot sample.
             DeadlineExceeded: it was not ready in time.
             BackendError: it could not be loaded.
         """
@@ -86,8 +86,6 @@ class ModelsClient(PlainModelCalls):
             prompt if isinstance(prompt, SampleItem) else _sample_item(prompt, num_samples, f"items[{index}]")
             for index, prompt in enumerate(_batch(prompts, "items"))
         )
-        if not isinstance(sampling, SamplingParams):
-            raise InvalidField("sampling", f"is a {type(sampling).__name__}, not SamplingParams")
         request = SampleRequest(model=_model(model), items=items, sampling=sampling, limits=limits or BatchLimits())
         message = codec.sample_request_to_v1(request)
         return await self._calls.unary(self._stub.Sample, message, codec.sample_answer_from_v1, timeout)
@@ -100,16 +98,16 @@ class ModelsClient(PlainModelCalls):
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> LogprobsAnswer:
-        """Log-probability of every token of sequences given those before it, but for the first.
+        """Log-probability of every token of sequences given those before it, except the first.
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             sequences: token ids, at least one each.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
-            BridgeError: as `sample` says; FailedPrecondition where the model neither samples nor trains.
+            BridgeError: as for `sample`; FailedPrecondition if the model can neither sample nor train.
         """
         inputs = tuple(
             _tokens(sequence, f"sequences[{index}]") for index, sequence in enumerate(_batch(sequences, "sequences"))
@@ -126,17 +124,17 @@ class ModelsClient(PlainModelCalls):
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> ForwardAnswer:
-        """Log-probabilities of given targets, and the loss where there are weights; the model is not changed.
+        """Log-probabilities of given targets, and the loss if there are weights; the model is not changed.
 
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            data: Datums of ours or of tinker with "target_tokens", and "weights" where a loss is wanted; nothing else
+            data: our Datums or tinker's with "target_tokens", and "weights" for a loss; nothing else
                 is sent.
             limits: bounds of the batch.
-            timeout: seconds for the call; it ends with nothing, where `limits.deadline_ms` keeps what there is.
+            timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
-            BridgeError: as `sample` says; FailedPrecondition where the model does not train.
+            BridgeError: as for `sample`; FailedPrecondition if the model cannot train.
         """
         sent = tuple(_datum(datum, f"data[{index}]") for index, datum in enumerate(_batch(data, "data")))
         request = ForwardRequest(model=_model(model), data=sent, limits=limits or BatchLimits())
@@ -148,7 +146,7 @@ def _model(model: Any) -> ModelRef:
     if isinstance(model, str):
         return parse_model(model)
     if not isinstance(model, ModelRef):
-        raise InvalidField("model", f"is a {type(model).__name__}, no reference to a model")
+        raise InvalidField("model", f"is a {type(model).__name__}, not a reference to a model")
     return model
 
 
@@ -181,4 +179,4 @@ def _datum(datum: Any, field: str) -> Datum:
     except InvalidField as error:
         raise InvalidField(f"{field}.{error.field}", error.message, reason=error.reason) from error
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidField(field, f"is no Datum of tokens: {error}") from error
+        raise InvalidField(field, f"is not a Datum of tokens: {error}") from error

@@ -1,13 +1,13 @@
-"""An orchestrator that holds a model: the other end of EvaluateWithOrchestratorModel, and how one is written.
+"""The orchestrator of a client-held model: the client side of EvaluateWithOrchestratorModel.
 
     -> start {request, window, calls}
     <- accepted {evaluation, existed, window}
     <- question {id, ...}       -> answer {id, ...}, at any time, in any order
-    <- withdrawn id             nobody waits for that answer any more
+    <- withdrawn id             that answer is no longer needed
     <- ended {evaluation}
 
-When the stream breaks, the evaluation is interrupted, and the same start on a new stream goes on with it: questions are
-asked again but for those whose samples were written down, so an answer that found no stream is dropped.
+When the stream breaks, the evaluation is interrupted. The same start on a new stream resumes it. Questions are sent
+again, except those of recorded samples, so an answer without a stream is dropped.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ __all__ = [
 ]
 
 DEFAULT_WINDOW = 32
-"""Calls of the model at once, where the caller does not say."""
+"""Calls of the model at once, if the caller does not set it."""
 DEFAULT_PATIENCE_SECONDS = 60.0
-"""How long a broken stream is tried to be opened again, where the caller does not say."""
+"""How long a broken stream may take to open again, if the caller does not set it."""
 BACKOFF_SECONDS = 0.05
-"""Wait before the first attempt to come back; doubled each time, and drawn evenly from half of it to all of it."""
+"""Wait before the first reconnection; doubled each time, and drawn uniformly from half of it to all of it."""
 MAX_BACKOFF_SECONDS = 5.0
-"""Longest wait between two attempts, where the worker does not ask for another one."""
+"""Longest wait between two attempts, if the worker does not give another one."""
 
 _METHODS = {
     OrchestratorCall.SAMPLE: "sample",
@@ -92,40 +92,40 @@ async def evaluate_here(
 
 
 class Answerer:
-    """A model as questions see it: any object that has one of three methods, coroutines or plain ones.
+    """A client-held model: any object that has one of three methods, as coroutines or plain methods.
 
-    - `sample(prompt, params, num_samples)`: SampledSequences for a text, a Conversation or a ModelInput. A
-      text that is to be gone on from as it stands comes with `plain=True` besides.
-    - `compute_logprobs(model_input)`: a value for each token, nats, the first of which means nothing (None, as a rule).
+      - `sample(prompt, params, num_samples)`: SampledSequences for a text, a Conversation or a ModelInput. If a
+        text is to be continued without a chat template, `plain=True` is passed too.
+    - `compute_logprobs(model_input)`: a value for each token, nats; the first one is ignored (usually None).
     - `forward(data)`: for each Datum an array of log-probabilities of its `target_tokens`, nats.
 
-    A BridgeError that one raises becomes the problem of its question, and is asked again if it is retryable. So are
-    OSErrors, such as lost connections and time-outs; any other exception is final. Plain methods run in threads.
+    A BridgeError that one raises becomes the problem of its question, which is sent again if the error is retryable. So
+    are OSErrors, such as lost connections and time-outs; any other exception is final. Plain methods run in threads.
     """
 
     def __init__(self, model: object, threads: int) -> None:
-        """Ask this model, by at most so many threads at once."""
+        """Query this model, from at most so many threads at once."""
         self.calls = frozenset(call for call, name in _METHODS.items() if callable(getattr(model, name, None)))
-        """What it can be asked for."""
+        """The calls that it supports."""
         if not self.calls:
             raise InvalidField("model", f"is a {type(model).__name__}, without sample, compute_logprobs or forward")
         self._model = model
         self._threads = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="orchestrator-model")
 
     async def answer(self, question: Question) -> Answer:
-        """Ask the model; what it fails with is an answer as well."""
+        """Query the model; a failure is an answer as well."""
         try:
             return await self._answer(question)
         except BridgeError as error:
             return problem_of(error)
         except Exception as error:
-            # Its text stays here: what the worker is told, it writes down for good.
+            # The text of the exception stays here: the worker would record it permanently.
             _log.warning("the model failed", exc_info=error)
             text = f"{type(error).__name__} in the orchestrator's model; see its log"
             return problem_of(BackendError(text, retryable=isinstance(error, OSError)))
 
     def close(self) -> None:
-        """Let the threads go; calls in them may still end."""
+        """Release the threads; calls in them may still end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, question: Question) -> Answer:
@@ -149,7 +149,7 @@ class Answerer:
 
 
 class Orchestrator:
-    """Answers the questions of one evaluation, from stream to stream, until it has ended."""
+    """Answers the questions of one evaluation, over one stream after another, until it has ended."""
 
     def __init__(self, calls: Calls, method: Any, start: HeldStart, answerer: Answerer) -> None:
         """See `run`.
@@ -157,7 +157,7 @@ class Orchestrator:
         Args:
             calls: of the client.
             method: of the stub.
-            start: what to begin every stream with; its request has an evaluation_id.
+            start: the first message of every stream; its request has an evaluation_id.
             answerer: the model.
         """
         self._calls, self._method, self._answerer = calls, method, answerer
@@ -168,7 +168,7 @@ class Orchestrator:
         """Stay until the evaluation has ended.
 
         Args:
-            patience: seconds to try for when the stream breaks, or cannot be opened, until it is accepted again.
+            patience: seconds to keep trying when the stream breaks or cannot be opened, until it is accepted again.
 
         Raises:
             BridgeError: the evaluation is refused, taken over, or the worker did not come back in time.
@@ -220,14 +220,14 @@ class Orchestrator:
             answer = await self._answerer.answer(codec.question_from_v1(asked))
             message = codec.answer_to_v1(asked.id, answer)
         except InvalidField as error:
-            # A question that this version cannot read, or an answer that no message can hold.
+            # A question that this version cannot read, or an answer that no message can carry.
             message = codec.answer_to_v1(asked.id, problem_of(error))
         frame = pb.EvaluateWithOrchestratorModelRequest(answer=message)
         if (size := frame.ByteSize()) > MAX_MESSAGE_BYTES:
             # It would break the stream, and so would the answer to the same question on the next one.
             error = BackendError(f"the answer has {size:,} bytes", reason=Reason.ANSWER_TOO_LARGE, retryable=False)
             frame = pb.EvaluateWithOrchestratorModelRequest(answer=codec.answer_to_v1(asked.id, problem_of(error)))
-        # First, so that a withdrawal does not stop a message half-way.
+        # Removed first, so that a withdrawal does not stop a message half-way.
         answering.pop(asked.id, None)
         await stream.write(frame)
 

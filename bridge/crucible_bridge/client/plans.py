@@ -1,6 +1,6 @@
 """The calls of EvaluationService that are about plans, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ __all__ = ["PlanCalls", "RegisteredPlan", "StartedEvaluation"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StartedEvaluation:
-    """The answer to StartEvaluation, and part of that to NotifyStep."""
+    """The reply to StartEvaluation, and a part of the reply to NotifyStep."""
 
     evaluation: Evaluation
-    """As it stands."""
+    """Its current state."""
     existed: bool
-    """It was there already (and goes on, if it was interrupted)."""
+    """It existed already (and resumes, if it was interrupted)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredPlan:
-    """The answer to RegisterPlan."""
+    """The reply to RegisterPlan."""
 
     fingerprint: str
     """SHA-256 of the plan, in hexadecimal."""
     existed: bool
-    """It was there already."""
+    """It existed already."""
 
 
 class PlanCalls:
-    """What is evaluated while a run trains: registered once, then told of its steps."""
+    """What is evaluated while a run trains: registered once, then notified of steps."""
 
     def __init__(self, calls: Calls, stub: Any) -> None:
         self._calls = calls
         self._stub = stub
 
     async def register_plan(self, plan: EvaluationPlan, *, timeout: float | None = None) -> RegisteredPlan:
-        """Keep a plan for the steps to come; the same plan again changes nothing.
+        """Register a plan for the steps to come; the same plan again changes nothing.
 
         Args:
             plan: what to evaluate, and how often.
@@ -71,24 +71,24 @@ class PlanCalls:
     async def notify_step(
         self, plan_id: str, step: int, model: ModelRef | str, *, last: bool = False, timeout: float | None = None
     ) -> tuple[StartedEvaluation, ...]:
-        """Queue what is due at a step, and wait for none of it; the same call again starts nothing twice.
+        """Queue what is due at a step, without waiting for it; the same call again starts nothing twice.
 
-        Data sets are read afterwards: one that is refused then is the problem of an evaluation that has failed.
+        Data sets are read afterwards: if one is refused then, its evaluation fails with that problem.
 
         Args:
-            plan_id: of a plan that is registered.
+            plan_id: of a registered plan.
             step: which step, from 0.
-            model: as it is after this step; a ModelRef, or text as `parse_model` reads it.
-            last: training ends with it: everything is due.
+            model: its state after this step; a ModelRef, or text as `parse_model` reads it.
+            last: training ends with this step: everything is due.
             timeout: seconds for the call.
 
         Returns:
-            What is due; empty where nothing is.
+            What is due; empty if nothing is.
 
         Raises:
             NotFound: there is no such plan.
             AlreadyExists: evaluations of this step are of another model.
-            ResourceExhausted: the queue is full: `not_started` in its metadata names evaluations to call again for.
+            ResourceExhausted: the queue is full; `not_started` in its metadata names the evaluations to call again for.
         """
         reference = parse_model(model) if isinstance(model, str) else model
         with sendable("model"):

@@ -1,4 +1,4 @@
-"""Waiting for a worker: until it can be reached, and says that it serves."""
+"""Waiting for a worker: until it can be reached, and reports that it serves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def wait_for_worker(calls: Calls, seconds: float) -> None:
 
 
 class _Waiting:
-    """One wait, and what it last waited for."""
+    """One wait, and its last cause."""
 
     def __init__(self, calls: Calls) -> None:
         self._channel = calls.channel
@@ -44,11 +44,11 @@ class _Waiting:
         self.cause = "it has not been reached yet"
 
     async def until_serving(self) -> None:
-        """Look when the connection changes, never in between."""
+        """Check whenever the state of the connection changes, never in between."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             pause = None
-            # Connected, it is asked; where connecting failed, a call tells why at once.
+            # If connected, its health is watched; if connecting failed, a call gets the reason at once.
             if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
                 try:
                     if await self._serves():
@@ -62,7 +62,7 @@ class _Waiting:
             await self._changed(state, pause)
 
     async def _serves(self) -> bool:
-        """Watch until it serves; False where it ends the watch before."""
+        """Watch until it serves; False if it ends the watch before."""
         watch = self._health.Watch(health_pb2.HealthCheckRequest())
         try:
             async for answer in watch:
@@ -74,7 +74,7 @@ class _Waiting:
             watch.cancel()
 
     async def _changed(self, state: grpc.ChannelConnectivity, pause: float | None) -> None:
-        """Wait for another state of the connection, or for as long as the worker asked for."""
+        """Wait for another state of the connection, or for the delay that the worker gave."""
         try:
             async with asyncio.timeout(pause):
                 await self._channel.wait_for_state_change(state)

@@ -1,4 +1,4 @@
-"""An evaluation to run, written by its fields, some of them in shorter forms."""
+"""An EvaluateRequest from its fields, some of them in shorter forms."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["request_of"]
 
 
 def request_of(request: EvaluateRequest | None = None, /, **fields: Unpack[EvaluateFields]) -> EvaluateRequest:
-    """An EvaluateRequest of its fields, written shortly.
+    """Make an EvaluateRequest from its fields.
 
-    Accepted are, beside the types of EvaluateRequest: `model` as text ("embedded:arithmetic@320", "local:path"),
+    Besides the types of EvaluateRequest it accepts: `model` as text ("embedded:arithmetic@320", "local:path"),
     `evaluators` as one or several kinds ("nll") or EvaluatorSpecs, or as a mapping of kinds to their options
-    ({"accuracy": {"grader": "numeric"}}), `dataset` as `Dataset.of` takes it.
+    ({"accuracy": {"grader": "numeric"}}), `dataset` as `Dataset.of` accepts it.
 
     Raises:
-        InvalidField: a text cannot be read, or `request`, model, evaluators or dataset are of no type accepted.
-        TypeError: a keyword is no field of EvaluateRequest, or model, evaluators or dataset are missing.
+        InvalidField: a text cannot be read, or `request`, model, evaluators or dataset have an unaccepted type.
+        TypeError: a keyword is not a field of EvaluateRequest, or model, evaluators or dataset are missing.
     """
     if request is not None and not isinstance(request, EvaluateRequest):
         raise InvalidField("request", f"is a {type(request).__name__}, not an EvaluateRequest")

@@ -1,4 +1,4 @@
-"""Streams of events: one by one or batch by batch, with where to resume."""
+"""Streams of events: one by one or batch by batch, with the position to resume at."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def cancelled_from_outside() -> bool:
 class EventStream(AsyncIterator[Event]):
     """Events as they are committed, in order; an asynchronous iterator with a position.
 
-    Resume with another call that is given `after_sequence=stream.through_sequence, log_id=stream.log_id`. Leaving an
+    Resume with another call that has `after_sequence=stream.through_sequence, log_id=stream.log_id`. Leaving an
     `async with` block, `aclose()` and dropping the last reference all end the call on the worker; cancelling a pending
-    `anext` ends it too. It does not reconnect by itself: when that is worth it is for the caller to say.
+    `anext` ends it too. It does not reconnect by itself: the caller decides when to do so.
     """
 
     def __init__(self, call: Any, *, after_sequence: int, log_id: str) -> None:
@@ -38,9 +38,9 @@ class EventStream(AsyncIterator[Event]):
         self._events: Iterator[Event] = iter(())
         self._batch_through = after_sequence
         self.through_sequence = after_sequence
-        """Everything up to here has been handed out, or filtered out."""
+        """Everything up to this sequence has been returned, or filtered out."""
         self.log_id = log_id
-        """The log that `through_sequence` belongs to; as it was asked for until the first batch arrives."""
+        """The log that `through_sequence` belongs to; until the first batch arrives, the requested one."""
 
     def __aiter__(self) -> EventStream:
         return self
@@ -51,7 +51,7 @@ class EventStream(AsyncIterator[Event]):
             if event is not None:
                 self.through_sequence = event.sequence
                 return event
-            # A batch counts as passed when somebody asks for what follows its last event.
+            # A batch counts as passed when the caller requests the item after its last event.
             self.through_sequence = self._batch_through
             batch = await self._read()
             if batch is None:
@@ -61,7 +61,7 @@ class EventStream(AsyncIterator[Event]):
     async def batches(self) -> AsyncIterator[EventBatch]:
         """The same stream by batches: cheaper where events come by the thousand.
 
-        May follow events that were taken one by one: what is left of their batch comes first.
+        May be used after events were read one by one: the rest of their batch comes first.
         """
         if rest := tuple(self._events):
             self.through_sequence = self._batch_through
@@ -73,7 +73,7 @@ class EventStream(AsyncIterator[Event]):
     async def aclose(self) -> None:
         """End the call. Idempotent; pending and later reads end as if the stream had."""
         self._closed = True
-        # What was read but not handed out is not passed: the position stays where it is.
+        # The position does not include what was read but not returned.
         self._events, self._batch_through = iter(()), self.through_sequence
         self._call.cancel()
 
@@ -96,7 +96,7 @@ class EventStream(AsyncIterator[Event]):
             if self._closed:
                 return None
             raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
-        # Anything else is gRPC's mark for the end.
+        # Anything other than a message is gRPC's marker for the end.
         if not isinstance(message, events_pb2.EventBatch):
             return None
         try:

@@ -32,9 +32,9 @@ class TelemetryClient(PlainTelemetryCalls):
         until_now: bool = False,
         records: bool = False,
     ) -> EventStream:
-        """Every event from after a sequence, as it is committed; kinds that this version does not know are skipped.
+        """Every event after a sequence, as it is committed; kinds that this version does not know are skipped.
 
-        Reading raises OutOfRange where the sequence is no longer retained, FailedPrecondition where the log is another.
+        Reading raises OutOfRange if the sequence is no longer retained, FailedPrecondition if the log is another.
 
         Args:
             after_sequence: 0 for everything retained.
@@ -42,7 +42,7 @@ class TelemetryClient(PlainTelemetryCalls):
             kinds: only these; all if empty.
             run_id: only this run.
             until_now: end at the log's end, in place of waiting for more.
-            records: send what became of each sample with its SAMPLE_COMPLETE, as `sample_result`.
+            records: send the result of each sample with its SAMPLE_COMPLETE, as `sample_result`.
         """
         with sendable("kinds"):
             wanted = [event_kind_to_v1(EventKind(kind)) for kind in several(kinds, "kinds")]

@@ -1,6 +1,6 @@
 """WorkerService and grpc.health.v1, typed."""
 
-# A timeout is not ours to keep: it travels to the worker as gRPC's deadline.
+# The timeout is not measured here: it travels to the worker as gRPC's deadline.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WorkerClient(PlainWorkerCalls):
         self._health: Any = health_pb2_grpc.HealthStub(calls.channel)
 
     async def health(self, service: str = "", *, timeout: float | None = None) -> bool:
-        """Whether a service is ready: false while it warms up and once it drains.
+        """Whether a service is ready: false while the worker warms up, and when it drains.
 
         Args:
             service: its full name ("crucible_bridge.v1.EvaluationService"); the worker as a whole if empty.
@@ -32,7 +32,7 @@ class WorkerClient(PlainWorkerCalls):
 
         Raises:
             NotFound: the worker has no such service.
-            Unavailable: there is no worker.
+            Unavailable: no worker answers.
         """
         with sendable("service"):
             request = health_pb2.HealthCheckRequest(service=service)

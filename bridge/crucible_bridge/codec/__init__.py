@@ -1,10 +1,10 @@
 """Types <-> messages of `crucible_bridge.v1`, in pairs `x_to_v1` and `x_from_v1`.
 
-Pure: nothing is looked up, kept or changed. Decoding raises InvalidField with the path of the field for whatever is
-malformed, and nothing else; decoding what was encoded gives back an equal value.
+Pure: nothing is looked up, stored or changed. Decoding raises InvalidField with the path of the field if anything is
+malformed, and no other error. Decoding an encoded value gives an equal value.
 """
 
-from crucible_bridge.codec import generated
+from crucible_bridge.codec import generated, prompts
 from crucible_bridge.codec.code import (
     code_item_from_v1,
     code_item_to_v1,
@@ -21,8 +21,6 @@ from crucible_bridge.codec.data import (
     array_to_v1,
     conversation_from_v1,
     conversation_to_v1,
-    dataset_from_v1,
-    dataset_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
@@ -32,6 +30,7 @@ from crucible_bridge.codec.data import (
     tensor_from_v1,
     tensor_to_v1,
 )
+from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.evaluation import (
     MAX_EVALUATORS,
     MAX_ID_BYTES,
@@ -113,6 +112,7 @@ from crucible_bridge.codec.orchestrator import (
     start_to_v1,
 )
 from crucible_bridge.codec.plans import MAX_PLAN_ID_BYTES, plan_from_record, plan_to_record
+from crucible_bridge.codec.prompts import *  # noqa: F403 - likewise
 from crucible_bridge.codec.results import (
     metrics_from_v1,
     metrics_to_v1,
@@ -227,3 +227,4 @@ __all__ = [
     "worker_load_onto_v1",
 ]
 __all__ += generated.__all__
+__all__ += prompts.__all__

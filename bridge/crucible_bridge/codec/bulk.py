@@ -1,9 +1,9 @@
 """Many tensors in one message: written with one copy, read as views.
 
-Protobuf's own way makes an object of every tensor and copies it three times: 14 ms for 512 sequences of 2,048 tokens
-(9.4 MB), where transport and arithmetic take 9. So the bytes of bulky fields are put together here: the head of each
-tensor, then its array as it lies in memory, all joined at the end. The result is an ordinary message that any parser
-reads; scalar fields are written by protobuf and stand beside it, as messages may be concatenated.
+Protobuf itself makes an object of every tensor and copies it three times. That takes 14 ms for 512 sequences of 2,048
+tokens (9.4 MB); transport and arithmetic take 9 ms. So the bytes of bulky fields are assembled here: the head of each
+tensor, then its array as it is in memory, all joined at the end. The result is an ordinary message that any parser
+reads. Protobuf writes the scalar fields, and they are appended, as messages may be concatenated.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
 ]
 
 _HEADS = 8192
-"""Heads that are remembered: they differ by the lengths of sequences alone."""
+"""Heads that are cached: they differ only by the lengths of sequences."""
 
-# As little-endian machines hold them, and what needs no look at its values; all else takes the longer way.
+# In little-endian memory, and valid whatever their values are; all other types take the slower path.
 _PLAIN: Mapping[int, np.dtype] = {
     types_pb2.DTYPE_U8: np.dtype("u1"),
     types_pb2.DTYPE_I32: np.dtype("<i4"),
@@ -47,7 +47,7 @@ _PLAIN: Mapping[int, np.dtype] = {
 }
 _NUMBERS: Mapping[np.dtype, int] = {dtype: number for number, dtype in _PLAIN.items()}
 PLAIN_DTYPES = frozenset(_NUMBERS)
-"""Elements that are sent as they lie in memory."""
+"""Element types that are sent as they are in memory."""
 _DTYPES = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
 _LENGTH_DELIMITED = 2
 _KEY = 1 << 3 | _LENGTH_DELIMITED
@@ -69,11 +69,11 @@ class Encoder:
         """Bytes so far."""
 
     def add_bytes(self, number: int, content: bytes) -> None:
-        """Add a field that holds bytes or a message."""
+        """Add a field of bytes, or of a message."""
         self._add(_head(number, len(content)), content, len(content))
 
     def add_encoded(self, number: int, content: Encoder) -> None:
-        """Add a field that holds a message in pieces."""
+        """Add a field whose message is given in pieces."""
         head = _head(number, content.size)
         self._pieces.append(head)
         self._pieces += content._pieces
@@ -110,7 +110,7 @@ class Encoder:
 
 
 _Known = dict[int, tuple[bytes, np.dtype, int]]
-"""By the size of what ends with a tensor: the bytes before the elements, their type and number."""
+"""Keys are sizes of what ends with a tensor; values the bytes before the elements, their type and number."""
 
 Decode = Callable[[types_pb2.Tensor, str], Array]
 """Decodes a tensor, given its path."""
@@ -127,7 +127,7 @@ def vector_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
 
 
 def stored_from_v1(message: types_pb2.Tensor, field: str) -> Array:
-    """Decode numbers as they are, shape (n,): like `vector_from_v1`, but f16 and bf16 stay so.
+    """Decode numbers unchanged, shape (n,): like `vector_from_v1`, but f16 and bf16 are not widened.
 
     Raises:
         InvalidField: dtype, shape and bytes do not fit each other, or there is more than one dimension.
@@ -139,10 +139,10 @@ def stored_from_v1(message: types_pb2.Tensor, field: str) -> Array:
 
 
 def stored_array_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
-    """Decode numbers as they are, shape (n,), of an element type that numpy has.
+    """Decode numbers unchanged, shape (n,), of an element type that numpy has.
 
     Raises:
-        InvalidField: as `stored_from_v1`, or the elements are bf16.
+        InvalidField: as for `stored_from_v1`, or the elements are bf16.
     """
     array = stored_from_v1(message, field)
     if not isinstance(array, np.ndarray):
@@ -151,11 +151,11 @@ def stored_array_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
 
 
 def tensors_at(data: bytes, spans: Iterable[FieldRange], field: str, *, decode: Decode = vector_from_v1) -> list[Any]:
-    """Read tensors where they lie: as views of the bytes, or by `decode` where they need more than that.
+    """Read tensors in place: as views of the bytes, or by `decode` if they need conversion.
 
     Raises:
         InvalidField: a tensor is malformed.
-        NeedsFallback: protobuf is to read it first.
+        NeedsFallback: the caller must parse the bytes with protobuf.
     """
     known: _Known = {}
     vectors: list[Any] = []
@@ -176,19 +176,19 @@ def inputs_at(
     stored: Collection[str] = (),
     number: int = types_pb2.Datum.LOSS_FN_INPUTS_FIELD_NUMBER,
 ) -> list[list[Any]]:
-    """Read some tensors of a map in each of several messages where they lie: one column a key, one array a message.
+    """Read some tensors of a map in each of several messages, in place: a column per key, an array per message.
 
     Args:
         data: the bytes.
-        spans: where each message lies, a datum unless said otherwise.
-        keys: what is read.
+        spans: the position of each message: a Datum, unless `number` is the field of another one.
+        keys: the keys to read.
         field: path of the map, with `{}` for the index of the message.
-        stored: keys whose f16 and bf16 stay as they are.
+        stored: keys whose f16 and bf16 are not widened.
         number: the map's field.
 
     Raises:
         InvalidField: a message lacks a key, or a tensor is malformed.
-        NeedsFallback: protobuf is to read it first.
+        NeedsFallback: the caller must parse the bytes with protobuf.
     """
     known: dict[str, _Known] = {key: {} for key in keys}
     names = {key.encode(): key for key in keys}
@@ -200,7 +200,7 @@ def inputs_at(
             if found_number != number or entry_span is None:
                 continue
             start = entry_span[0]
-            # An entry as every encoder writes it: the key in field 1, the tensor in field 2.
+            # An entry in the form that every encoder writes: the key in field 1, the tensor in field 2.
             if data[start] != _KEY or at > end:
                 raise NeedsFallback
             size = data[start + 1]
@@ -241,7 +241,7 @@ def _recalled(data: bytes, span: FieldRange, known: _Known) -> np.ndarray | None
 
 
 def _seen(data: bytes, outer: FieldRange, span: FieldRange, known: _Known) -> np.ndarray | None:
-    """A view of the tensor at a span, remembered by the size of `outer`, which ends with it; None if not plain."""
+    """A view of the tensor at a span, cached by the size of `outer`, which ends with it; None if not plain."""
     at, end = span
     number, shape, elements = 0, None, None
     while at < end:
@@ -268,7 +268,7 @@ def _seen(data: bytes, outer: FieldRange, span: FieldRange, known: _Known) -> np
 
 
 def _content(array: Array) -> tuple[int, tuple[int, ...], Any, int]:
-    """Dtype, shape, bytes and their number; an array's memory where it can be sent as it lies."""
+    """Dtype, shape, bytes and their number; the array's own memory if it can be sent unchanged."""
     if isinstance(array, np.ndarray) and array.flags.c_contiguous:
         code = _NUMBERS.get(array.dtype)
         if code is not None:
@@ -287,13 +287,13 @@ def _encoded(number: int) -> bytes:
 
 
 def _head(number: int, size: int) -> bytes:
-    """What stands before a length-delimited field's content."""
+    """The bytes before a length-delimited field's content."""
     return _encoded(number << 3 | _LENGTH_DELIMITED) + _encoded(size)
 
 
 @functools.lru_cache(_HEADS)
 def _tensor_head(number: int, code: int, shape: tuple[int, ...], size: int) -> bytes:
-    """What stands before a tensor's elements, in a field of that number."""
+    """The bytes before a tensor's elements, in a field of that number."""
     inner = _encoded(_DTYPE << 3) + _encoded(code)
     if len(shape) != 1:  # the one dimension of a vector follows from its data
         dimensions = b"".join(map(_encoded, shape))
@@ -304,7 +304,7 @@ def _tensor_head(number: int, code: int, shape: tuple[int, ...], size: int) -> b
 
 @functools.lru_cache(_HEADS)
 def _entry_head(number: int, key: str, code: int, shape: tuple[int, ...], size: int) -> bytes:
-    """What stands before a tensor's elements, in a map of that number."""
+    """The bytes before a tensor's elements, in a map of that number."""
     name = key.encode()
     inner = _head(1, len(name)) + name + _tensor_head(2, code, shape, size)
     return _head(number, len(inner) + size) + inner

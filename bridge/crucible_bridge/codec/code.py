@@ -1,10 +1,10 @@
-"""Programs to grade or to extract <-> v1. What models said travels as bytes, as in `codec.grade_items`."""
+"""Programs to grade or to extract <-> v1. Responses of models travel as bytes, as in `codec.grade_items`."""
 
 from __future__ import annotations
 
 from typing import get_args
 
-from crucible_bridge.codec.fields import child, made, sendable, several
+from crucible_bridge.codec.fields import child, made, of_type, sendable, several
 from crucible_bridge.codec.generated import (
     call_test_from_v1,
     call_test_to_v1,
@@ -54,7 +54,7 @@ def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
     """Encode a test of a program.
 
     Raises:
-        InvalidField: it is none, or holds what is no text.
+        InvalidField: it is not a test, or a value in it is not text.
     """
     match test:
         case Assertions(source=source):
@@ -92,11 +92,12 @@ def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
 
 
 def code_item_to_v1(item: CodeItem, field: str) -> pb.CodeItem:
-    """Encode a program to grade; lone surrogates in what a model said cross as the bytes they would be.
+    """Encode a program to grade; lone surrogates in a response are sent as the bytes they would be.
 
     Raises:
-        InvalidField: it holds something else than text, or what is no test.
+        InvalidField: it contains something other than text, or something that is not a test.
     """
+    of_type(item, CodeItem, field)
     message = pb.CodeItem(response=response_to_v1(item.response, child(field, "response")))
     for name in ("id", "prefix", "problem_id"):
         with sendable(child(field, name)):
@@ -157,7 +158,7 @@ def grade_code_request_from_v1(message: pb.GradeCodeRequest) -> GradeCodeRequest
 
 
 def extract_code_request_to_v1(request: ExtractCodeRequest) -> pb.ExtractCodeRequest:
-    """Encode responses to take programs from.
+    """Encode responses to extract programs from.
 
     Raises:
         InvalidField: one of them, or a name, is no text.
@@ -172,7 +173,7 @@ def extract_code_request_to_v1(request: ExtractCodeRequest) -> pb.ExtractCodeReq
 
 
 def extract_code_request_from_v1(message: pb.ExtractCodeRequest) -> ExtractCodeRequest:
-    """Decode responses to take programs from; at least one.
+    """Decode responses to extract programs from; at least one.
 
     Raises:
         InvalidField: there is none, a name is blank, or the language is another.

@@ -20,10 +20,10 @@ _LENGTHS, _VALUES = types_pb2.Columns.LENGTHS_FIELD_NUMBER, types_pb2.Columns.VA
 
 
 def add_columns(pieces: Encoder, number: int, columns: Mapping[str, Sequence[Array]]) -> bool:
-    """Add columns to a field, if that can be: each of one plain dtype, all of the same lengths.
+    """Add columns to a field, if possible: each must have one plain dtype, and all must have the same lengths.
 
     Returns:
-        Whether they were added. Where not, each tensor is to be sent by itself, and the worker says what does not fit.
+        Whether they were added. If not, each tensor must be sent by itself; the worker reports what does not fit.
     """
     joinable = {key: found for key, column in columns.items() if (found := _joinable(column)) is not None}
     shapes = [[array.shape for array in column] for column in joinable.values()]
@@ -40,17 +40,17 @@ def add_columns(pieces: Encoder, number: int, columns: Mapping[str, Sequence[Arr
 def columns_at(
     data: bytes, spans: Sequence[FieldRange], keys: Sequence[str], *, stored: Collection[str] = ()
 ) -> list[Ragged]:
-    """Read columns where they lie: views of the bytes.
+    """Read columns in place, as views of the bytes.
 
     Args:
         data: the bytes.
-        spans: where the parts of the message lie.
-        keys: which columns.
-        stored: those whose f16 stays as it is; bf16, which numpy has not, is widened and kept beside.
+        spans: positions of the message's parts.
+        keys: the columns to read.
+        stored: those whose f16 is not widened. bf16, which numpy lacks, is widened, and the original is added.
 
     Raises:
         InvalidField: a column is missing, malformed, or of another length.
-        NeedsFallback: protobuf is to read it first.
+        NeedsFallback: the caller must parse the bytes with protobuf.
     """
     if len(spans) != 1:
         raise NeedsFallback  # the parts of one message
@@ -73,7 +73,7 @@ def columns_at(
 
 
 def _joinable(column: Sequence[Array]) -> Sequence[np.ndarray] | None:
-    """The column, if its arrays can be sent end to end as they lie in memory."""
+    """The column, if its arrays can be sent end to end as they are in memory."""
     arrays = [array for array in column if isinstance(array, np.ndarray) and array.ndim == 1]
     plain = len({array.dtype for array in arrays}) == 1 and arrays[0].dtype in PLAIN_DTYPES
     if not plain or len(arrays) < len(column) or not all(array.flags.c_contiguous for array in arrays):
@@ -87,7 +87,7 @@ def _parted(columns: Mapping[str, Array], lengths: np.ndarray) -> list[Ragged]:
         field = entry("columns.values", key)
         stored = None if isinstance(values, np.ndarray) else values
         values = values if isinstance(values, np.ndarray) else floats(values, field)
-        # Looked at first, as the sum of such might leave int64.
+        # Checked first, as the sum of such lengths might exceed int64.
         if longest > values.size:
             raise InvalidField(field, f"has {values.size:,} values, a sequence alone {longest:,}")
         if parted and values.size == parted[0].values.size:

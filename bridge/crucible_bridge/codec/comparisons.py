@@ -1,4 +1,4 @@
-"""Evaluations beside each other <-> v1."""
+"""Comparisons of evaluations <-> v1."""
 
 from crucible_bridge.codec.generated import (
     compare_request_from_v1,
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 DEFAULT_LISTED = CompareRequest().max_listed
-"""Improvements, and regressions, that are listed where the request does not say."""
+"""How many improvements, and how many regressions, are listed by default."""
 DEFAULT_CONFIDENCE = CompareRequest().confidence
-"""Of intervals, where the request does not say."""
+"""Confidence of intervals by default."""
 CONFIDENCE_BOUNDS = (COMPARE_EVALUATIONS_REQUEST_CONFIDENCE_LEAST, COMPARE_EVALUATIONS_REQUEST_CONFIDENCE_MOST)
-"""What is accepted."""
+"""The accepted confidences."""

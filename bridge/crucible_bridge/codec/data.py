@@ -1,4 +1,4 @@
-"""Tensors, model inputs, data, samples and data sets <-> v1."""
+"""Tensors, model inputs, data and samples <-> v1."""
 
 from __future__ import annotations
 
@@ -7,33 +7,22 @@ from typing import Any
 from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.codec.fields import (
     EnumPair,
-    at_least,
     at_most_bytes,
-    bounded_texts,
     child,
     entry,
     made,
     one_of,
-    sendable,
     several,
 )
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,
-    BuiltinDataset,
     ChatMessage,
     Conversation,
-    Dataset,
-    DatasetSource,
     Datum,
     Dtype,
-    FileDataset,
-    FileFormat,
-    HubDataset,
     ImageAssetChunk,
     ImageChunk,
-    InlineDataset,
-    JsonlDataset,
     ModelInput,
     ModelInputChunk,
     Sample,
@@ -49,8 +38,6 @@ __all__ = [
     "array_to_v1",
     "conversation_from_v1",
     "conversation_to_v1",
-    "dataset_from_v1",
-    "dataset_to_v1",
     "datum_from_v1",
     "datum_to_v1",
     "model_input_from_v1",
@@ -67,17 +54,16 @@ MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample in a request."""
 
 _DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
-_FILE_FORMAT = EnumPair(FileFormat, evaluation_pb2.FileFormat, "FILE_FORMAT_")
 
 
 def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
-    """Encode a tensor; its bytes are taken as they are."""
+    """Encode a tensor; its bytes are copied unchanged."""
     data = tensor.data if isinstance(tensor.data, bytes) else bytes(tensor.data)
     return types_pb2.Tensor(dtype=_DTYPE.to_v1(tensor.dtype), shape=tensor.shape, data=data)
 
 
 def tensor_from_v1(message: types_pb2.Tensor, field: str) -> Tensor:
-    """Decode a tensor; whether its bytes fit is for `from_tensor` to see."""
+    """Decode a tensor; `from_tensor` checks whether its bytes fit."""
     dtype = _DTYPE.from_v1(message.dtype, child(field, "dtype"))
     return Tensor(dtype=dtype, shape=tuple(message.shape), data=message.data)
 
@@ -218,10 +204,10 @@ def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
 
 
 def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str) -> None:
-    """Encode a prompt into a message that has one.
+    """Encode a prompt into a message that has a prompt.
 
     Raises:
-        InvalidField: it is none, or cannot be sent.
+        InvalidField: it is not a prompt, or cannot be sent.
     """
     match prompt:
         case str():
@@ -231,11 +217,11 @@ def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str
         case ModelInput():
             message.model_input.CopyFrom(model_input_to_v1(prompt))
         case _:
-            raise InvalidField(field, f"is a {type(prompt).__name__}, no prompt")
+            raise InvalidField(field, f"is a {type(prompt).__name__}, not a prompt")
 
 
 def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
-    """Decode the prompt of a message that has one.
+    """Decode the prompt of a message that has a prompt.
 
     Raises:
         InvalidField: there is none, or it is malformed.
@@ -249,110 +235,3 @@ def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
             return model_input_from_v1(message.model_input, child(field, "model_input"))
         case _:
             raise InvalidField(field, "has no prompt")
-
-
-def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Dataset:
-    """Encode a data set.
-
-    Raises:
-        InvalidField: a value cannot be sent (wrong type, width, text that is no Unicode).
-    """
-    from crucible_bridge.codec import generated  # which needs this module
-
-    message = made(
-        evaluation_pb2.Dataset,
-        field,
-        limit=dataset.limit,
-        shuffle_seed=dataset.shuffle_seed,
-        skip_malformed=dataset.skip_malformed,
-        where=dataset.where,
-        prompt=None if dataset.prompt is None else generated.prompt_to_v1(dataset.prompt, child(field, "prompt")),
-    )
-    if isinstance(dataset.source, InlineDataset):
-        message.inline.SetInParent()
-        with sendable(child(field, "inline.samples")):
-            for index, sample in enumerate(dataset.source.samples):
-                place = f"{field}.inline.samples[{index}]"
-                with sendable(place):
-                    message.inline.samples.append(sample_to_v1(sample, place))
-    elif isinstance(dataset.source, JsonlDataset):
-        with sendable(child(field, "jsonl_path")):
-            message.jsonl_path = dataset.source.path
-    elif isinstance(dataset.source, FileDataset):
-        with sendable(child(field, "file")):
-            message.file.CopyFrom(_file_to_v1(dataset.source, child(field, "file")))
-    elif isinstance(dataset.source, HubDataset):
-        with sendable(child(field, "hub")):
-            message.hub.CopyFrom(_hub_to_v1(dataset.source))
-    else:
-        with sendable(child(field, "builtin")):
-            message.builtin = dataset.source.name
-    return message
-
-
-def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
-    """Decode a data set: some source, a limit of at least 1. That it has samples is for its reader to see."""
-    from crucible_bridge.codec import generated  # which needs this module
-
-    match message.WhichOneof("source"):
-        case "inline":
-            path = child(field, "inline")
-            source: DatasetSource = InlineDataset(
-                tuple(
-                    sample_from_v1(sample, f"{path}.samples[{index}]")
-                    for index, sample in enumerate(message.inline.samples)
-                )
-            )
-        case "jsonl_path":
-            source = JsonlDataset(message.jsonl_path)
-        case "builtin":
-            source = BuiltinDataset(message.builtin)
-        case "hub":
-            source = _hub_from_v1(message.hub, child(field, "hub"))
-        case "file":
-            source = _file_from_v1(message.file, child(field, "file"))
-        case _:
-            raise InvalidField(field, "has no source")
-    limit = message.limit if message.HasField("limit") else None
-    if limit is not None:
-        at_least(limit, 1, child(field, "limit"))
-    bounded_texts(message.where, bounds.DATASET_WHERE_MAX_COUNT, bounds.DATASET_WHERE_MAX_BYTES, child(field, "where"))
-    return Dataset(
-        source=source,
-        limit=limit,
-        shuffle_seed=message.shuffle_seed if message.HasField("shuffle_seed") else None,
-        skip_malformed=message.skip_malformed,
-        where=dict(message.where),
-        prompt=generated.prompt_from_v1(message.prompt, child(field, "prompt")) if message.HasField("prompt") else None,
-    )
-
-
-def _file_to_v1(source: FileDataset, field: str) -> evaluation_pb2.FileDataset:
-    return evaluation_pb2.FileDataset(
-        path=source.path, format=_FILE_FORMAT.sent(source.format, child(field, "format")), columns=dict(source.columns)
-    )
-
-
-def _file_from_v1(message: evaluation_pb2.FileDataset, field: str) -> FileDataset | JsonlDataset:
-    file_format = _FILE_FORMAT.from_v1(message.format, child(field, "format"))
-    return FileDataset(message.path, format=file_format, columns=dict(message.columns)).checked(field)
-
-
-def _hub_to_v1(source: HubDataset) -> evaluation_pb2.HubDataset:
-    return evaluation_pb2.HubDataset(
-        repo_id=source.repo_id,
-        split=source.split,
-        config=source.config,
-        columns=dict(source.columns),
-        revision=source.revision,
-    )
-
-
-def _hub_from_v1(message: evaluation_pb2.HubDataset, field: str) -> HubDataset:
-    return HubDataset(
-        message.repo_id,
-        split=message.split,
-        config=message.config if message.HasField("config") else None,
-        revision=message.revision if message.HasField("revision") else None,
-        columns=dict(message.columns),
-    ).checked(field)

@@ -1,7 +1,7 @@
-"""Evaluations as they are asked for <-> v1.
+"""Requests of evaluations <-> v1.
 
-Decoding a request checks its structure: what is missing, out of range or too long. Whether a kind, a model or a data
-set exists is for those who hold them to say.
+Decoding a request checks its structure: what is missing, out of range or too long. It does not check whether a kind, a
+model or a data set exists.
 """
 
 from crucible_bridge.codec.enums import goal_from_v1, goal_to_v1, report_format_from_v1, report_format_to_v1

@@ -1,6 +1,6 @@
-"""Events <-> v1, and as the journal keeps them.
+"""Events <-> v1, and <-> the journal's records.
 
-A record is the event's message without its sequence, which the journal assigns; a page of records becomes a batch
+A record is the event's message without its sequence, which the journal assigns. A page of records becomes a batch
 without a Python object per event.
 """
 
@@ -47,10 +47,10 @@ event_kinds_from_v1 = _KIND.all_from_v1
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EventBatch:
-    """What a stream of events carries."""
+    """A message of a stream of events."""
 
     events: tuple[Event, ...]
-    """Sequences ascend; empty where a filter let nothing through."""
+    """In ascending order of sequence; empty if a filter removed all."""
     log_id: str
     """The log's identity; a new journal has a new one."""
     through_sequence: int
@@ -72,7 +72,7 @@ def event_to_v1(event: Event) -> events_pb2.Event:
         correlation_id=event.correlation_id,
         position=event.position,
     )
-    # A map that the constructor is given takes twice as long, and every sample has an event.
+    # Passing the map to the constructor takes twice as long, and every sample has an event.
     measurements, metadata = message.measurements, message.metadata
     for key, number in event.measurements.items():
         measurements[key] = number
@@ -117,12 +117,12 @@ def _sample_result(encoded: bytes) -> SampleResult:
 
 
 def with_sample_result(record: bytes, find: Callable[[str, int, str, int, int], SampleResult | None]) -> bytes:
-    """What the journal keeps of an event, with what became of its sample where it tells of one.
+    """The journal's record of an event, with the result of its sample if the event is about one.
 
     Args:
         record: of the event.
-        find: the result of an evaluation's sample, by the sample's position, the evaluator's label, the repeat, and
-            which run of the sample it has to be of.
+        find: finds a sample's result by the sample's position, the evaluator's label, the repeat, and the run of
+            the sample that it must be of.
 
     Raises:
         InternalError: the record is damaged.
@@ -135,7 +135,7 @@ def with_sample_result(record: bytes, find: Callable[[str, int, str, int, int], 
         return record
     repeat, attempt = int(event.metadata["repeat"]), int(event.metadata["attempt"])
     result = find(event.evaluation_id, event.position, event.evaluator, repeat, attempt)
-    # Events of earlier releases tell no position, and then that of another sample is found.
+    # Events of earlier releases have no position; the result found may then be another sample's.
     if result is None or result.sample_id != event.metadata["sample_id"]:
         return record
     event.sample_result = sample_result_to_v1(result).SerializeToString()
@@ -143,19 +143,19 @@ def with_sample_result(record: bytes, find: Callable[[str, int, str, int, int], 
 
 
 def is_unknown(message: events_pb2.Event) -> bool:
-    """Whether an event is of a kind that joined the catalogue after this version."""
+    """Whether an event's kind was added to the catalogue after this version."""
     return message.kind not in _KIND.from_number and message.kind != events_pb2.EVENT_KIND_UNSPECIFIED
 
 
 def event_to_record(event: Event) -> bytes:
-    """What the journal keeps of an event: all but its sequence. Equal events give equal bytes."""
+    """The journal's record of an event: all except its sequence. Equal events give equal bytes."""
     message = event_to_v1(event)
     message.ClearField("sequence")
     return message.SerializeToString(deterministic=True)
 
 
 def event_from_record(sequence: int, record: bytes) -> Event:
-    """The event that the journal keeps at a sequence.
+    """The event of a journal's record, with its sequence.
 
     Raises:
         InternalError: the record is damaged.
@@ -165,7 +165,7 @@ def event_from_record(sequence: int, record: bytes) -> Event:
 
 
 def events_from_records(records: Sequence[tuple[int, bytes]]) -> tuple[Event, ...]:
-    """The events that the journal keeps at these sequences; kinds that this version does not know are left out.
+    """The events of a journal's records, with their sequences; kinds that this version does not know are left out.
 
     Raises:
         InternalError: a record is damaged.
@@ -174,7 +174,7 @@ def events_from_records(records: Sequence[tuple[int, bytes]]) -> tuple[Event, ..
 
 
 def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequence: int) -> events_pb2.EventBatch:
-    """Encode committed events as a stream carries them.
+    """Encode committed events as a batch of a stream.
 
     Raises:
         InternalError: a record is damaged.
@@ -193,7 +193,7 @@ def page_to_v1(records: Sequence[tuple[int, bytes]], log_id: str, through_sequen
 
 
 def batch_from_v1(message: events_pb2.EventBatch) -> EventBatch:
-    """Decode what a stream carries; events of kinds that this version does not know are left out.
+    """Decode a batch of a stream; events of kinds that this version does not know are left out.
 
     Raises:
         InvalidField: an event has no kind, or another of its fields cannot be decoded.

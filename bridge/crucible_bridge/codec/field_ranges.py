@@ -1,8 +1,8 @@
-"""Where the fields of a serialised message lie, so that what is large is read in place.
+"""Positions of the fields of a serialised message, so that large ones are read in place.
 
-Protobuf copies the bytes of a field into its own memory and again for whoever reads them, and holds the interpreter
-all the while: at 64 MiB that is more memory and more waiting than the arithmetic. Here only what is large and plain is
-read; for all else, and for whatever is odd, callers ask protobuf.
+Protobuf copies the bytes of a field into its own memory, and once more for its reader, and holds the GIL all the
+while: at 64 MiB that takes more memory and more time than the arithmetic. This module reads only what is large and
+plain; for anything else, callers use protobuf.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crucible_bridge.reasons import Reason
 __all__ = ["FieldRange", "NeedsFallback", "content_range", "parsed", "plainly", "split", "varint"]
 
 FieldRange = tuple[int, int]
-"""Where a field's content begins and ends."""
+"""The begin and the end of a field's content."""
 
 _VARINT, _DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -54,7 +54,7 @@ def plainly(
     """Decode bytes in place; if they are unusual, once more as protobuf would have written them.
 
     Args:
-        message: what they are.
+        message: their message type.
         data: the bytes.
         decode: reads them in place.
         parse: `parsed`, or `codec.maps.request_parsed` of a request.
@@ -75,18 +75,18 @@ def plainly(
 
 
 def split(data: bytes, span: FieldRange, bulky: Collection[int]) -> tuple[dict[int, list[FieldRange]], bytes]:
-    """Part a message's bulky fields from the rest.
+    """Separate a message's bulky fields from the rest.
 
     Args:
-        data: what the message lies in.
-        span: where.
+        data: the bytes that contain the message.
+        span: the position of the message.
         bulky: numbers of fields that hold messages.
 
     Returns:
-        Where the contents of each bulky field lie, in order, and the bytes of all other fields.
+        Positions of the contents of each bulky field, in order, and the bytes of all other fields.
 
     Raises:
-        NeedsFallback: protobuf is to say what this is; so is an IndexError.
+        NeedsFallback: the caller must parse the bytes with protobuf. An IndexError means the same.
     """
     at, end = span
     spans: dict[int, list[FieldRange]] = {number: [] for number in bulky}
@@ -103,10 +103,10 @@ def split(data: bytes, span: FieldRange, bulky: Collection[int]) -> tuple[dict[i
 
 
 def content_range(data: bytes, at: int) -> tuple[int, FieldRange | None, int]:
-    """A field's number, where its content lies if it has a length, and where the field ends.
+    """A field's number, the position of its content if it has a length, and the field's end.
 
     Raises:
-        NeedsFallback: protobuf is to say what this is; so is an IndexError.
+        NeedsFallback: the caller must parse the bytes with protobuf. An IndexError means the same.
     """
     tag, at = varint(data, at)
     wire = tag & 7
@@ -123,10 +123,10 @@ def content_range(data: bytes, at: int) -> tuple[int, FieldRange | None, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends.
+    """A number, and its end.
 
     Raises:
-        NeedsFallback: it does not end; so is an IndexError.
+        NeedsFallback: it does not end. An IndexError means the same.
     """
     value = data[at]
     if value < 0x80:

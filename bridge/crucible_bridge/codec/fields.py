@@ -1,4 +1,4 @@
-"""Paths of fields as errors name them, and the checks that every message needs.
+"""Paths of fields, as errors show them, and the checks that every message needs.
 
 Paths read like `evaluators[1].options["k"]`; the path of a request itself is empty.
 """
@@ -6,6 +6,7 @@ Paths read like `evaluators[1].options["k"]`; the path of a request itself is em
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -51,7 +52,7 @@ MAX_SHOWN = 60
 """Characters of a wrong value that its error shows."""
 
 _REFUSED = (TypeError, ValueError, AttributeError, OverflowError)
-"""What protobuf raises of a value that a field cannot have."""
+"""What protobuf raises for a value that a field cannot have."""
 
 _TEXT = "text"
 
@@ -65,11 +66,11 @@ _WANTED = {
     FieldDescriptor.CPPTYPE_BOOL: "true or false",
     FieldDescriptor.CPPTYPE_STRING: _TEXT,
 }
-"""In words, by how a field's values are kept."""
+"""Descriptions of types, by the C++ type of a field."""
 
 
 class EnumPair(Generic[E]):
-    """An enum of ours and its twin on the wire, joined by their names."""
+    """One of our enums and the wire's, matched by their names."""
 
     def __init__(self, ours: type[E], wire: Any, prefix: str) -> None:
         self.to_number: Mapping[E, Any] = {member: wire.Value(prefix + member.name) for member in ours}
@@ -80,7 +81,7 @@ class EnumPair(Generic[E]):
         return self.to_number[member]
 
     def sent(self, member: E | None, field: str) -> Any:
-        """The wire's number of what a caller gave; None as it is.
+        """The wire's number of what a caller gave; None stays None.
 
         Raises:
             InvalidField: it is no member.
@@ -123,7 +124,7 @@ def entry(field: str, key: str) -> str:
 
 
 def at_least(value: int | float, minimum: int, field: str) -> None:
-    """Refuse a number below a minimum; NaN is below everything.
+    """Refuse a number below a minimum; NaN is always refused.
 
     Raises:
         InvalidField: it is smaller.
@@ -136,7 +137,7 @@ def within(value: int | float, least: int | float, most: int | float, field: str
     """Refuse a number that is not from a minimum to a maximum, both included.
 
     Raises:
-        InvalidField: it is another.
+        InvalidField: it is not.
     """
     if not least <= value <= most:
         raise InvalidField(field, f"is {value:,}, must be from {least:,} to {most:,}")
@@ -146,14 +147,14 @@ def above_to(value: float, above: float, most: float, field: str) -> None:
     """Refuse a number that is not above one and at most another.
 
     Raises:
-        InvalidField: it is another.
+        InvalidField: it is not.
     """
     if not above < value <= most:
         raise InvalidField(field, f"is {value}, must be above {above:g} and at most {most:g}")
 
 
 def finite_map(values: Mapping[str, float], field: str) -> dict[str, float]:
-    """The numbers of a map, keys in order of the alphabet.
+    """The numbers of a map, keys in alphabetical order.
 
     Raises:
         InvalidField: one is not finite.
@@ -169,7 +170,7 @@ def finite_from_zero(value: float, field: str) -> float:
     """A number that is finite and at least 0, as tolerances are.
 
     Raises:
-        InvalidField: it is another.
+        InvalidField: it is not.
     """
     if not (math.isfinite(value) and value >= 0):
         raise InvalidField(field, f"is {value}, must be finite and at least 0")
@@ -177,7 +178,7 @@ def finite_from_zero(value: float, field: str) -> float:
 
 
 def at_most_bytes(text: str | bytes, limit: int, field: str) -> None:
-    """Refuse text that is too long as UTF-8, or bytes of which there are too many.
+    """Refuse text that is too long as UTF-8, or too many bytes.
 
     Raises:
         InvalidField: it has more bytes.
@@ -208,10 +209,10 @@ def at_most_chars(text: str, limit: int, field: str) -> None:
 
 
 def one_of(text: str, words: Sequence[str], field: str) -> None:
-    """Refuse a text that is none of a few.
+    """Refuse a text that is not in a list.
 
     Raises:
-        InvalidField: it is none of them.
+        InvalidField: it is not.
     """
     if text not in words:
         raise InvalidField(field, f"is {text[:MAX_SHOWN]!r}, must be one of {', '.join(words)}")
@@ -226,7 +227,7 @@ def bounded(
     above: float = -math.inf,
     finite: bool = False,
 ) -> None:
-    """Refuse a number that is out of its bounds, whichever it has; NaN is within none.
+    """Refuse a number that is not within the bounds that are given; NaN is never within any.
 
     Raises:
         InvalidField: it is.
@@ -240,7 +241,7 @@ def bounded(
 
 
 def none_empty(texts: Iterable[str], field: str) -> None:
-    """Refuse texts of which one is empty.
+    """Refuse texts if one is empty.
 
     Raises:
         InvalidField: names the first of them.
@@ -296,7 +297,7 @@ def each_encoded(encode: Callable[[T, str], M], values: Iterable[T], field: str)
 
 
 def each_decoded(decode: Callable[[M, str], T], messages: Iterable[M], field: str) -> tuple[T, ...]:
-    """The values of several messages at a field; raises InvalidField as decoding one does."""
+    """The values of several messages at a field; raises InvalidField like decoding one."""
     return tuple([decode(message, f"{field}[{index}]") for index, message in enumerate(messages)])
 
 
@@ -309,7 +310,7 @@ def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
         **values: its fields by name.
 
     Raises:
-        InvalidField: a value that its field cannot have, by the field's path, with what is expected there.
+        InvalidField: a value does not fit its field; it has the field's path, and what is expected there.
     """
     try:
         return kind(**values)
@@ -320,7 +321,7 @@ def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
 
 
 def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
-    """A message with these values, as `made`; a truth is no number here, and a number no truth."""
+    """A message with these values, like `made`, but a bool is not accepted as a number, nor a number as a bool."""
     fields = kind().DESCRIPTOR.fields_by_name
     for name, value in values.items():
         truth = fields[name].cpp_type == FieldDescriptor.CPPTYPE_BOOL
@@ -329,19 +330,24 @@ def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
     return made(kind, field, **values)
 
 
-def of_type(value: object, kind: type, field: str, example: str) -> None:
-    """Refuse what is of another type, with an example of what is wanted.
+def of_type(value: object, kind: type, field: str, example: str = "") -> None:
+    """Refuse a value of another type, with an example of what is wanted: of a mapping, the type with its entries.
 
     Raises:
         InvalidField: it is.
     """
-    if not isinstance(value, kind):
-        wanted = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}, such as {example}"
-        raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
+    if isinstance(value, kind):
+        return
+    name = kind.__name__
+    if not example and isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
+        known = [f"{field.name}={value[field.name]!r}" for field in dataclasses.fields(kind) if field.name in value]
+        example = _shown_as(f"{name}({', '.join(known)})") if known else ""
+    wanted = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{example and f', such as {example}'}"
+    raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
 
 
 def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:
-    """Refuse a value that its field cannot have, whatever stands in the others; of a map, the first such entry."""
+    """Refuse a value that its field cannot have; for a map, the error names the first such entry."""
     try:
         kind(**{name: value})
     except _REFUSED as error:
@@ -360,7 +366,7 @@ def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str)
 
 @contextlib.contextmanager
 def _refusing(path: str, value: Any, descriptor: Any) -> Iterator[None]:
-    """Turn protobuf's refusal of a value into ours: what is expected, where the value's type is what is wrong."""
+    """Turn protobuf's refusal of a value into ours; if its type is wrong, it says what is expected."""
     try:
         yield
     except _REFUSED as error:
@@ -372,12 +378,15 @@ def _refusing(path: str, value: Any, descriptor: Any) -> Iterator[None]:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value)
+    return _shown_as(repr(value))
+
+
+def _shown_as(shown: str) -> str:
     return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
 
 
 def several(texts: Iterable[str], field: str) -> Iterable[str]:
-    """The texts, if several are wanted: a single one would be read as its characters, a mapping without its values.
+    """A list of texts. A single one would be read as its characters, a mapping without its values.
 
     Raises:
         InvalidField: it is a single text, or a mapping.

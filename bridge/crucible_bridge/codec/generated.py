@@ -6,7 +6,8 @@ import math
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
-from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1, dataset_from_v1, dataset_to_v1
+from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1
+from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
     above_to,
@@ -78,7 +79,6 @@ from crucible_bridge.types import (
     EvaluatorResult,
     ExtractedAnswer,
     ExtractedProgram,
-    FewShot,
     ForwardAnswer,
     ForwardOutput,
     Grade,
@@ -99,7 +99,6 @@ from crucible_bridge.types import (
     PairedComparison,
     PlannedEvaluation,
     ProblemCounts,
-    Prompt,
     RankBy,
     RegexScorer,
     RenderedPrompt,
@@ -164,8 +163,6 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
-    "few_shot_from_v1",
-    "few_shot_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
     "forward_output_from_v1",
@@ -206,8 +203,6 @@ __all__ = [
     "planned_evaluation_to_v1",
     "problem_counts_from_v1",
     "problem_counts_to_v1",
-    "prompt_from_v1",
-    "prompt_to_v1",
     "rank_by_from_v1",
     "rank_by_to_v1",
     "regex_scorer_from_v1",
@@ -320,6 +315,7 @@ def sampling_params_to_v1(value: SamplingParams, field: str = "sampling") -> typ
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, SamplingParams, field)
     return made(
         types_pb2.SamplingParams,
         field,
@@ -363,6 +359,7 @@ def limits_to_v1(value: Limits, field: str = "limits") -> evaluation_pb2.Limits:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, Limits, field)
     return made(
         evaluation_pb2.Limits,
         field,
@@ -420,6 +417,7 @@ def evaluate_request_to_v1(value: EvaluateRequest, field: str = "") -> evaluatio
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, EvaluateRequest, field)
     return made(
         evaluation_pb2.EvaluateRequest,
         field,
@@ -682,6 +680,7 @@ def planned_evaluation_to_v1(value: PlannedEvaluation, field: str = "") -> evalu
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, PlannedEvaluation, field)
     return made(
         evaluation_pb2.PlannedEvaluation,
         field,
@@ -729,44 +728,13 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
     )
 
 
-def few_shot_to_v1(value: FewShot, field: str = "") -> evaluation_pb2.FewShot:
-    """Encode: Examples of a prompt, rows of another split or file with their first targets as answers.
-
-    Raises:
-        InvalidField: a value cannot be sent.
-    """
-    return made(
-        evaluation_pb2.FewShot,
-        field,
-        source=value.source,
-        count=value.count,
-        seed=value.seed,
-    )
-
-
-def few_shot_from_v1(message: evaluation_pb2.FewShot, field: str = "") -> FewShot:
-    """Decode: Examples of a prompt, rows of another split or file with their first targets as answers.
-
-    Raises:
-        InvalidField: a value is out of bounds, or missing.
-    """
-    if not message.source:
-        raise InvalidField(child(field, "source"), "is empty")
-    at_most_bytes(message.source, bounds.FEW_SHOT_SOURCE_MAX_BYTES, child(field, "source"))
-    within(message.count, bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, child(field, "count"))
-    return FewShot(
-        source=message.source,
-        count=message.count,
-        seed=message.seed,
-    )
-
-
 def evaluation_plan_to_v1(value: EvaluationPlan, field: str = "") -> evaluation_pb2.EvaluationPlan:
     """Encode: What is evaluated, and how often, while a run trains.
 
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, EvaluationPlan, field)
     return made(
         evaluation_pb2.EvaluationPlan,
         field,
@@ -823,6 +791,7 @@ def rank_by_to_v1(value: RankBy, field: str = "") -> evaluation_pb2.RankBy:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RankBy, field)
     return made(
         evaluation_pb2.RankBy,
         field,
@@ -851,6 +820,7 @@ def compare_request_to_v1(value: CompareRequest, field: str = "") -> evaluation_
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, CompareRequest, field)
     return made(
         evaluation_pb2.CompareEvaluationsRequest,
         field,
@@ -1247,6 +1217,7 @@ def grade_math_request_to_v1(value: GradeMathRequest, field: str = "") -> gradin
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, GradeMathRequest, field)
     return made(
         grading_pb2.GradeMathRequest,
         field,
@@ -1277,6 +1248,7 @@ def regex_scorer_to_v1(value: RegexScorer, field: str = "") -> grading_pb2.Regex
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RegexScorer, field)
     return made(
         grading_pb2.RegexScorer,
         field,
@@ -1297,6 +1269,7 @@ def numeric_scorer_to_v1(value: NumericScorer, field: str = "") -> grading_pb2.N
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, NumericScorer, field)
     return made(
         grading_pb2.NumericScorer,
         field,
@@ -1325,6 +1298,7 @@ def choice_scorer_to_v1(value: ChoiceScorer, field: str = "") -> grading_pb2.Cho
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, ChoiceScorer, field)
     return made(
         grading_pb2.ChoiceScorer,
         field,
@@ -1382,6 +1356,7 @@ def stdio_test_to_v1(value: StdioTest, field: str = "") -> grading_pb2.StdioTest
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, StdioTest, field)
     return made(
         grading_pb2.StdioTest,
         field,
@@ -1412,6 +1387,7 @@ def call_test_to_v1(value: CallTest, field: str = "") -> grading_pb2.CallTest:
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, CallTest, field)
     return made(
         grading_pb2.CallTest,
         field,
@@ -1445,6 +1421,7 @@ def input_output_tests_to_v1(value: InputOutputTests, field: str = "") -> gradin
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, InputOutputTests, field)
     return made(
         grading_pb2.InputOutputTests,
         field,
@@ -1584,6 +1561,7 @@ def rubric_criterion_to_v1(value: RubricCriterion, field: str = "") -> grading_p
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RubricCriterion, field)
     return made(
         grading_pb2.RubricCriterion,
         field,
@@ -1616,6 +1594,7 @@ def grade_rubric_request_to_v1(value: GradeRubricRequest, field: str = "") -> gr
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, GradeRubricRequest, field)
     return made(
         grading_pb2.GradeRubricRequest,
         field,
@@ -1746,6 +1725,7 @@ def batch_limits_to_v1(value: BatchLimits, field: str = "limits") -> models_pb2.
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, BatchLimits, field)
     return made(
         models_pb2.BatchLimits,
         field,
@@ -2086,44 +2066,6 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     )
 
 
-def prompt_to_v1(value: Prompt, field: str = "") -> evaluation_pb2.Prompt:
-    """Encode: How a row of a data set becomes a prompt.
-
-    Raises:
-        InvalidField: a value cannot be sent.
-    """
-    return made(
-        evaluation_pb2.Prompt,
-        field,
-        system=value.system,
-        template=value.template,
-        prefix=None
-        if value.prefix is None
-        else encoded(lambda given, _: conversation_to_v1(given), value.prefix, child(field, "prefix")),
-        suffix=None
-        if value.suffix is None
-        else encoded(lambda given, _: conversation_to_v1(given), value.suffix, child(field, "suffix")),
-        few_shot=None if value.few_shot is None else encoded(few_shot_to_v1, value.few_shot, child(field, "few_shot")),
-    )
-
-
-def prompt_from_v1(message: evaluation_pb2.Prompt, field: str = "") -> Prompt:
-    """Decode: How a row of a data set becomes a prompt.
-
-    Raises:
-        InvalidField: a value is out of bounds, or missing.
-    """
-    at_most_bytes(message.system, bounds.PROMPT_SYSTEM_MAX_BYTES, child(field, "system"))
-    at_most_bytes(message.template, bounds.PROMPT_TEMPLATE_MAX_BYTES, child(field, "template"))
-    return Prompt(
-        system=message.system,
-        template=message.template,
-        prefix=conversation_from_v1(message.prefix, child(field, "prefix")) if message.HasField("prefix") else None,
-        suffix=conversation_from_v1(message.suffix, child(field, "suffix")) if message.HasField("suffix") else None,
-        few_shot=few_shot_from_v1(message.few_shot, child(field, "few_shot")) if message.HasField("few_shot") else None,
-    )
-
-
 def evaluator_rendering_to_v1(value: EvaluatorRendering) -> evaluation_pb2.EvaluatorRendering:
     """Encode: How an evaluator renders what models get."""
     return evaluation_pb2.EvaluatorRendering(
@@ -2148,6 +2090,7 @@ def render_sample_request_to_v1(value: RenderSampleRequest, field: str = "") -> 
     Raises:
         InvalidField: a value cannot be sent.
     """
+    of_type(value, RenderSampleRequest, field)
     return made(
         evaluation_pb2.RenderSampleRequest,
         field,

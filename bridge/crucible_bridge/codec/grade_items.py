@@ -1,12 +1,12 @@
-"""Items that are graded <-> v1.
+"""Items to grade <-> v1.
 
-What models said travels as bytes. Decoded, a sequence that is not UTF-8 is U+FFFD, and the item says how many are.
+Responses of models travel as bytes. Decoding replaces bytes that are not UTF-8 by U+FFFD and counts them in the item.
 """
 
 from __future__ import annotations
 
 from crucible_bridge.codec.enums import verdict_from_v1, verdict_to_v1
-from crucible_bridge.codec.fields import child, sendable, several
+from crucible_bridge.codec.fields import child, of_type, sendable, several
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import GradeItem, RubricItem
 from crucible_bridge.v1 import grading_pb2 as pb
@@ -24,11 +24,12 @@ _REPLACEMENT = "\ufffd"
 
 
 def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
-    """Encode an item; lone surrogates in what a model said cross as the bytes they would be.
+    """Encode an item; lone surrogates in a response are sent as the bytes they would be.
 
     Raises:
-        InvalidField: it holds something else than text, or both a response and an answer, or neither.
+        InvalidField: it contains something other than text, or both a response and an answer, or neither.
     """
+    of_type(item, GradeItem, field)
     if (item.response is None) == (item.answer is None):
         raise InvalidField(
             field, f"has {'neither response nor' if item.answer is None else 'both response and'} answer"
@@ -45,7 +46,7 @@ def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
     with sendable(path):
         targets = tuple(several(item.targets, child(field, "targets")))
     for index, target in enumerate(targets):
-        if not isinstance(target, str):  # bytes would be taken for text
+        if not isinstance(target, str):  # bytes would be accepted as text
             raise InvalidField(f"{path}[{index}]", f"is {type(target).__name__}, not text")
         with sendable(f"{path}[{index}]"):
             message.targets.append(target)
@@ -53,10 +54,10 @@ def grade_item_to_v1(item: GradeItem, field: str) -> pb.GradeItem:
 
 
 def grade_item_from_v1(message: pb.GradeItem, field: str, *, targets_needed: bool = True) -> GradeItem:
-    """Decode an item.
+    """Decode an item of grading.
 
     Raises:
-        InvalidField: it has neither a response nor an answer, or no target where one is needed.
+        InvalidField: it has neither a response nor an answer, or lacks a needed target.
     """
     kind = message.WhichOneof("candidate")
     if kind is None:
@@ -72,11 +73,12 @@ def grade_item_from_v1(message: pb.GradeItem, field: str, *, targets_needed: boo
 
 
 def rubric_item_to_v1(item: RubricItem, field: str) -> pb.RubricItem:
-    """Encode an item; lone surrogates in what a model said cross as the bytes they would be.
+    """Encode an item; lone surrogates in a response are sent as the bytes they would be.
 
     Raises:
-        InvalidField: it holds something else than text.
+        InvalidField: it contains something other than text.
     """
+    of_type(item, RubricItem, field)
     message = pb.RubricItem(response=response_to_v1(item.response, child(field, "response")))
     for name in ("id", "question"):
         with sendable(child(field, name)):
@@ -113,7 +115,7 @@ def rubric_item_from_v1(message: pb.RubricItem, field: str) -> RubricItem:
 
 
 def response_to_v1(text: str, field: str) -> bytes:
-    """Encode what a model said; half a surrogate pair as the three bytes that are not UTF-8.
+    """Encode a model's response; half a surrogate pair becomes the three bytes that are not UTF-8.
 
     Raises:
         InvalidField: it is no text.
@@ -123,10 +125,10 @@ def response_to_v1(text: str, field: str) -> bytes:
 
 
 def response_from_v1(data: bytes) -> tuple[str, int]:
-    """Decode what a model said: text, and how many U+FFFD in it stand for what was not UTF-8."""
+    """Decode a model's response: text, and the number of U+FFFD in it that replace bytes that were not UTF-8."""
     try:
         return data.decode(), 0
     except UnicodeDecodeError:
         text = data.decode(errors="replace")
-        # A U+FFFD that was written as such is whole: its first byte never continues another character.
+        # A U+FFFD that the response itself has is complete: its first byte never continues another character.
         return text, text.count(_REPLACEMENT) - data.count(_REPLACEMENT.encode())

@@ -1,4 +1,4 @@
-"""What graders answer <-> v1. Text in it can come from models: what UTF-8 cannot carry becomes U+FFFD."""
+"""Grades <-> v1. Text in them can come from models: what UTF-8 cannot encode becomes U+FFFD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How answers are scored, and what is asked by it, <-> v1: a scorer is one of several types."""
+"""Scorers, and the requests that have one, <-> v1: a scorer is one of several types."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
-"""Significant digits that a policy can ask for: what a double holds of a decimal."""
+"""Significant digits that a policy can request: those that a double stores of a decimal."""
 
 _TEXT_SCORERS: tuple[TextScorerKind, ...] = ("exact_match", "contains", "f1", "bleu", "rouge")
 _MADE_SCORERS = {
@@ -56,13 +56,13 @@ _MADE_SCORERS = {
     "multiple_choice": "ChoiceScorer(...)",
     "format": "FormatScorer(...)",
 }
-"""Scorers that have options besides those of texts: how each is given, by its name."""
+"""Scorers with options besides those of texts: how to write each, by its name."""
 _SCORERS = tuple(field.name for field in pb.ScoreOptions.DESCRIPTOR.oneofs_by_name["scorer"].fields)
 _COMPARISON = EnumPair(ExactComparison, pb.ExactComparison, "EXACT_COMPARISON_")
 
 
 def extract_answer_request_to_v1(request: ExtractAnswerRequest) -> pb.ExtractAnswerRequest:
-    """Encode responses to take answers from.
+    """Encode responses to extract answers from.
 
     Raises:
         InvalidField: one of them is no text.
@@ -75,7 +75,7 @@ def extract_answer_request_to_v1(request: ExtractAnswerRequest) -> pb.ExtractAns
 
 
 def extract_answer_request_from_v1(message: pb.ExtractAnswerRequest) -> ExtractAnswerRequest:
-    """Decode responses to take answers from; at least one.
+    """Decode responses to extract answers from; at least one.
 
     Raises:
         InvalidField: there is none.
@@ -90,7 +90,7 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
     """Encode how answers are scored.
 
     Raises:
-        InvalidField: an option has the wrong type, or there is no such scorer.
+        InvalidField: an option has the wrong type, or the scorer does not exist.
     """
     with sendable("options"):
         message = pb.ScoreOptions(threshold=options.threshold)
@@ -119,7 +119,7 @@ def score_options_from_v1(message: pb.ScoreOptions, field: str) -> ScoreOptions:
     """Decode how answers are scored.
 
     Raises:
-        InvalidField: no scorer is chosen, or an option of it is malformed.
+        InvalidField: no scorer is chosen, or one of its options is malformed.
     """
     threshold = message.threshold if message.HasField("threshold") else None
     if threshold is not None and not 0 <= threshold <= 1:
@@ -177,7 +177,7 @@ def _text_to_v1(scorer: TextScorer) -> pb.TextScorer:
         case_sensitive=scorer.case_sensitive,
         normalize_whitespace=scorer.normalize_whitespace,
         strip_punctuation=scorer.strip_punctuation,
-        # Left out as it was before there was another, so that a worker which knows no other takes the request.
+        # Left out, as before there was another value, so that a worker that knows no other accepts the request.
         compare=None if scorer.compare == ExactComparison.TEXT else _COMPARISON.to_v1(scorer.compare),
         ordered_lists=scorer.ordered_lists,
     )
@@ -188,7 +188,7 @@ def _text_from_v1(kind: TextScorerKind, message: pb.TextScorer, field: str) -> T
     if message.HasField("compare"):
         compare = _COMPARISON.from_v1(message.compare, child(field, "compare"))
     if kind != "exact_match" and compare is not ExactComparison.TEXT:
-        raise InvalidField(child(field, "compare"), f"is {compare}, which exact_match alone compares as")
+        raise InvalidField(child(field, "compare"), f"is {compare}, which only exact_match supports")
     if message.ordered_lists and compare is not ExactComparison.LIST:
         raise InvalidField(child(field, "ordered_lists"), "is for exact_match with compare: list")
     return TextScorer(
@@ -217,7 +217,7 @@ def _format_from_v1(message: pb.FormatScorer, field: str) -> FormatScorer:
     match message.WhichOneof("form"):
         case "boxed":
             if not message.boxed:
-                raise InvalidField(child(field, "boxed"), "is false: leave it out, or ask for another form")
+                raise InvalidField(child(field, "boxed"), "is false: leave it out, or choose another form")
             return FormatScorer(BoxedForm())
         case "marks":
             marks = tuple(message.marks.marks)

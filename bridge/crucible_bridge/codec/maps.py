@@ -1,9 +1,8 @@
 """Refuses requests with huge maps before protobuf parses them.
 
-A protobuf map is written in the order of its table, and a table that is filled in that order fills in quadratic time:
-1.3 million entries, 13 MB, hold the interpreter for 40 s. So entries are counted first. Only fields that lead to maps
-are looked at, and only contents that are long enough to matter; the work is linear, and pure Python, so that other
-threads have their turn.
+A protobuf map is written in the order of its hash table. Filling a table in that order takes quadratic time: 1.3
+million entries, 13 MB, hold the GIL for 40 s. So entries are counted first. Only fields that lead to maps are examined,
+and only contents that are long enough to matter. The work is linear, and pure Python, so that other threads can run.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from crucible_bridge.reasons import Reason
 __all__ = ["LARGE_BYTES", "MAX_MAP_ENTRIES", "has_maps", "refuse_large_maps", "request_parsed"]
 
 MAX_MAP_ENTRIES = 10_000
-"""Of one map of a request: labels, metadata of a sample, metrics of trajectories."""
+"""Limit for one map of a request: labels, metadata of a sample, metrics of trajectories."""
 LARGE_BYTES = 64 * 1024
-"""What is shorter has no room for many more entries."""
+"""Shorter content has no room for many more entries."""
 
-_MAX_DEPTH = 100  # protobuf reads no deeper
+_MAX_DEPTH = 100  # protobuf's own limit
 
 M = TypeVar("M", bound=Message)
 
@@ -35,14 +34,14 @@ def request_parsed(message: type[M], data: bytes) -> M:
     """Parse the bytes of a request.
 
     Raises:
-        InvalidField: they are no message of this type, or one with a map of more than `MAX_MAP_ENTRIES`.
+        InvalidField: they are not a message of this type, or a map has more than `MAX_MAP_ENTRIES`.
     """
     refuse_large_maps(message, data)
     return parsed(message, data)
 
 
 def has_maps(message: type[Message]) -> bool:
-    """Whether messages of a type may hold a map, however deep."""
+    """Whether messages of a type may contain a map, at any depth."""
     return bool(_leading(message.DESCRIPTOR))
 
 
@@ -61,7 +60,7 @@ def refuse_large_maps(message: type[Message], data: bytes) -> None:
 
 
 def _walk(data: bytes, spans: Sequence[FieldRange], descriptor: Any, path: str, depth: int) -> None:
-    """Look at a message, which may lie in several parts that a parser puts together."""
+    """Check a message, which may consist of several parts that a parser merges."""
     if depth > _MAX_DEPTH or sum(end - at for at, end in spans) < LARGE_BYTES:
         return
     leading = _leading(descriptor)
@@ -78,7 +77,7 @@ def _walk(data: bytes, spans: Sequence[FieldRange], descriptor: Any, path: str, 
             if _is_map(field):
                 entries[number] += 1
                 if entries[number] > MAX_MAP_ENTRIES:
-                    message = f"has more than {MAX_MAP_ENTRIES:,} entries, which is what a map of a request may have"
+                    message = f"has more than {MAX_MAP_ENTRIES:,} entries, the most that a map of a request may have"
                     raise InvalidField(f"{path}{field.name}", message)
             _walk(data, [content], field.message_type, f"{path}{field.name}[].", depth + 1)
     for number, found in parts.items():
@@ -88,7 +87,7 @@ def _walk(data: bytes, spans: Sequence[FieldRange], descriptor: Any, path: str, 
 
 @functools.cache
 def _leading(descriptor: Any) -> Mapping[int, Any]:
-    """By number, the fields of a message that are maps, or hold messages that lead to some."""
+    """By number, the fields of a message that are maps, or contain messages with maps."""
     return {
         field.number: field
         for field in descriptor.fields

@@ -1,4 +1,4 @@
-"""What metrics calls answer <-> the bytes of their responses; bytes as in `codec.metrics`."""
+"""Replies of metrics calls <-> the bytes of their responses; bytes for the reason in `codec.token_metrics`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
     """Encode advantages with a KL penalty."""
     pieces = Encoder()
     given = result.advantages
-    # Columns are answered by one.
+    # The reply to columns is a column.
     tensors = [given.values] if isinstance(given, Ragged) else given
     pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, tensors)
     return pieces.joined(
@@ -87,12 +87,12 @@ def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
 
 
 def kl_penalty_from_bytes(data: bytes) -> KLPenalty:
-    """Decode advantages with a KL penalty; they are views of the bytes. `penalty_of` parts them."""
+    """Decode advantages with a KL penalty; they are views of the bytes. `penalty_of` splits them."""
     return plainly(pb.IncorporateKLPenaltyResponse, data, _kl_penalty)
 
 
 def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
-    """Decode an answer to data of these lengths: one array a datum, also where one in all was sent.
+    """Decode a reply for data of these lengths: one array per datum, also if a single one was sent for all.
 
     Raises:
         InvalidField: it is malformed, or its advantages are of other lengths.
@@ -141,13 +141,13 @@ def mean_nll_from_bytes(data: bytes) -> MeanNLL:
 
 
 def metrics_to_bytes(response: type[Any], metrics: Metrics) -> bytes:
-    """Encode a response that holds metrics alone."""
+    """Encode a response with only metrics."""
     message = response()
     fill_metrics(message.metrics, metrics)
-    # Sorted: in protobuf's own order the reader's table fills in quadratic time.
+    # Sorted: in protobuf's own order, filling the reader's table takes quadratic time.
     return message.SerializeToString(deterministic=True)
 
 
 def metrics_from_bytes(response: type[Any], data: bytes) -> Metrics:
-    """Decode a response that holds metrics alone."""
+    """Decode a response with only metrics."""
     return metrics_from_v1(parsed(response, data).metrics, "metrics")

@@ -1,6 +1,6 @@
-"""What metrics calls over samples are asked <-> the bytes of their requests; those over tokens: `codec.token_metrics`.
+"""Requests of metrics calls over samples <-> their bytes; those over tokens are in `codec.token_metrics`.
 
-Decoding checks structure alone; whether lengths fit each other is for the function to see that computes.
+Decoding checks only the structure; the function that computes checks whether lengths fit each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.field_ranges import parsed
-from crucible_bridge.codec.fields import entry, made, sendable, several
+from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
 from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -56,7 +56,8 @@ _DPO = {
 
 
 def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> bytes:
-    """Encode a question for a summary of trajectories."""
+    """Encode a request for a summary of trajectories."""
+    of_type(request.batch, TrajectoryBatch, "batch")
     batch, fields = request.batch, pb.TrajectoryBatch.DESCRIPTOR.fields_by_name
     columns = Encoder()
     for name in (*_COUNTS, *_REWARDS):
@@ -79,12 +80,12 @@ def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> by
     )
     pieces = Encoder()
     pieces.add_encoded(pb.ComputeTrajectoryMetricsRequest.BATCH_FIELD_NUMBER, columns)
-    # The batch in two parts, which a parser puts together: the columns, and the tags.
+    # The batch in two parts, which a parser merges: the columns, and the tags.
     return pieces.joined(rest)
 
 
 def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsRequest:
-    """Decode a question for a summary of trajectories."""
+    """Decode a request for a summary of trajectories."""
     message = request_parsed(pb.ComputeTrajectoryMetricsRequest, data)
     batch = message.batch
     columns: dict[str, Any] = {name: _integers(batch, name, f"batch.{name}") for name in _COUNTS}
@@ -100,20 +101,20 @@ def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsReque
 
 
 def dpo_metrics_request_to_bytes(request: DPOMetricsRequest) -> bytes:
-    """Encode a question about preference pairs."""
+    """Encode a request for metrics of preference pairs."""
     tensors = {name: _tensor(getattr(request, ours), name) for name, ours in _DPO.items()}
     return made(pb.ComputeDPOMetricsRequest, "", **tensors, dpo_beta=request.beta).SerializeToString()
 
 
 def dpo_metrics_request_from_bytes(data: bytes) -> DPOMetricsRequest:
-    """Decode a question about preference pairs."""
+    """Decode a request for metrics of preference pairs."""
     message = parsed(pb.ComputeDPOMetricsRequest, data)
     columns = {ours: _vector(message, name, name) for name, ours in _DPO.items()}
     return DPOMetricsRequest(**columns, beta=message.dpo_beta)
 
 
 def sampling_client_metrics_request_to_bytes(request: SamplingClientMetricsRequest) -> bytes:
-    """Encode a question about steps and times of sampling."""
+    """Encode a request about steps and times of sampling."""
     return pb.ComputeSamplingClientMetricsRequest(
         sampling_client_steps=_tensor(request.steps, "sampling_client_steps"),
         sampling_seconds=_tensor(request.seconds, "sampling_seconds"),
@@ -121,7 +122,7 @@ def sampling_client_metrics_request_to_bytes(request: SamplingClientMetricsReque
 
 
 def sampling_client_metrics_request_from_bytes(data: bytes) -> SamplingClientMetricsRequest:
-    """Decode a question about steps and times of sampling."""
+    """Decode a request about steps and times of sampling."""
     message = parsed(pb.ComputeSamplingClientMetricsRequest, data)
     return SamplingClientMetricsRequest(
         steps=_integers(message, "sampling_client_steps", "sampling_client_steps"),
@@ -130,7 +131,7 @@ def sampling_client_metrics_request_from_bytes(data: bytes) -> SamplingClientMet
 
 
 def classification_metrics_request_to_bytes(request: ClassificationMetricsRequest) -> bytes:
-    """Encode a question about labels."""
+    """Encode a request for classification metrics."""
     return made(
         pb.ComputeClassificationMetricsRequest,
         "",
@@ -141,7 +142,7 @@ def classification_metrics_request_to_bytes(request: ClassificationMetricsReques
 
 
 def classification_metrics_request_from_bytes(data: bytes) -> ClassificationMetricsRequest:
-    """Decode a question about labels."""
+    """Decode a request for classification metrics."""
     message = parsed(pb.ComputeClassificationMetricsRequest, data)
     return ClassificationMetricsRequest(
         predictions=_texts(message.predictions),
@@ -151,14 +152,14 @@ def classification_metrics_request_from_bytes(data: bytes) -> ClassificationMetr
 
 
 def pass_at_k_request_to_bytes(request: PassAtKRequest) -> bytes:
-    """Encode a question for pass@k."""
+    """Encode a request for pass@k."""
     tensors = {name: _tensor(getattr(request, name), name) for name in ("samples", "successes")}
     with sendable("k"):
         return pb.ComputePassAtKRequest(**tensors, k=request.k).SerializeToString()
 
 
 def pass_at_k_request_from_bytes(data: bytes) -> PassAtKRequest:
-    """Decode a question for pass@k."""
+    """Decode a request for pass@k."""
     message = parsed(pb.ComputePassAtKRequest, data)
     return PassAtKRequest(
         samples=_integers(message, "samples", "samples"),
@@ -168,7 +169,7 @@ def pass_at_k_request_from_bytes(data: bytes) -> PassAtKRequest:
 
 
 def _texts(repeated: Sequence[str]) -> list[str]:
-    """Texts in parts, between which other threads get their turn."""
+    """Texts in parts, so that other threads can run between them."""
     texts: list[str] = []
     for at in range(0, len(repeated), _TEXTS_AT_ONCE):
         texts += repeated[at : at + _TEXTS_AT_ONCE]

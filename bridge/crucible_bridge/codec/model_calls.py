@@ -1,7 +1,7 @@
-"""What ModelService is asked and what it answers <-> v1.
+"""Requests and replies of ModelService <-> v1.
 
-An item of a request that is malformed decodes to its problem, and an answer that has no room left in a message is sent
-as one: neither costs the rest of the batch.
+A malformed item of a request decodes to its problem. A result for which a message has no room left is sent as a
+problem. Neither affects the rest of the batch.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ __all__ = [
 ]
 
 RESERVED_ITEM_BYTES = 256
-"""Room that every item of an answer has in any case: for its problem, should there be no more."""
+"""Room that is reserved for every item of a reply: enough for its problem."""
 
 M = TypeVar("M")
 T = TypeVar("T")
 
 
 def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
-    """Encode a question for continuations.
+    """Encode a request for continuations.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -92,10 +92,10 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
 
 
 def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
-    """Decode a question for continuations.
+    """Decode a request for continuations.
 
     Raises:
-        InvalidField: model, sampling or limits are missing or wrong; an item that is has its problem.
+        InvalidField: model, sampling or limits are missing or wrong; a wrong item becomes its problem.
     """
     if not message.HasField("sampling"):
         raise InvalidField("sampling", "is not given")
@@ -108,7 +108,7 @@ def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
 
 
 def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsRequest:
-    """Encode a question for log-probabilities.
+    """Encode a request for log-probabilities.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -121,10 +121,10 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
 
 
 def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequest:
-    """Decode a question for log-probabilities.
+    """Decode a request for log-probabilities.
 
     Raises:
-        InvalidField: model or limits are missing or wrong; a sequence that is has its problem.
+        InvalidField: model or limits are missing or wrong; a wrong sequence becomes its problem.
     """
     return LogprobsRequest(
         model=_model_from_v1(message),
@@ -134,7 +134,7 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
 
 
 def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
-    """Encode a question for a forward pass.
+    """Encode a request for a forward pass.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -147,10 +147,10 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
 
 
 def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
-    """Decode a question for a forward pass.
+    """Decode a request for a forward pass.
 
     Raises:
-        InvalidField: model or limits are missing or wrong; a datum that is has its problem.
+        InvalidField: model or limits are missing or wrong; a wrong datum becomes its problem.
     """
     return ForwardRequest(
         model=_model_from_v1(message),
@@ -240,9 +240,9 @@ def _or_problem(message: M, field: str, decode: Callable[[M, str], T]) -> T | Pr
 
 
 def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], count: int) -> list[Any]:
-    """The messages, those that have no room left replaced by their problem."""
+    """The messages; those without room left are replaced by their problem."""
     kept: list[Any] = []
-    # One share more than items: for what the whole message has beside them.
+    # One share more than items: for the rest of the message.
     room = max_bytes - RESERVED_ITEM_BYTES * (count + 1)
     for message in messages:
         size = message.ByteSize()
@@ -255,5 +255,5 @@ def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], c
 
 
 def _too_large(size: int, max_bytes: int) -> types_pb2.Problem:
-    message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: ask in smaller batches"
+    message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: send smaller batches"
     return types_pb2.Problem(reason=Reason.ANSWER_TOO_LARGE, message=message)

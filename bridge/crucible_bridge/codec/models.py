@@ -1,4 +1,4 @@
-"""Where models live and how they are sampled <-> v1."""
+"""References to models, and sampling parameters, <-> v1."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from crucible_bridge.v1 import types_pb2
 __all__ = ["MAX_MODEL_NAME_BYTES", "model_ref_from_v1", "model_ref_to_v1"]
 
 MAX_MODEL_NAME_BYTES = bounds.ORCHESTRATOR_MODEL_NAME_MAX_BYTES
-"""Longest name of a model that its orchestrator holds, in bytes of UTF-8."""
+"""Longest name of a client-held model, in bytes of UTF-8."""
 
 _LOADING = ("adapter_path", "device", "dtype")
 
 
 def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
-    """Encode where a model lives."""
+    """Encode a reference to a model."""
     match model:
         case EmbeddedModel(name):
             return types_pb2.ModelRef(embedded=name)
@@ -62,10 +62,12 @@ def model_ref_to_v1(model: ModelRef) -> types_pb2.ModelRef:
             return types_pb2.ModelRef(orchestrator=types_pb2.OrchestratorModel(name=name))
         case InstalledModel(scheme, name):
             return types_pb2.ModelRef(installed=types_pb2.InstalledModel(scheme=scheme, name=name))
+        case _:
+            raise TypeError(f"a {type(model).__name__} is no reference to a model: use parse_model")
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
-    """Decode where a model lives; a name or path is needed."""
+    """Decode a reference to a model; a name or path is needed."""
     match message.WhichOneof("model"):
         case "embedded":
             if not message.embedded:
@@ -80,7 +82,7 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str) -> ModelRef:
             for name in ("server", "model"):
                 if not getattr(message.openai, name):
                     raise InvalidField(child(field, f"openai.{name}"), "is empty")
-            if "/" in message.openai.server:  # which begins the model's name where both are written as one
+            if "/" in message.openai.server:  # it separates server and model in the text form
                 raise InvalidField(child(field, "openai.server"), 'holds "/"')
             return OpenAIModel(message.openai.server, message.openai.model)
         case "tinker":

@@ -1,7 +1,7 @@
 """JSON objects <-> google.protobuf.Struct: an evaluator's options.
 
-A Struct has doubles only: integral numbers come back as int, as JSON schemas ask for, up to 2**53; what a double cannot
-hold exactly is refused rather than changed.
+A Struct has only doubles: integral numbers up to 2**53 are decoded as int, which JSON schemas require. What a double
+cannot store exactly is refused, not changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crucible_bridge.errors import InvalidField
 __all__ = ["MAX_OPTION_DEPTH", "options_from_v1", "options_to_v1"]
 
 MAX_OPTION_DEPTH = 16
-"""Objects and lists inside of each other; protobuf itself gives up at a depth of about 30."""
+"""Nesting of objects and lists; protobuf itself fails at a depth of about 30."""
 
 _MAX_EXACT = 2**53
 
@@ -35,7 +35,7 @@ def options_to_v1(options: Mapping[str, Any], field: str) -> struct_pb2.Struct:
 
 
 def options_from_v1(message: struct_pb2.Struct, field: str) -> dict[str, Any]:
-    """Decode a JSON object; keys in order of the alphabet, as a map on the wire has none.
+    """Decode a JSON object; keys in alphabetical order, as a map on the wire has no order.
 
     Raises:
         InvalidField: a value has no kind, is not finite, or is nested too deeply.

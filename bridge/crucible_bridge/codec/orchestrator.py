@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 STOP_REASONS = bounds.ANSWERED_SEQUENCE_STOP_REASON_ONE_OF
-"""Why a continuation can have ended."""
+"""Reasons for which a continuation can end."""
 
 
 def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
@@ -79,11 +79,11 @@ def start_from_v1(message: evaluation_pb2.OrchestratorStart) -> HeldStart:
     """Decode the first frame of an orchestrator; paths begin at the fields of the evaluation's request.
 
     Raises:
-        InvalidField: a field is missing or wrong, or the model is none that an orchestrator holds.
+        InvalidField: a field is missing or wrong, or the model is not an OrchestratorModel.
     """
     request = evaluate_request_from_v1(message.request)
     if not isinstance(request.model, OrchestratorModel):
-        raise InvalidField("model", f"is a {type(request.model).__name__}: only an OrchestratorModel is asked here")
+        raise InvalidField("model", f"is a {type(request.model).__name__}: this call needs an OrchestratorModel")
     at_least(message.window, 1, "start.window")
     if not message.calls:
         raise InvalidField("start.calls", "is empty, at least one is needed")
@@ -95,17 +95,17 @@ accepted_to_v1, ended_to_v1 = held_accepted_to_v1, held_ended_to_v1
 
 
 def accepted_from_v1(message: evaluation_pb2.OrchestratorAccepted) -> HeldAccepted:
-    """Decode that an evaluation is at work."""
+    """Decode the frame that says that an evaluation runs."""
     return held_accepted_from_v1(message, "accepted")
 
 
 def ended_from_v1(message: evaluation_pb2.OrchestratorEnded) -> HeldEnded:
-    """Decode how an evaluation ended."""
+    """Decode the frame with an ended evaluation."""
     return held_ended_from_v1(message, "ended")
 
 
 def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
-    """Encode something to ask, by its id.
+    """Encode a question, with its id.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -122,10 +122,10 @@ def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
 
 
 def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
-    """Decode something to ask.
+    """Decode a question.
 
     Raises:
-        InvalidField: it asks nothing, or something is wrong in it.
+        InvalidField: it has no question, or something in it is wrong.
     """
     match message.WhichOneof("question"):
         case "sample":
@@ -145,7 +145,7 @@ def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
 
 
 def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
-    """Encode what the model answered to the question of this id.
+    """Encode the model's answer to the question of this id.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -164,10 +164,10 @@ def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
 
 
 def answer_from_v1(message: pb.OrchestratorAnswer) -> Answer:
-    """Decode what the model answered; arrays are views of the message's bytes.
+    """Decode the model's answer; arrays are views of the message's bytes.
 
     Raises:
-        InvalidField: there is no answer in it, or it is malformed.
+        InvalidField: it has no answer, or the answer is malformed.
     """
     match message.WhichOneof("answer"):
         case "sample":

@@ -1,6 +1,6 @@
 """Metrics and problems <-> v1.
 
-Text in them can come from models: what UTF-8 cannot carry becomes U+FFFD, so that encoding never fails.
+Text in them can come from models: what UTF-8 cannot encode becomes U+FFFD, so that encoding never fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["fill_metrics", "metrics_from_v1", "metrics_to_v1", "problem_from_v1"
 
 
 def problem_to_v1(problem: Problem | None) -> types_pb2.Problem | None:
-    """Encode what went wrong, if anything did."""
+    """Encode a problem, if there is one."""
     if problem is None:
         return None
     return types_pb2.Problem(
@@ -25,12 +25,12 @@ def problem_to_v1(problem: Problem | None) -> types_pb2.Problem | None:
 
 
 def problem_from_v1(message: types_pb2.Problem, field: str = "") -> Problem:
-    """Decode what went wrong; ask `HasField` before."""
+    """Decode a problem; check `HasField` first."""
     return Problem(reason=message.reason, message=message.message, field=message.field, retryable=message.retryable)
 
 
 def metrics_to_v1(metrics: Metrics) -> types_pb2.Metrics:
-    """Encode metrics. As part of another message it is copied, which takes long if it is large: see `fill_metrics`."""
+    """Encode metrics. As part of another message they are copied, slow if they are many: see `fill_metrics`."""
     message = types_pb2.Metrics()
     fill_metrics(message, metrics)
     return message
@@ -43,5 +43,5 @@ def fill_metrics(message: types_pb2.Metrics, metrics: Metrics) -> None:
 
 
 def metrics_from_v1(message: types_pb2.Metrics, field: str) -> Metrics:
-    """Decode metrics: finite values, keys in order of the alphabet."""
+    """Decode metrics: finite values, keys in alphabetical order."""
     return Metrics(finite_map(message.values, child(field, "values")), dict(sorted(message.undefined.items())))

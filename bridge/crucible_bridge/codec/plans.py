@@ -1,4 +1,4 @@
-"""Plans of evaluations <-> v1, and the record that a journal keeps of one.
+"""Plans of evaluations <-> v1, and <-> the journal's record of one.
 
 Paths of fields begin at the plan: `infrequent_evaluations[0].dataset`.
 """
@@ -20,10 +20,10 @@ __all__ = [
 
 
 def plan_to_record(plan: EvaluationPlan) -> bytes:
-    """The bytes that a journal keeps of a plan."""
+    """The journal's record of a plan."""
     return evaluation_plan_to_v1(plan).SerializeToString()
 
 
 def plan_from_record(record: bytes) -> EvaluationPlan:
-    """The plan that a journal keeps."""
+    """The plan of a journal's record."""
     return evaluation_plan_from_v1(evaluation_pb2.EvaluationPlan.FromString(record))

@@ -1,4 +1,4 @@
-"""What several fields of a message are to each other, where no bound of one field can say it."""
+"""Checks of several fields of a message together, which no bound of one field can express."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def plan(message: pb.EvaluationPlan, field: str) -> None:
     """Refuse a plan without evaluations, or with too many evaluators together.
 
     Raises:
-        InvalidField: it is one.
+        InvalidField: it is one of these.
     """
     path = child(field, "evaluations")
     if not message.evaluations and not message.infrequent_evaluations:
@@ -27,7 +27,7 @@ def plan(message: pb.EvaluationPlan, field: str) -> None:
 
 
 def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
-    """Refuse evaluations that are named twice, or by both ids and run, or by neither.
+    """Refuse evaluations that are named twice, or by both ids and run; one of the two is needed.
 
     Raises:
         InvalidField: they are.
@@ -36,7 +36,7 @@ def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
     if by_run == bool(message.evaluation_ids):
         raise InvalidField(path, "or run_id must be given, and not both")
     if message.dataset_fingerprint and not by_run:
-        raise InvalidField(child(field, "dataset_fingerprint"), "goes with run_id alone")
+        raise InvalidField(child(field, "dataset_fingerprint"), "is only allowed with run_id")
     seen: set[str] = set()
     for index, evaluation_id in enumerate(message.evaluation_ids):
         if evaluation_id in seen:
@@ -45,7 +45,7 @@ def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
 
 
 def call_test(message: grading_pb2.CallTest, field: str) -> None:
-    """Refuse a call of no function, or without the value that is right.
+    """Refuse a call without a function, or without the expected value.
 
     Raises:
         InvalidField: one of them is blank.
@@ -55,7 +55,7 @@ def call_test(message: grading_pb2.CallTest, field: str) -> None:
 
 
 def input_output_tests(message: grading_pb2.InputOutputTests, field: str) -> None:
-    """Refuse tests of which there are none.
+    """Refuse an item without tests.
 
     Raises:
         InvalidField: the text is blank.
@@ -64,7 +64,7 @@ def input_output_tests(message: grading_pb2.InputOutputTests, field: str) -> Non
 
 
 def criteria(message: grading_pb2.GradeRubricRequest, field: str) -> None:
-    """Refuse criteria that a judge could not tell apart.
+    """Refuse criteria that a judge could not distinguish.
 
     Raises:
         InvalidField: two have the same name.
@@ -72,7 +72,7 @@ def criteria(message: grading_pb2.GradeRubricRequest, field: str) -> None:
     path, seen = child(field, "criteria"), set[str]()
     for index, criterion in enumerate(message.criteria):
         if criterion.name in seen:
-            raise InvalidField(f"{path}[{index}].name", f"is {criterion.name!r}, as another one's is")
+            raise InvalidField(f"{path}[{index}].name", f"is {criterion.name!r}, which another criterion has too")
         seen.add(criterion.name)
 
 

@@ -1,4 +1,4 @@
-"""Evaluators as they are asked for, and their options' schemas, <-> v1."""
+"""Requested evaluators, and the schemas of their options, <-> v1."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.codec.fields import EnumPair, at_most_bytes, child, made, sendable
+from crucible_bridge.codec.fields import EnumPair, at_most_bytes, child, made, of_type, sendable
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, Record, bounds
@@ -30,13 +30,14 @@ def evaluator_spec_to_v1(spec: EvaluatorSpec, field: str = "evaluator") -> evalu
     Raises:
         InvalidField: an option is not JSON, or text is no Unicode.
     """
+    of_type(spec, EvaluatorSpec, field)
     with sendable(field):
         options = options_to_v1(spec.options, child(field, "options")) if spec.options else None
     return made(evaluation_pb2.EvaluatorSpec, field, kind=spec.kind, name=spec.name, options=options)
 
 
 def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) -> EvaluatorSpec:
-    """Decode one evaluator of a request; its kind, and its name where it has one, must not be empty."""
+    """Decode one evaluator of a request; its kind, and its name if it has one, must not be empty."""
     if not message.kind:
         raise InvalidField(child(field, "kind"), "is empty")
     at_most_bytes(message.kind, bounds.EVALUATOR_SPEC_KIND_MAX_BYTES, child(field, "kind"))
@@ -51,17 +52,17 @@ def evaluator_spec_from_v1(message: evaluation_pb2.EvaluatorSpec, field: str) ->
 
 
 def record_to_v1(record: Record) -> Any:
-    """Encode what is recorded; everything is what holds where nothing is said.
+    """Encode what is recorded; the default is everything.
 
     Raises:
-        InvalidField: it is none of the values.
+        InvalidField: it is not one of the values.
     """
     number = _RECORD.sent(record, "record")
     return 0 if number in (None, evaluation_pb2.RECORD_FULL) else number
 
 
 def record_from_v1(number: int, field: str) -> Record:
-    """Decode what is recorded: everything where nothing is said.
+    """Decode what is recorded; the default is everything.
 
     Raises:
         InvalidField: it is a number that this version does not know.
@@ -70,7 +71,7 @@ def record_from_v1(number: int, field: str) -> Record:
 
 
 def schema_to_v1(schema: Mapping[str, Any]) -> str:
-    """Encode a JSON schema: as text."""
+    """Encode a JSON schema as text."""
     return json.dumps(schema, allow_nan=False)
 
 
@@ -83,7 +84,7 @@ def schema_from_v1(text: str, field: str) -> dict[str, Any]:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidField(field, f"is no JSON: {error}") from error
+        raise InvalidField(field, f"is not JSON: {error}") from error
     if not isinstance(schema, dict):
-        raise InvalidField(field, "is no JSON object")
+        raise InvalidField(field, "is not a JSON object")
     return schema

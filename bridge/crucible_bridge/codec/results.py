@@ -1,4 +1,4 @@
-"""What was found <-> v1: problems, metrics, results of samples and evaluators, evaluations."""
+"""Results <-> v1: problems, metrics, results of samples and evaluators, evaluations."""
 
 from crucible_bridge.codec.enums import state_to_v1, states_from_v1, verdict_from_v1, verdict_to_v1, verdicts_from_v1
 from crucible_bridge.codec.generated import (

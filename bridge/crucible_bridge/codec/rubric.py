@@ -1,4 +1,4 @@
-"""What a judge is asked and what it says <-> v1."""
+"""Requests to a judge and its judgements <-> v1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def rubric_grades_to_v1(grades: RubricGrades, max_bytes: int) -> pb.GradeRubricResponse:
-    """Encode what a judge said; without its reasons where that would be more than so many bytes."""
+    """Encode a judgement; without its reasons if they would make it larger than so many bytes."""
     message = generated.rubric_grades_to_v1(grades)
     if message.ByteSize() > max_bytes:
         for grade in message.grades:

@@ -1,4 +1,4 @@
-"""What models generate, and arrays of log-probabilities, <-> v1."""
+"""Generated sequences, and arrays of log-probabilities, <-> v1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
     """Decode what a model generated.
 
     Raises:
-        InvalidField: an array is malformed, or its tokens are no numbers of tokens.
+        InvalidField: an array is malformed, or its tokens are not token ids.
     """
     tokens = vector_from_v1(message.tokens, child(field, "tokens"))
     if tokens.dtype.kind not in "iu":

@@ -1,8 +1,8 @@
-"""What metrics calls over tokens are asked <-> the bytes of their requests; those over samples: `codec.metrics`.
+"""Requests of metrics calls over tokens <-> their bytes; those over samples are in `codec.metrics`.
 
 Bytes and not messages: 64 MiB of tensors are written with one copy and read as views, see `codec.bulk`. Decoding checks
-structure alone: what is missing, malformed, or of a dtype that cannot be meant. Whether lengths fit each other is for
-the function to see that computes.
+only the structure: what is missing, malformed, or of an impossible dtype. The function that computes checks whether
+lengths fit each other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DATUM = 1
 
 
 def kl_sample_train_request_to_bytes(request: KLSampleTrainRequest) -> bytes:
-    """Encode a question for the KL of sampling and training policy."""
+    """Encode a request for the KL of sampling and training policy."""
     pieces, fields = Encoder(), pb.ComputeKLSampleTrainRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks}
     if not add_columns(pieces, fields.COLUMNS_FIELD_NUMBER, {**data, _TRAINING: request.training_logprobs}):
@@ -60,7 +60,7 @@ def kl_sample_train_request_to_bytes(request: KLSampleTrainRequest) -> bytes:
 
 
 def kl_sample_train_request_from_bytes(data: bytes) -> KLSampleTrainRequest:
-    """Decode a question for the KL of sampling and training policy; its arrays are views of the bytes."""
+    """Decode a request for the KL of sampling and training policy; its arrays are views of the bytes."""
     return plainly(pb.ComputeKLSampleTrainRequest, data, _kl_sample_train_request, parse=request_parsed)
 
 
@@ -79,7 +79,7 @@ def _kl_sample_train_request(data: bytes) -> KLSampleTrainRequest:
 
 
 def kl_post_update_request_to_bytes(request: KLPostUpdateRequest) -> bytes:
-    """Encode a question for the KL of a policy before and after an update."""
+    """Encode a request for the KL of a policy before and after an update."""
     pieces, fields = Encoder(), pb.ComputeKLPostUpdateRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks}
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _UPDATED, request.updated):
@@ -89,7 +89,7 @@ def kl_post_update_request_to_bytes(request: KLPostUpdateRequest) -> bytes:
 
 
 def kl_post_update_request_from_bytes(data: bytes) -> KLPostUpdateRequest:
-    """Decode a question for the KL of a policy before and after an update; its arrays are views of the bytes."""
+    """Decode a request for the KL of a policy before and after an update; its arrays are views of the bytes."""
     return plainly(pb.ComputeKLPostUpdateRequest, data, _kl_post_update_request, parse=request_parsed)
 
 
@@ -114,7 +114,7 @@ def _kl_post_update_request(data: bytes) -> KLPostUpdateRequest:
 
 
 def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
-    """Encode a question for advantages with a KL penalty."""
+    """Encode a request for advantages with a KL penalty."""
     pieces, fields = Encoder(), pb.IncorporateKLPenaltyRequest
     data = {_LOGPROBS: request.logprobs, _MASK: request.masks, _ADVANTAGES: request.advantages}
     if not _add_given(pieces, fields.COLUMNS_FIELD_NUMBER, data, _BASE, request.base):
@@ -131,7 +131,7 @@ def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
 
 
 def kl_penalty_request_from_bytes(data: bytes) -> KLPenaltyRequest:
-    """Decode a question for advantages with a KL penalty; its arrays are views of the bytes."""
+    """Decode a request for advantages with a KL penalty; its arrays are views of the bytes."""
     return plainly(pb.IncorporateKLPenaltyRequest, data, _kl_penalty_request, parse=request_parsed)
 
 
@@ -160,7 +160,7 @@ def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
 
 
 def mean_nll_request_to_bytes(request: MeanNLLRequest) -> bytes:
-    """Encode a question for a mean NLL."""
+    """Encode a request for a mean NLL."""
     pieces, fields = Encoder(), pb.ComputeMeanNLLRequest
     columns = {_LOGPROBS: request.logprobs, _WEIGHTS: request.weights}
     if not add_columns(pieces, fields.COLUMNS_FIELD_NUMBER, columns):
@@ -170,7 +170,7 @@ def mean_nll_request_to_bytes(request: MeanNLLRequest) -> bytes:
 
 
 def mean_nll_request_from_bytes(data: bytes) -> MeanNLLRequest:
-    """Decode a question for a mean NLL; its arrays are views of the bytes."""
+    """Decode a request for a mean NLL; its arrays are views of the bytes."""
     return plainly(pb.ComputeMeanNLLRequest, data, _mean_nll_request, parse=request_parsed)
 
 
@@ -187,7 +187,7 @@ def _mean_nll_request(data: bytes) -> MeanNLLRequest:
 
 
 def _add_data(pieces: Encoder, columns: Mapping[str, Sequence[Array]], sequences: Sequence[Datum] = ()) -> None:
-    """Add the data: of each the columns, and where a model is to be asked, its tokens."""
+    """Add the data: the columns of each datum and, if a model is to be queried, its tokens."""
     number = types_pb2.Datum.LOSS_FN_INPUTS_FIELD_NUMBER
     for index, row in enumerate(zip(*columns.values())):
         datum = Encoder()
@@ -203,7 +203,7 @@ def _add_data(pieces: Encoder, columns: Mapping[str, Sequence[Array]], sequences
 def _add_given(
     pieces: Encoder, number: int, data: Mapping[str, Sequence[Array]], key: str, source: LogprobSource
 ) -> bool:
-    """Add data and a policy's log-probabilities as columns, if that can be."""
+    """Add data and a policy's log-probabilities as columns, if possible."""
     if isinstance(source, ModelRef):
         return False
     return add_columns(pieces, number, {**data, key: source})
@@ -218,7 +218,7 @@ def _columns_at(
     stored: Sequence[str] = (),
 ) -> list[Ragged]:
     if any(found for other, found in spans.items() if other != number):
-        raise InvalidField("columns", "is given beside what it stands for")
+        raise InvalidField("columns", "is given together with the fields that it replaces")
     return columns_at(data, spans[number], keys, stored=stored)
 
 
@@ -250,11 +250,11 @@ def _source_at(data: bytes, spans: Sequence[FieldRange], field: str) -> LogprobS
             lists, _ = split(data, span, (tensors,))
             return tensors_at(data, lists[tensors], f"{field}.given.tensors")
         case _:
-            raise NeedsFallback  # the last of several counts
+            raise NeedsFallback  # of several, the last one counts
 
 
 def _sequences_at(data: bytes, spans: Sequence[FieldRange]) -> tuple[Datum, ...]:
-    """The tokens of the data, as a model is asked for them."""
+    """The tokens of the data, to query a model with."""
     (targets,) = inputs_at(data, spans, (_TARGETS,))
     number = types_pb2.Datum.MODEL_INPUT_FIELD_NUMBER
     sequences: list[Datum] = []

@@ -1,4 +1,4 @@
-"""What is recorded of a sample beside its result <-> v1: the sample itself, its prompt, its turns."""
+"""What is recorded of a sample in addition to its result <-> v1: the sample itself, its prompt, its turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def recorded_sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
-    """Encode a sample as it was evaluated: what a file had of text that is no Unicode becomes U+FFFD."""
+    """Encode a sample as it was evaluated: text of a file that is not Unicode becomes U+FFFD."""
     asked = sample.input
     if isinstance(asked, str):
         asked = unicode_text(asked)
@@ -83,7 +83,7 @@ def sample_prompt_from_v1(message: evaluation_pb2.SamplePrompt, field: str) -> S
     """Decode a prompt.
 
     Raises:
-        InvalidField: it is in a form that this version does not know, or a conversation that is none.
+        InvalidField: it is in a form that this version does not know, or the conversation is malformed.
     """
     match message.WhichOneof("prompt"):
         case "text":
@@ -114,7 +114,7 @@ def turn_from_v1(message: evaluation_pb2.Turn, field: str) -> Turn:
     """Decode a turn.
 
     Raises:
-        InvalidField: its reward is not finite, or an array is not what it says.
+        InvalidField: its reward is not finite, or an array has another dtype or length than it should.
     """
     reward = message.reward if message.HasField("reward") else None
     if reward is not None and not math.isfinite(reward):

@@ -1,4 +1,4 @@
-"""What a worker says of itself <-> v1."""
+"""Information about a worker <-> v1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> None:
-    """Bring a message up to date: what changes from call to call, where the rest is encoded once."""
+    """Update the parts of a message that change from call to call; the rest is encoded once."""
     message.running = load.running
     message.queued = load.queued
     message.calls = load.calls

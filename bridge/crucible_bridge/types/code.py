@@ -1,4 +1,4 @@
-"""Programs to be run against tests, and what is found of them."""
+"""Programs to run against tests, and the results."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ __all__ = ["Assertions", "CodeItem", "CodeTest", "ExtractCodeRequest", "GradeCod
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assertions:
-    """Python that raises where the program is wrong; passes as a whole. `check(f)` at its end, as HumanEval has it."""
+    """Python that raises if the program is wrong; passes as a whole. May end with `check(f)`, like HumanEval's."""
 
     source: str
-    """What the program must stand up to; it sees none of it."""
+    """A test of the program; the program cannot see it."""
 
 
 CodeTest = Assertions | StdioTest | CallTest | InputOutputTests
-"""A test of a program, passed or not; or several of them."""
+"""A test of a program, passed or not; or several."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CodeItem:
-    """What a model said, and what the program in it must do."""
+    """A model's response, and the tests of the program in it."""
 
     id: str = ""
     """Echoed."""
     response: str
     """The whole response. The program is a fenced block of it, or all of it."""
     prefix: str = ""
-    """Put before the program: the head of a function, as in HumanEval. Tests see what it defines whole as it is."""
+    """Put before the program: the head of a function, as in HumanEval. Functions complete in it are used unchanged."""
     tests: tuple[CodeTest, ...]
     """One or more."""
     problem_id: str = ""
     """Samples of one problem have the same; for pass@k."""
     replaced: int = 0
-    """U+FFFD in the response that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts."""
+    """U+FFFD in the response that stand for bytes that were not UTF-8. It travels as bytes; the worker counts them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GradeCodeRequest:
-    """Asks whether programs do what they must."""
+    """Request to grade programs by their tests."""
 
     items: tuple[CodeItem, ...]
     """One or more."""
     limits: CodeLimits = CodeLimits()
-    """Bounds of each."""
+    """Limits of each test."""
     k: tuple[int, ...] = ()
     """Values of k for pass@k."""
     image: str = ""
@@ -55,11 +55,11 @@ class GradeCodeRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractCodeRequest:
-    """Asks for the programs inside responses."""
+    """Request for the programs in responses."""
 
     responses: tuple[str, ...]
     """One or more."""
     names: tuple[str, ...] = ()
-    """What the programs must define: the last block that defines one of these is taken."""
+    """What the programs must define: the last block that defines one of these is extracted."""
     replaced: tuple[int, ...] = ()
-    """For each response, U+FFFD in it that stand for bytes that were not UTF-8; none counted if empty."""
+    """For each response, the number of U+FFFD that stand for bytes that were not UTF-8; all 0 if empty."""

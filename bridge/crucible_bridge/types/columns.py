@@ -9,13 +9,13 @@ from crucible_bridge.errors import InvalidField
 __all__ = ["METADATA", "check_columns"]
 
 METADATA = "metadata."
-"""What a key begins with that names metadata: "metadata.level"."""
+"""The prefix of keys for metadata: "metadata.level"."""
 
 _KEYS = ("input", "target", "targets", "choices", "id")
 
 
 def check_columns(columns: Mapping[str, str], field: str) -> None:
-    """Refuse a mapping that cannot be.
+    """Refuse an impossible mapping.
 
     Raises:
         InvalidField: names the key, below `field`.

@@ -17,7 +17,7 @@ _QUESTION_MARK = re.compile("%3f", re.IGNORECASE)
 
 
 class FileFormat(enum.StrEnum):
-    """How a file holds rows."""
+    """The format of a file of rows."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -26,7 +26,7 @@ class FileFormat(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JsonlDataset:
-    """JSON lines on the worker's disk, read as a FileDataset of format JSONL without columns is.
+    """JSON lines on the worker's disk, read like a FileDataset of format JSONL without columns.
 
     As one text: "jsonl:PATH".
     """
@@ -46,17 +46,17 @@ class FileDataset:
     path: str
     """Relative to one of the worker's data roots."""
     format: FileFormat = dataclasses.field(kw_only=True)
-    """How it holds them: one object a line, comma-separated values with a header, or Apache Parquet."""
+    """Its format: one object per line, comma-separated values with a header, or Apache Parquet."""
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
     """Which column is what: keys are "input", "target" or "targets", "choices", "id" and "metadata.NAME"; values are
     columns, a field of one after a dot ("choices.text"). If empty, the rows have one of the shapes that
     `crucible_bridge.types.rows` knows. Every other column becomes metadata."""
 
     def checked(self, field: str) -> FileDataset | JsonlDataset:
-        """Itself, if there can be such a data set; a JsonlDataset, which means the same, if there is no more to it.
+        """Itself, if it is valid; if it only has a path to JSON lines, the JsonlDataset that means the same.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         if not self.path:
             raise InvalidField(f"{field}.path", "is empty")
@@ -67,10 +67,10 @@ class FileDataset:
 
 
 def parse_file(file_format: FileFormat, text: str) -> FileDataset | JsonlDataset:
-    """Read what stands behind "csv:".
+    """Read the text after "csv:".
 
     Raises:
-        InvalidField: it names what cannot be.
+        InvalidField: a part of it is invalid.
     """
     path, options = read_spelling(text, "dataset")
     if "?" not in text:

@@ -12,13 +12,14 @@ from crucible_bridge.types.results import Metrics
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Conversation, Dataset, Sample
-    from crucible_bridge.types.grading import GradeItem
+    from crucible_bridge.types.data import Conversation, Sample
+    from crucible_bridge.types.datasets import Dataset
+    from crucible_bridge.types.grade_items import GradeItem, RubricItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
     from crucible_bridge.types.requests import EvaluatorKind, EvaluatorSpec
     from crucible_bridge.types.results import EvaluationState, Verdict
     from crucible_bridge.types.rollouts import TrajectoryGroup
-    from crucible_bridge.types.rubric import RubricCriterion, RubricItem
+    from crucible_bridge.types.rubric import RubricCriterion
     from crucible_bridge.types.transcripts import SamplePrompt, Turn
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
     "EvaluatorResult",
     "ExtractedAnswer",
     "ExtractedProgram",
-    "FewShot",
     "ForwardAnswer",
     "ForwardOutput",
     "Grade",
@@ -64,7 +64,6 @@ __all__ = [
     "PlannedEvaluation",
     "Problem",
     "ProblemCounts",
-    "Prompt",
     "RankBy",
     "RegexScorer",
     "RenderSampleRequest",
@@ -347,18 +346,6 @@ class Evaluation:
     """How each evaluator renders what models get, as it was resolved at the start: later attempts render the same.
     Empty until the model is loaded, and of an evaluation that began before this was recorded.
     """
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FewShot:
-    """Examples of a prompt, rows of another split or file with their first targets as answers."""
-
-    source: str
-    """Where they come from, as text: "jsonl:train.jsonl", "hub:OWNER/NAME?split=train&input=question&target=answer"."""
-    count: int
-    """How many. A row whose question reads like that of the row that is asked is never one of them."""
-    seed: int = 0
-    """Which ones: each row of the data set gets the same, drawn by this seed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1003,30 +990,6 @@ class DrainReport:
 
     interrupted: tuple[str, ...] = ()
     """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """How a row of a data set becomes a prompt.
-
-    Its messages are the system message, the prefix, the examples, the row and the suffix, in this order. A row whose
-    prompt is one message of the user is text. A model without a chat template, and the renderer "raw", get the parts
-    joined to one text: an empty line between messages, a space before an answer. docs/prompts.md shows both.
-    """
-
-    system: str = ""
-    """The system message; a row's own one goes. None if empty."""
-    template: str = ""
-    """The text of the user's message, made of the row's columns: "{input}", "{choices}", or Jinja2 where the text
-    has "{{" or "{%". Of a row that is a conversation, it takes the place of the last message. If empty, the row's
-    input.
-    """
-    prefix: Conversation | None = None
-    """Messages before the examples and the row."""
-    suffix: Conversation | None = None
-    """Messages after the row."""
-    few_shot: FewShot | None = None
-    """Rows with their answers, before the row that is asked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What graders are asked and what they answer: items, policies and scorers in; verdicts out."""
+"""Requests of graders and scorers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import dataclasses
 import enum
 from typing import Literal
 
-from crucible_bridge.types.generated import ChoiceScorer, NumericScorer, RegexScorer
+from crucible_bridge.types.generated import ChoiceScorer, GradeRubricRequest, NumericScorer, RegexScorer, SamplingParams
+from crucible_bridge.types.grade_items import GradeItem
 
 __all__ = [
+    "DEFAULT_JUDGE_SAMPLING",
     "BoxedForm",
     "ExactComparison",
     "ExtractAnswerRequest",
     "FormatScorer",
-    "GradeItem",
     "JsonSchemaForm",
     "MarksForm",
     "ScoreOptions",
@@ -23,36 +24,18 @@ __all__ = [
     "TextScorerKind",
 ]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GradeItem:
-    """What a model said, with what is right. Either `response` or `answer` is given."""
-
-    id: str = ""
-    """Echoed."""
-    response: str | None = None
-    """The whole response; the answer is extracted from it."""
-    answer: str | None = None
-    """The answer alone."""
-    targets: tuple[str, ...] = ()
-    """Any of these is right."""
-    replaced: int = 0
-    """U+FFFD in the text that stand for bytes that were not UTF-8; it travels as bytes, and the worker counts."""
-
-    @property
-    def text(self) -> str:
-        """What the model said, whichever way it is given; empty where it is not."""
-        return (self.answer if self.response is None else self.response) or ""
+DEFAULT_JUDGE_SAMPLING: SamplingParams = GradeRubricRequest.__dataclass_fields__["sampling"].default
+"""How a judge is sampled by default: its likeliest judgement, with room for its reasoning."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractAnswerRequest:
-    """Asks for the answers inside responses."""
+    """Request for the answers in responses."""
 
     responses: tuple[str, ...]
     """One or more."""
     replaced: tuple[int, ...] = ()
-    """For each response, U+FFFD in it that stand for bytes that were not UTF-8; none counted if empty."""
+    """For each response, the number of U+FFFD that stand for bytes that were not UTF-8; all 0 if empty."""
 
 
 TextScorerKind = Literal["exact_match", "contains", "f1", "bleu", "rouge"]
@@ -60,7 +43,7 @@ TextScorerKind = Literal["exact_match", "contains", "f1", "bleu", "rouge"]
 
 
 class ExactComparison(enum.StrEnum):
-    """As what `exact_match` compares."""
+    """What `exact_match` compares the texts as."""
 
     TEXT = "text"
     """Texts."""
@@ -79,18 +62,18 @@ class TextScorer:
     case_sensitive: bool = False
     """If not, case is folded."""
     normalize_whitespace: bool = False
-    """Runs of white space count as one blank."""
+    """Runs of white space count as one space."""
     strip_punctuation: bool = False
-    """Punctuation is dropped, never inside numbers, nor signs."""
+    """Punctuation is dropped, except inside numbers, and except signs."""
     compare: ExactComparison = ExactComparison.TEXT
-    """As what `exact_match` compares; the others compare texts."""
+    """What `exact_match` compares as; the other scorers compare texts."""
     ordered_lists: bool = False
-    """Of lists: the order of elements counts, and how often each occurs."""
+    """For lists: the order of the elements counts, and how often each occurs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxedForm:
-    """A boxed answer is there."""
+    """The response has a boxed answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,7 +94,7 @@ class JsonSchemaForm:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FormatScorer:
-    """The form of the response, without a target."""
+    """Scores the form of the response, without a target."""
 
     form: BoxedForm | MarksForm | JsonSchemaForm
     """Which."""
@@ -123,17 +106,17 @@ Scorer = TextScorer | RegexScorer | NumericScorer | ChoiceScorer | FormatScorer
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreOptions:
-    """How answers are scored, and from which score on they are correct."""
+    """How answers are scored, and the score from which they are correct."""
 
     scorer: Scorer
     """How."""
     threshold: float | None = None
-    """A score from here on is correct, one below it partial; if None 1, or 0.5 for f1, bleu and rouge."""
+    """A score of at least this is correct, one below it partial; if None 1, or 0.5 for f1, bleu and rouge."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRequest:
-    """Asks for scores of answers."""
+    """Request for scores of answers."""
 
     items: tuple[GradeItem, ...]
     """One or more; `targets` may be empty for a format alone."""

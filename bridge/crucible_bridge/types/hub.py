@@ -32,19 +32,19 @@ class HubDataset:
     split: str = dataclasses.field(kw_only=True)
     """"test"."""
     config: str | None = dataclasses.field(default=None, kw_only=True)
-    """Its configuration, needed where there are several."""
+    """Its configuration, needed if there are several."""
     revision: str | None = dataclasses.field(default=None, kw_only=True)
     """Commit of the repository, 40 hexadecimal digits; if None, the latest: of the hub, or of the worker's cache."""
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
     """Which column is what: keys are "input", "target" or "targets", "choices", "id", and "metadata.NAME" for what an
-    evaluator's options name; values are columns, a field of one behind a dot ("choices.text"). If empty, the columns
-    called "input", "target", "targets", "choices" and "id", as far as they are there."""
+    evaluator's options name; values are columns, a field of one after a dot ("choices.text"). If empty, the columns
+    called "input", "target", "targets", "choices" and "id", as far as they exist."""
 
     def checked(self, field: str) -> HubDataset:
-        """Itself, if there can be such a data set.
+        """Itself, if it is valid.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
             raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
@@ -62,7 +62,7 @@ def parse_hub(text: str) -> HubDataset:
     """Read "OWNER/NAME?split=SPLIT&...".
 
     Raises:
-        InvalidField: it names no split, or what cannot be.
+        InvalidField: it names no split, or a part of it is invalid.
     """
     repo_id, options = read_spelling(text, "dataset")
     places = {key: options.pop(key) for key in _PLACES if key in options}
@@ -73,6 +73,6 @@ def parse_hub(text: str) -> HubDataset:
 
 
 def format_hub(source: HubDataset) -> str:
-    """Write what `parse_hub` reads."""
+    """Write the text that `parse_hub` reads."""
     places = {key: value for key in _PLACES if (value := getattr(source, key)) is not None}
     return write_spelling(source.repo_id, {**places, **source.columns})

@@ -1,4 +1,4 @@
-"""What a list of samples may hold in Python: samples, rows of any shape, and Datums."""
+"""Items of a list of samples in Python: samples, rows of any shape, and Datums."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["sample_maker"]
 
 
 def sample_maker(field: str) -> Callable[[int, Any], Sample]:
-    """What makes samples of the items of one list, given in order with their indices.
+    """A function that makes samples from the items of one list, called in order with their indices.
 
     An object with `model_input` and `loss_fn_inputs`, as tinker's Datums have them, is a Datum.
 
     Args:
-        field: of the list, which errors name; InvalidField is raised at an item that is none.
+        field: of the list, for errors; InvalidField is raised for an item that cannot become a sample.
     """
     rows = RowReader({}, field=field, cure="leave out the columns of one of them, or make Samples")
 
@@ -48,25 +48,27 @@ def _datum(item: Any, place: str) -> Datum:
         return item
     try:
         given = item.model_input
-        tokens = given.to_ints() if hasattr(given, "to_ints") else given  # tinker's has chunks, and tells their tokens
+        tokens = (
+            given.to_ints() if hasattr(given, "to_ints") else given
+        )  # tinker's has chunks, and returns their tokens
         return Datum(model_input=tokens, loss_fn_inputs=item.loss_fn_inputs)
     except InvalidField as error:
         raise InvalidField(f"{place}.{error.field}", error.message, reason=error.reason) from error
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidField(place, f"is no Datum of tokens: {error}") from error
+        raise InvalidField(place, f"is not a Datum of tokens: {error}") from error
 
 
 def _row(rows: RowReader, item: Mapping[Any, Any], place: str) -> Sample:
     for key in item:
         if not isinstance(key, str):
-            raise InvalidField(place, f"has the key {key!r:.60}, which is no text")
+            raise InvalidField(place, f"has the key {key!r:.60}, which is not text")
     try:
         return rows.sample({key: _plain(value, place) for key, value in item.items()})
     except MalformedRow as error:
         told = f"{error}: {error.more}" if error.more else str(error)
         raise InvalidField(place, told, reason=Reason.MALFORMED_LINE) from None
     except (RecursionError, ValueError) as error:
-        raise InvalidField(place, f"cannot be told as JSON: {error}") from error
+        raise InvalidField(place, f"cannot be written as JSON: {error}") from error
 
 
 def _plain(value: Any, place: str) -> Any:
@@ -85,4 +87,4 @@ def _plain(value: Any, place: str) -> Any:
         case datetime.date() | datetime.time() | datetime.timedelta() | decimal.Decimal():
             return str(value)
         case _:
-            raise InvalidField(place, f"holds a {type(value).__name__}, which cannot be told in text")
+            raise InvalidField(place, f"holds a {type(value).__name__}, which cannot be written as text")

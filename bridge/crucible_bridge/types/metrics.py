@@ -1,4 +1,4 @@
-"""What metrics calls are asked and what they answer: columns of arrays, one array a sequence, and the numbers."""
+"""Requests and replies of metrics calls: columns of arrays, one array per sequence, and numbers."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = [
 ]
 
 Arrays = Sequence[Any]
-"""One array a sequence: numpy's, or on the way to the worker a Tensor where it is bf16; the worker widens it."""
+"""One array per sequence: numpy's, or, on the way to the worker, a Tensor if it is bf16; the worker widens it."""
 
 LogprobSource = Arrays | ModelRef
-"""Log-probabilities of a policy, one array a sequence, or the model to ask for them."""
+"""Log-probabilities of a policy, one array per sequence, or the model to query for them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KLSampleTrainRequest:
-    """Asks how far the policy that sampled is from the policy that trains."""
+    """Request for the KL of the policy that sampled and the policy that trains."""
 
     logprobs: Arrays
-    """The sampling policy's, one array of shape (T_i,) a sequence, nats."""
+    """The sampling policy's, one array of shape (T_i,) per sequence, nats."""
     masks: Arrays
     """Same shapes; a token counts where its mask is above zero."""
     training_logprobs: Arrays
@@ -52,28 +52,28 @@ class KLSampleTrainRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KLPostUpdateRequest:
-    """Asks how far an update has moved the policy."""
+    """Request for the KL of a policy before and after an update."""
 
     logprobs: Arrays
-    """Before the update, one array of shape (T_i,) a sequence, nats."""
+    """Before the update, one array of shape (T_i,) per sequence, nats."""
     masks: Arrays
     """Same shapes; a token counts where its mask is above zero."""
     updated: LogprobSource
     """After the update."""
     data: Sequence[Datum] = ()
-    """The sequences, where a model is to be asked: input and "target_tokens"."""
+    """The sequences, if a model is to be queried: input and "target_tokens"."""
     deadline_ms: int | None = None
-    """Milliseconds for asking the model, from receipt."""
+    """Milliseconds for querying the model, from receipt."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KLPenaltyRequest:
-    """Asks for advantages with a penalty for leaving the base policy."""
+    """Request for advantages with a penalty for leaving the base policy."""
 
     logprobs: Arrays
-    """The policy's, one array of shape (T_i,) a sequence, nats."""
+    """The policy's, one array of shape (T_i,) per sequence, nats."""
     masks: Arrays
-    """Same shapes; they weigh the penalty."""
+    """Same shapes; they weight the penalty."""
     advantages: Arrays
     """Same shapes."""
     base: LogprobSource
@@ -83,34 +83,34 @@ class KLPenaltyRequest:
     discount: float = 0.0
     """Above 0: discounted sums of future penalties."""
     data: Sequence[Datum] = ()
-    """The sequences, where a model is to be asked: input and "target_tokens"."""
+    """The sequences, if a model is to be queried: input and "target_tokens"."""
     deadline_ms: int | None = None
-    """Milliseconds for asking the model, from receipt."""
+    """Milliseconds for querying the model, from receipt."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeanNLLRequest:
-    """Asks for a mean negative log-likelihood."""
+    """Request for a mean negative log-likelihood."""
 
     logprobs: Arrays
-    """One array of shape (T_i,) a sequence, nats."""
+    """One array of shape (T_i,) per sequence, nats."""
     weights: Arrays
     """Same shapes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrajectoryMetricsRequest:
-    """Asks for a summary of trajectories."""
+    """Request for a summary of trajectories."""
 
     batch: TrajectoryBatch
     """The trajectories."""
     good_threshold: float | None = None
-    """A group is good when its one reward is at least this; 0.5 if None."""
+    """A group with one common reward is good if that is at least this; 0.5 if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPOMetricsRequest:
-    """Asks about preference pairs: weighted sums of log-probabilities, shape (pairs,), nats."""
+    """Request for metrics of preference pairs: weighted sums of log-probabilities, shape (pairs,), nats."""
 
     chosen: np.ndarray
     """The policy's, of the chosen answers."""
@@ -126,7 +126,7 @@ class DPOMetricsRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SamplingClientMetricsRequest:
-    """Asks which training steps sampled, and how long that took."""
+    """Request for metrics of sampling: from which training steps, and how long it took."""
 
     steps: np.ndarray
     """Training step of each group, shape (groups,)."""
@@ -136,19 +136,19 @@ class SamplingClientMetricsRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClassificationMetricsRequest:
-    """Asks about predicted and true labels."""
+    """Request for metrics of predicted and true labels."""
 
     predictions: Sequence[str]
-    """One a sample."""
+    """One per sample."""
     targets: Sequence[str]
-    """One a sample."""
+    """One per sample."""
     positive: str | None = None
     """The positive label, for binary precision, recall and f1; macro averages if None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassAtKRequest:
-    """Asks how likely one of k samples is right."""
+    """Request for pass@k: how likely one of k samples is right."""
 
     samples: np.ndarray
     """Samples of each problem, shape (problems,)."""
@@ -167,7 +167,7 @@ class KLSampleTrain:
     action_tokens: int
     """Tokens that counted."""
     per_sequence: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Where asked for: an array of shape (sequences,) per key, float64."""
+    """If requested: an array of shape (sequences,) per key, float64."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -177,6 +177,6 @@ class KLPenalty:
     metrics: Metrics
     """`kl_policy_base`: nats per action token."""
     advantages: Arrays
-    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty where the penalty is undefined."""
+    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty if the penalty is undefined."""
     usage: Usage | None = None
-    """Of the model, where one was queried."""
+    """Usage of the model, if one was queried."""

@@ -1,4 +1,4 @@
-"""What a model is asked directly, and what it answers: batches, each item with its result or its own problem."""
+"""Direct calls of a model: batches of items in, and for each item its result or its problem."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ __all__ = ["ForwardRequest", "LogprobsRequest", "SampleItem", "SampleRequest"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleItem:
-    """A prompt to go on from."""
+    """A prompt to continue."""
 
     prompt: str | Conversation | ModelInput
-    """Plain text (one user message where the model has a chat template), a conversation, or tokens."""
+    """Plain text (one user message if the model has a chat template), a conversation, or tokens."""
     num_samples: int = 1
-    """Continuations, from 1."""
+    """How many continuations, at least 1."""
     seed: int | None = None
-    """Its own seed; made of `SamplingParams.seed` and its index if None, or drawn where there is none either."""
+    """Its own seed; if None, made from `SamplingParams.seed` and its index, or random without that seed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """Asks a model to go on."""
+    """Request for continuations."""
 
     model: ModelRef
     """The model."""
     items: tuple[SampleItem | Problem, ...]
-    """The prompts; one that could not be read is its problem."""
+    """The prompts; one that could not be read is replaced by its problem."""
     sampling: SamplingParams
-    """How to sample, every item alike."""
+    """How to sample; the same for every item."""
     limits: BatchLimits = BatchLimits()
     """Bounds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobsRequest:
-    """Asks a model how likely sequences are."""
+    """Request for log-probabilities of sequences."""
 
     model: ModelRef
     """The model."""
     sequences: tuple[ModelInput | Problem, ...]
-    """Tokens, at least one each; one that could not be read is its problem."""
+    """Tokens, at least one each; one that could not be read is replaced by its problem."""
     limits: BatchLimits = BatchLimits()
     """Bounds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest:
-    """Asks a model for a forward pass: no gradients, nothing is changed."""
+    """Request for a forward pass: no gradients, nothing is changed."""
 
     model: ModelRef
     """The model."""
     data: tuple[Datum | Problem, ...]
-    """With "target_tokens", and "weights" where a loss is wanted; one that could not be read is its problem."""
+    """With "target_tokens", and "weights" for a loss; one that could not be read is replaced by its problem."""
     limits: BatchLimits = BatchLimits()
     """Bounds."""

@@ -1,4 +1,4 @@
-"""Where a model lives, and how it is sampled."""
+"""References to models, and sampling parameters."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
-"""Element types that a local model can be asked in."""
+"""Element types that a local model can be loaded in."""
 
 MODEL_SCHEMES = ("embedded", "local", "hub", "openai", "tinker", "orchestrator")
-"""What the worker's own references begin with; an installed backend has another scheme."""
+"""The schemes of the worker's own references; an installed backend has another scheme."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9_.-]*")
 _MOST_BYTES = {"scheme": bounds.INSTALLED_MODEL_SCHEME_MAX_BYTES, "name": bounds.INSTALLED_MODEL_NAME_MAX_BYTES}
@@ -42,7 +42,7 @@ _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}
 _TINKER_PATH = "tinker://"
 _LOCAL_OPTIONS = {"adapter": "adapter_path", "device": "device", "dtype": "dtype"}
-"""As they are spelled, and as the fields are called."""
+"""The spelling of options, and the names of their fields."""
 _HUB_OPTIONS = {"revision": "revision", **_LOCAL_OPTIONS}
 
 
@@ -64,19 +64,19 @@ class LocalModel:
     path: str
     """Directory, relative to a model root of the worker."""
     adapter_path: str | None = dataclasses.field(default=None, kw_only=True)
-    """Directory of a LoRA adapter (peft, safetensors) to put on it, likewise."""
+    """Directory of a LoRA adapter (peft, safetensors) to apply to it, relative likewise."""
     device: str | None = dataclasses.field(default=None, kw_only=True)
-    """Where it computes: "cpu", "cuda" or "cuda:N"; the worker's own if None. The same weights elsewhere are the same
-    model, though their numbers may differ in the last bits."""
+    """The device: "cpu", "cuda" or "cuda:N"; the worker's default if None. The same weights on another device are the
+    same model, though their numbers may differ in the last bits."""
     dtype: str | None = dataclasses.field(default=None, kw_only=True)
     """Element type of its weights, one of `LOCAL_DTYPES`: another type is another model. If None, float32 on a CPU, and
-    on CUDA the files' own."""
+    on CUDA the type of the files."""
 
     def checked(self, field: str) -> LocalModel:
-        """Itself, if there can be such a model.
+        """Itself, if it is valid.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         if not self.path:
             raise InvalidField(f"{field}.path", "is empty")
@@ -97,17 +97,17 @@ class HubModel:
     revision: str | None = dataclasses.field(default=None, kw_only=True)
     """Commit (40 hexadecimal digits), branch or tag of the repository; "main" if None."""
     adapter_path: str | None = dataclasses.field(default=None, kw_only=True)
-    """As of LocalModel: a directory below a model root."""
+    """Like LocalModel's: a directory below a model root."""
     device: str | None = dataclasses.field(default=None, kw_only=True)
-    """As of LocalModel."""
+    """Like LocalModel's."""
     dtype: str | None = dataclasses.field(default=None, kw_only=True)
-    """As of LocalModel."""
+    """Like LocalModel's."""
 
     def checked(self, field: str) -> HubModel:
-        """Itself, if there can be such a model.
+        """Itself, if it is valid.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
             raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
@@ -120,7 +120,7 @@ class HubModel:
 
 
 def _check_loading(model: LocalModel | HubModel, field: str) -> None:
-    """Refuse an adapter, a device or a dtype that cannot be."""
+    """Refuse an invalid adapter, device or dtype."""
     if model.adapter_path == "":
         raise InvalidField(f"{field}.adapter_path", "is empty")
     if model.device is not None and not _DEVICE.fullmatch(model.device):
@@ -134,7 +134,7 @@ def _check_loading(model: LocalModel | HubModel, field: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenAIModel:
-    """A model behind an OpenAI-compatible server."""
+    """A model of an OpenAI-compatible server."""
 
     server: str
     """Name of a server that the worker is configured with; without "/"."""
@@ -144,38 +144,38 @@ class OpenAIModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OrchestratorModel:
-    """A model that the orchestrator holds, and answers for over the stream of EvaluateWithOrchestratorModel."""
+    """A client-held model: its orchestrator answers the questions of the stream EvaluateWithOrchestratorModel."""
 
     name: str
-    """The orchestrator's own name for it: all that it is known by, so another checkpoint wants another name."""
+    """The orchestrator's own name for it. Only the name identifies it, so another checkpoint needs another name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TinkerModel:
     """A model of the Tinker service, or of a server that speaks its API: a base model, or one or both of two paths.
 
-    Both paths together, as a training run saves them at one step, are a model that samples and answers forward passes;
-    each side is opened when it is first needed.
+    Both paths together, as a training run saves them at one step, are one model that samples and computes forward
+    passes; each side is opened when it is first needed.
 
-    As one text: its path as it stands, "tinker://RUN/sampler_weights/NAME" or "tinker://RUN/weights/NAME" (a training
-    state), or "tinker:BASE_MODEL"; behind a "?" stands `service=NAME`, and `kind=model` or `kind=state` for a path that
-    does not look like it; behind weights for sampling also `state=PATH`, the training state beside them.
+    As one text: its path, "tinker://RUN/sampler_weights/NAME" or "tinker://RUN/weights/NAME" (a training state), or
+    "tinker:BASE_MODEL". After a "?" there may be `service=NAME`, and `kind=model` or `kind=state` for a path that does
+    not look like one; after weights for sampling also `state=PATH`, the training state saved with them.
     """
 
     model_path: str | None = None
     """Weights for sampling, "tinker://...": it samples."""
     state_path: str | None = None
-    """A training state, "tinker://...": it answers forward passes; alone, it does not sample."""
+    """A training state, "tinker://...": it computes forward passes; alone, it does not sample."""
     base_model: str | None = None
     """Name of a base model there: it samples."""
     service: str | None = None
     """Name of a service that the worker is configured with; "default" if None."""
 
     def checked(self, field: str) -> TinkerModel:
-        """Itself, if there can be such a model.
+        """Itself, if it is valid.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         given = {name: getattr(self, name) for name in _TINKER_KINDS.values() if getattr(self, name) is not None}
         if len(given) != 1 and given.keys() != {"model_path", "state_path"}:
@@ -200,19 +200,21 @@ class InstalledModel:
     scheme: str
     """The backend: the name of an entry point in the worker's environment, not one of `MODEL_SCHEMES`."""
     name: str
-    """What the backend knows the model by."""
+    """The backend's name of the model."""
 
     def checked(self, field: str) -> InstalledModel:
-        """Itself, if there can be such a model.
+        """Itself, if it is valid.
 
         Raises:
-            InvalidField: names what cannot be, below `field`.
+            InvalidField: names the invalid field, below `field`.
         """
         if not _SCHEME.fullmatch(self.scheme):
             rule = 'lower-case letters, digits, "_", "-" and ".", a letter first'
             raise InvalidField(f"{field}.scheme", f"is {self.scheme[:60]!r}, not {rule}")
         if self.scheme in MODEL_SCHEMES:
-            raise InvalidField(f"{field}.scheme", f"is {self.scheme!r}, which is a kind of model by itself")
+            raise InvalidField(
+                f"{field}.scheme", f"is {self.scheme!r}, which is one of the worker's own kinds of model"
+            )
         if not self.name:
             raise InvalidField(f"{field}.name", "is empty")
         for name, most in (
@@ -225,14 +227,14 @@ class InstalledModel:
 
 
 ModelRef = EmbeddedModel | HubModel | InstalledModel | LocalModel | OpenAIModel | OrchestratorModel | TinkerModel
-"""Where a model lives. Credentials never travel in it."""
+"""A reference to a model. It never has credentials."""
 
 
 def parse_model(text: str) -> ModelRef:
     """Read "embedded:NAME", "local:PATH", "hub:OWNER/NAME", "openai:SERVER/MODEL", "tinker:..." or "orchestrator:NAME".
 
-    What may stand behind a "?" is said by LocalModel, HubModel and TinkerModel. Any other scheme is that of a backend
-    which was installed alongside the worker.
+    LocalModel, HubModel and TinkerModel describe the options after a "?". Any other scheme names a backend
+    that was installed alongside the worker.
 
     Raises:
         InvalidField: the text is none of them.
@@ -260,7 +262,7 @@ def parse_model(text: str) -> ModelRef:
 
 
 def format_model(model: ModelRef) -> str:
-    """Write what `parse_model` reads."""
+    """Write the text that `parse_model` reads."""
     match model:
         case EmbeddedModel(name):
             return f"embedded:{name}"
@@ -279,7 +281,7 @@ def format_model(model: ModelRef) -> str:
 
 
 def _read(text: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A name and its options, by the fields that these are."""
+    """A name, and its options by field names."""
     name, options = read_spelling(text, "model")
     for key in options:
         if key not in known:
@@ -304,7 +306,7 @@ def _parse_tinker(text: str) -> TinkerModel:
         wrong = f"kind={kind}" if kind not in _TINKER_KINDS else next(iter(options))
         raise InvalidField(
             "model",
-            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and behind weights for "
+            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and after weights for "
             "sampling state=PATH",
         )
     return TinkerModel(**{_TINKER_KINDS[kind]: name}, **given).checked("model")
@@ -323,7 +325,7 @@ def _format_tinker(model: TinkerModel) -> str:
 
 
 def _tinker_kind(name: str) -> str:
-    """What a name of the Tinker service looks like."""
+    """The kind of a name of the Tinker service, by its form."""
     if not name.startswith(_TINKER_PATH):
         return "base"
     return "state" if "/weights/" in name else "model"
@@ -336,19 +338,19 @@ class SampledSequence:
     text: str
     """The generated text, the stop string not included."""
     tokens: tuple[int, ...]
-    """Generated token ids; empty where a server tells their number alone."""
+    """Generated token ids; empty if a server reports only their number."""
     logprobs: tuple[float, ...] | None = None
-    """Log-probability of each generated token, nats, under the unmodified distribution; None where there are none."""
+    """Log-probability of each generated token, nats, under the unmodified distribution; None if there are none."""
     stop_reason: str = "stop"
     """"stop" (end of sequence or a stop string) or "length"."""
     token_count: int | None = None
-    """Generated tokens, where a server counts them without telling their ids; None where `tokens` tells it."""
+    """The number of generated tokens, if a server reports it without their ids; None if `tokens` has them."""
     prompt_tokens: int | None = None
-    """Tokens of the prompt, where a server counted what it was asked in words; None elsewhere."""
+    """Tokens of the prompt, as the server counted those of a text; None otherwise."""
     cached_prompt_tokens: int | None = None
-    """Those of the prompt's tokens that the backend took from its cache; None where it does not report them."""
+    """Those of the prompt's tokens that the backend took from its cache; None if it does not report them."""
     reasoning_tokens: int | None = None
-    """Those of the generated tokens that were reasoning; None where the backend does not report them."""
+    """Those of the generated tokens that were reasoning; None if the backend does not report them."""
 
     @property
     def output_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""What a model is asked that its orchestrator holds, and what it answers."""
+"""Questions to a client-held model, and its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class OrchestratorCall(enum.StrEnum):
-    """What a model can be asked for."""
+    """The calls that a client-held model may support."""
 
     SAMPLE = "sample"
     """Continuations."""
@@ -36,21 +36,21 @@ class OrchestratorCall(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SampleQuestion:
-    """Asks for continuations of a prompt."""
+    """A question for continuations of a prompt."""
 
     prompt: str | Conversation | ModelInput
-    """Text and conversations are rendered by whoever answers."""
+    """Text and conversations are rendered by the orchestrator."""
     sampling: SamplingParams
     """How to sample; a seed is the sample's own."""
     num_samples: int = 1
-    """How many, from 1."""
+    """How many, at least 1."""
     plain: bool = False
-    """Whether a text is gone on from as it stands; otherwise it is what a user says, where the model has a form."""
+    """Whether to continue a text unchanged; otherwise it is a user message, if the model has a chat template."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobsQuestion:
-    """Asks for log-probabilities of a sequence."""
+    """A question for log-probabilities of a sequence."""
 
     sequence: ModelInput
     """Tokens."""
@@ -58,14 +58,14 @@ class LogprobsQuestion:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardQuestion:
-    """Asks for a forward pass: no gradients, nothing is changed."""
+    """A question for a forward pass: no gradients, nothing is changed."""
 
     data: tuple[Datum, ...]
-    """Each with "target_tokens"; nothing else in `loss_fn_inputs` matters."""
+    """Each with "target_tokens"; other entries of `loss_fn_inputs` are ignored."""
 
 
 Question = SampleQuestion | LogprobsQuestion | ForwardQuestion
-"""Something to ask a model."""
+"""A question to a model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -77,17 +77,17 @@ class Forwarded:
 
 
 Answer = tuple[SampledSequence, ...] | np.ndarray | Forwarded | Problem
-"""To SampleQuestion: the continuations. To LogprobsQuestion: shape (tokens - 1,), nats, without the first. To any: why
-there is no answer."""
+"""To SampleQuestion: the continuations. To LogprobsQuestion: shape (tokens - 1,), nats, without the first. To any: the
+problem, if there is no answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStart:
-    """Starts an evaluation of a model that the orchestrator holds, or goes on with it."""
+    """Starts an evaluation of a client-held model, or resumes it."""
 
     request: EvaluateRequest
     """What to run; its model is an OrchestratorModel."""
     window: int
-    """Questions that the orchestrator wants open at once, from 1."""
+    """Questions that may be open at once, at least 1."""
     calls: frozenset[OrchestratorCall]
-    """What the model can be asked for, at least one."""
+    """The calls that the model supports, at least one."""

@@ -1,4 +1,4 @@
-"""Many arrays of different lengths that lie end to end in one."""
+"""Many arrays of different lengths, stored end to end in one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from crucible_bridge.types.data import Tensor
+from crucible_bridge.types.tensors import Tensor
 
 __all__ = ["Ragged"]
 
@@ -15,36 +15,36 @@ __all__ = ["Ragged"]
 class Ragged(Sequence[np.ndarray]):
     """A sequence of one-dimensional arrays, each a view of its part of one array.
 
-    A column of a thousand sequences is then one array to send, to convert and to add up, and still reads as a list.
+    So a column of a thousand sequences is sent, converted and summed as one array, but can be used like a list.
     """
 
     __slots__ = ("_known_ends", "lengths", "stored", "values")
 
     def __init__(self, values: np.ndarray, lengths: np.ndarray, *, stored: Tensor | None = None) -> None:
-        """Part an array.
+        """Split an array.
 
         Args:
             values: shape (sum of the lengths,).
             lengths: shape (sequences,), integers from 0.
-            stored: what the values were widened from.
+            stored: the values before they were widened.
 
         Raises:
             ValueError: the lengths do not add up to the number of values.
         """
         if values.shape != (total := int(lengths.sum(dtype=np.int64)),):
-            raise ValueError(f"values of shape {values.shape} cannot be parted into {total}")
+            raise ValueError(f"values of shape {values.shape} cannot be split into {total}")
         self.values = values
         """All values, in order."""
         self.lengths = lengths
-        """How many are each sequence's."""
+        """The number of values of each sequence."""
         self.stored = stored
-        """The values as they came, where that is a type that numpy has not: bf16."""
+        """The values in their original type, if numpy lacks it: bf16."""
         self._known_ends: list[int] | None = None
 
     def like(self, values: np.ndarray, *, stored: Tensor | None = None) -> Ragged:
-        """Other values, as many, parted in the same way."""
+        """Other values, the same number, split in the same way."""
         if values.shape != self.values.shape:
-            raise ValueError(f"values of shape {values.shape} cannot be parted like {self.values.shape}")
+            raise ValueError(f"values of shape {values.shape} cannot be split like {self.values.shape}")
         other = object.__new__(Ragged)
         other.values, other.lengths, other.stored = values, self.lengths, stored
         other._known_ends = self._known_ends
@@ -52,7 +52,7 @@ class Ragged(Sequence[np.ndarray]):
 
     @property
     def _ends(self) -> list[int]:
-        """Where each part ends; only told where one is asked for, as there may be millions."""
+        """The end of each part; computed when first needed, as there may be millions."""
         ends = self._known_ends
         if ends is None:
             ends = self._known_ends = list(np.cumsum(self.lengths, dtype=np.int64).tolist())

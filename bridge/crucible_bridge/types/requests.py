@@ -1,4 +1,4 @@
-"""What an evaluation is asked to be."""
+"""Requested evaluators, and the choices of a request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class EvaluatorKind(enum.StrEnum):
 
 
 class Goal(enum.StrEnum):
-    """Which way a number is better."""
+    """Whether a higher or a lower number is better."""
 
     HIGHER = "higher"
     LOWER = "lower"
 
 
 class Record(enum.StrEnum):
-    """What is recorded of samples."""
+    """How much is recorded of samples."""
 
     FULL = "full"
     """Results with outputs, what each sample is, its prompt and its turns."""
     OUTPUTS = "outputs"
     """Results with outputs."""
     NONE = "none"
-    """Results alone: verdict, score, measurements and problem."""
+    """Only results: verdict, score, measurements and problem."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class EvaluatorSpec:
 
     @property
     def label(self) -> str:
-        """What its samples and events are filed under: the name, or the kind where there is none."""
+        """The label of its samples and events: the name, or the kind if there is none."""
         return self.name if self.name is not None else self.kind
 
 

@@ -1,4 +1,4 @@
-"""What was found: verdicts, metrics, results of samples, evaluators and evaluations."""
+"""Results: verdicts, metrics, results of samples, evaluators and evaluations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EvaluationState", "Metrics", "Verdict"]
 
 
 class Verdict(enum.StrEnum):
-    """What was found of an answer."""
+    """The outcome for one answer."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -26,13 +26,13 @@ class Verdict(enum.StrEnum):
 
     @property
     def scored(self) -> bool:
-        """Whether it counts: UNDECIDED and ERROR do not, and are never taken for wrong."""
+        """Whether it counts: UNDECIDED and ERROR do not, and never count as wrong."""
         return self is not Verdict.UNDECIDED and self is not Verdict.ERROR
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metrics:
-    """Numbers, and why some are missing."""
+    """Numbers, and the reasons for missing ones."""
 
     values: Mapping[str, float]
     """Finite numbers only, by key."""
@@ -41,19 +41,19 @@ class Metrics:
 
     @classmethod
     def of(cls, values: Mapping[str, float], undefined: Mapping[str, str] | None = None) -> Metrics:
-        """Make one; what is not finite becomes undefined."""
+        """Make one; values that are not finite become undefined."""
         finite = {key: float(value) for key, value in values.items() if math.isfinite(value)}
         missing = {key: f"is {value}, not finite" for key, value in values.items() if key not in finite}
         return cls(finite, {**missing, **(undefined or {})})
 
     @classmethod
     def all_undefined(cls, keys: Iterable[str], reason: str) -> Metrics:
-        """Make one in which every key is missing for one reason."""
+        """Make one in which every key is missing for the same reason."""
         return cls({}, dict.fromkeys(keys, reason))
 
 
 class EvaluationState(enum.StrEnum):
-    """Where an evaluation is in its life."""
+    """The state of an evaluation."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -64,5 +64,5 @@ class EvaluationState(enum.StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether it has ended finally."""
         return self in (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CANCELLED)

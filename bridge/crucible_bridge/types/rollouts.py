@@ -1,4 +1,4 @@
-"""Rollouts of one sample: what a model saw, what it did, and what that was worth; tokens where they are asked for."""
+"""Rollouts of one sample: observations, actions and rewards; tokens if they are requested."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from crucible_bridge.types.models import SampledSequence
 __all__ = ["MAX_GROUP_BYTES", "Trajectory", "TrajectoryGroup", "Transition"]
 
 MAX_GROUP_BYTES = 8 * 1024 * 1024
-"""Of a group as a sample's result carries it: a page of samples has room for any, as bytes or as numbers in JSON."""
+"""Size of a group in a sample's result: every page of samples has room for one, as bytes or as numbers in JSON."""
 
 _MAX_COUNT = 2**31 - 1
-# What a message takes beside its arrays and texts, generously: heads, counts, the reward.
+# A generous bound of what a message takes besides its arrays and texts: heads, counts, the reward.
 _TRANSITION_BYTES, _TRAJECTORY_BYTES, _ENTRY_BYTES = 96, 24, 24
 
 
@@ -28,24 +28,24 @@ class Transition:
     """One turn: an observation, and the action that followed it."""
 
     observation_tokens: int
-    """Tokens that the model saw, from 0."""
+    """Number of tokens that the model saw."""
     action_tokens: int
-    """Tokens that it generated, from 0."""
+    """Number of tokens that it generated."""
     reward: float
-    """What the turn was worth; finite."""
+    """The reward of the turn; finite."""
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Further finite numbers of the turn."""
     stop_reason: str = ""
-    """Why generation ended: "stop" or "length"; empty where nobody told."""
+    """Why generation ended: "stop" or "length"; empty if unknown."""
     observation: np.ndarray | None = None
-    """The tokens seen, shape (observation_tokens,), int32; None where they were not asked for, or hold an image."""
+    """The tokens seen, shape (observation_tokens,), int32; None if they were not requested, or contain an image."""
     action: np.ndarray | None = None
-    """The tokens generated, shape (action_tokens,), int32; None where they were not asked for."""
+    """The tokens generated, shape (action_tokens,), int32; None if they were not requested."""
     action_logprobs: np.ndarray | None = None
-    """Log-probability of each token of `action` under the model that generated it, nats, float32; None where there are
+    """Log-probability of each token of `action` under the model that generated it, nats, float32; None if there are
     none."""
     cached_observation_tokens: int | None = None
-    """Those of `observation_tokens` that the model's backend took from its cache; None where it reports none."""
+    """Those of `observation_tokens` that the model's backend took from its cache; None if it reports none."""
 
     @classmethod
     def of(
@@ -57,18 +57,18 @@ class Transition:
         metrics: Mapping[str, float] | None = None,
         intermediates: bool,
     ) -> Transition:
-        """Make one of what was asked and what was answered.
+        """Make one from an observation and the action that followed it.
 
         Args:
             observation: what the model saw.
             action: what it generated.
-            reward: what that was worth.
+            reward: the reward of the turn.
             metrics: further numbers.
-            intermediates: whether tokens and log-probabilities are kept, too.
+            intermediates: whether tokens and log-probabilities are recorded, too.
 
         Raises:
-            InvalidField: an image of the observation does not say how many tokens it takes; or they are to be kept, and
-                the answer tells the number of its tokens alone, or not as many log-probabilities.
+            InvalidField: an image of the observation does not say how many tokens it takes. Or tokens are to be
+                recorded, and the answer has only their number, or not as many log-probabilities.
         """
         seen = sum(map(_length, observation.chunks))
         counts = {"observation_tokens": seen, "action_tokens": action.output_tokens}
@@ -77,7 +77,7 @@ class Transition:
         if not intermediates:
             return cls(**counts, **found)
         if len(action.tokens) != action.output_tokens:
-            raise InvalidField("action", "has no tokens: the model's server tells their number alone")
+            raise InvalidField("action", "has no tokens: the model's server reports only their number")
         plain = all(isinstance(chunk, TokensChunk) for chunk in observation.chunks)
         return cls(
             **counts,
@@ -91,7 +91,7 @@ class Transition:
         """Itself, if its numbers are finite and its arrays are as long as it says.
 
         Raises:
-            InvalidField: names what does not fit, below `field`.
+            InvalidField: names the field that does not fit, below `field`.
         """
         for name in ("observation_tokens", "action_tokens"):
             if not 0 <= (count := getattr(self, name)) <= _MAX_COUNT:
@@ -106,7 +106,7 @@ class Transition:
         _check_array(self.action, self.action_tokens, np.int32, f"{field}.action")
         _check_array(self.action_logprobs, self.action_tokens, np.float32, f"{field}.action_logprobs")
         if self.action_logprobs is not None and self.action is None:
-            raise InvalidField(f"{field}.action", "is missing beside its log-probabilities")
+            raise InvalidField(f"{field}.action", "is missing, but its log-probabilities are given")
         return self
 
 
@@ -134,11 +134,11 @@ class TrajectoryGroup:
     trajectories: tuple[Trajectory, ...]
     """The rollouts."""
     tags: tuple[str, ...] = ()
-    """What kinds of problem it belongs to, each once; "all" is every group's anyway."""
+    """The kinds of problem it belongs to, each once; "all" applies to every group anyway."""
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a message, at most."""
+        """An upper bound of its bytes in a message."""
         total = sum(map(_text_bytes, self.tags))
         for trajectory in self.trajectories:
             total += _TRAJECTORY_BYTES + _metrics_bytes(trajectory.metrics)
@@ -152,7 +152,7 @@ class TrajectoryGroup:
         """Itself, if every number is finite and every array as long as its transition says.
 
         Raises:
-            InvalidField: names what does not fit, below `field`.
+            InvalidField: names the field that does not fit, below `field`.
         """
         _check_texts(self.tags, field)
         for index, trajectory in enumerate(self.trajectories):
@@ -170,7 +170,7 @@ def _length(chunk: object) -> int:
         return len(chunk.tokens)
     tokens = getattr(chunk, "expected_tokens", None)
     if tokens is None:
-        raise InvalidField("observation", "holds an image that does not say how many tokens it takes")
+        raise InvalidField("observation", "has an image that does not say how many tokens it takes")
     return tokens
 
 
@@ -185,7 +185,7 @@ def _check_texts(texts: Iterable[str], field: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidField(field, f"holds the text {text!r}, which is no Unicode") from error
+            raise InvalidField(field, f"holds the text {text!r}, which is not Unicode") from error
 
 
 def _check_array(array: np.ndarray | None, length: int, dtype: type[np.generic], field: str) -> None:

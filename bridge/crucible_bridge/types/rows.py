@@ -1,12 +1,12 @@
-r"""Rows of data sets as people have them, and the sample that each of them is.
+r"""Rows of data sets in their usual shapes, and the samples made from them.
 
     {"input": "2+2=", "target": "4"}
     {"question": "2+2?", "answer": "Two and two.\n#### 4", "level": "easy"}
     {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
 
-A mapping says which column is what; without one the row has one of `SHAPES`. Every other column becomes metadata, as
-text: numbers, lists and objects as JSON. A null is no value; as a target it is a fault, as a sample without a target
-would be measured in another way.
+A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
+metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
+sample without a target would be measured in another way.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from crucible_bridge.types.data import ChatMessage, Conversation, Sample
 __all__ = ["SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
 
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
-"""Columns that an error names, and characters of each."""
+"""The number of columns that an error names, and of characters of each."""
 _NEEDED = ("input", "target", "targets")
-"""Of a mapping, what every row must have."""
+"""The keys of a mapping whose columns every row must have."""
 _OPTIONAL = frozenset({"input", "id", "choices", "metadata"})
-"""What a row without a target has, if it is to have none."""
+"""The columns of a row that needs no target."""
 _LETTERS = 26
 _MARK = "####"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Columns by which a row is known."""
+    """A shape of rows, recognised by their columns."""
 
     input: str
-    """The column of the input, which is needed."""
+    """The column of the input; required."""
     needs: str | None = None
-    """Another one that is needed."""
+    """Another required column."""
     targets: tuple[str, ...] = ()
-    """Columns of what is right, of which a row has at most one."""
+    """Columns of targets; a row has at most one of them."""
 
     def fits(self, names: Mapping[str, Any]) -> bool:
         """Whether a row of these columns has this shape."""
@@ -60,19 +60,19 @@ SHAPES = (
     Shape(input="prompt", needs="completion", targets=("completion",)),
     Shape(input="messages"),
 )
-"""Of which a row may fit one alone."""
+"""A row may fit only one of them."""
 TEXT = Shape(input="text")
-"""Counts only if none of the others fits."""
+"""Used only if none of the others fits."""
 _ANSWERED = SHAPES[1]
 
 
 class MalformedRow(ValueError):
-    """A row is no sample; the message is read behind its number."""
+    """A row is not a sample; the message follows the row's number."""
 
     def __init__(self, message: str, more: str = "") -> None:
         super().__init__(message)
         self.more = more
-        """What was found in place of what is known."""
+        """The columns that were found, and those that are known."""
 
 
 def _dumps(value: Any) -> str:
@@ -83,12 +83,12 @@ class RowReader:
     """Reads the rows of one data set, in order."""
 
     def __init__(self, columns: Mapping[str, str], *, field: str, cure: str) -> None:
-        """Read them by a mapping, or by the shape of the first one if it is empty.
+        """Read them by a mapping, or, if that is empty, by the shape of the first row.
 
         Args:
             columns: which column is what: "input", "target", "metadata.level".
             field: of the request, which errors name.
-            cure: what can be done if columns fit two shapes, or none.
+            cure: what the user can do if columns fit two shapes, or none.
         """
         self._columns, self._field, self._cure = columns, field, cure
         self._shape: Shape | None = None
@@ -97,21 +97,21 @@ class RowReader:
         self._seen: dict[str, None] = {}
 
     def sample(self, row: Mapping[str, Any], write: Callable[[Any], str] = _dumps) -> Sample:
-        """The sample that a row is; its id is empty if the row has none.
+        """The sample of a row; its id is empty if the row has none.
 
         Args:
             row: values by column, as JSON has them.
             write: JSON of a value that becomes text.
 
         Raises:
-            MalformedRow: it is none.
+            MalformedRow: it is not a sample.
             InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS): the whole data set is refused.
         """
         if self._columns:
             return self._mapped(row, write)
         shape = self._shape_of(row)
         given = [key for key in shape.targets if key in row]
-        # Of columns that are there for other rows' sake, the one with a value counts.
+        # Some columns are there only for other rows; the one with a value counts.
         given = [key for key in given if row[key] is not None] or given[:1]
         if len(given) > 1:
             raise MalformedRow(f'has both "{given[0]}" and "{given[1]}"')
@@ -145,7 +145,7 @@ class RowReader:
             there = _named(self._seen)
             raise InvalidField(
                 f'{self._field}.columns["{key}"]',
-                f"is {column[:200]!r}, which is no column; there are {there}",
+                f"is {column[:200]!r}, which is not a column; there are {there}",
                 reason=Reason.NO_SUCH_COLUMN,
             )
 
@@ -168,7 +168,7 @@ class RowReader:
         return self._shape
 
     def _refuse_misspelt(self, row: Mapping[str, Any], given: Sequence[str]) -> None:
-        """Refuse a row without a target that has another column in its place, where rows before it have targets."""
+        """Refuse a row with another column in place of the target, if the rows before it have targets."""
         self._target = self._target or (given[0] if given else "")
         if self._target and not given and not row.keys() <= _OPTIONAL:
             raise MalformedRow(f'has no "{self._target}", as rows before it have', f"found: {_named(row)}")
@@ -183,7 +183,9 @@ class RowReader:
         if self._unseen:
             self._seen.update(dict.fromkeys(list(row)[:_SHOWN_NAMES]))
         if "input" not in self._columns:
-            raise InvalidField(f"{self._field}.columns", f"says not which column is the input; there are {_named(row)}")
+            raise InvalidField(
+                f"{self._field}.columns", f"does not say which column is the input; there are {_named(row)}"
+            )
         for key in _NEEDED:
             if key in self._columns and key not in values:
                 column = self._columns[key][:_SHOWN_CHARS]
@@ -205,7 +207,7 @@ class RowReader:
 
 
 def last_line_answer(text: str) -> str | None:
-    """What stands behind "####" in the last line of an answer with its reasoning, as in GSM8K; None elsewhere."""
+    """The text after "####" in the last line of an answer with its reasoning, as in GSM8K; None without one."""
     before, mark, answer = text.rpartition(_MARK)
     answer = answer.strip()
     if not mark or not answer or "\n" in answer or (before and not before.endswith("\n")):
@@ -214,7 +216,7 @@ def last_line_answer(text: str) -> str | None:
 
 
 def _looked_up(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
-    """Whether a row has a column, or a field of one behind a dot, and its value; a column's name may hold a dot."""
+    """Whether a row has a column, or a field of one after a dot, and its value; a column's name may have a dot."""
     if column in row:
         return True, row[column]
     value: Any = row
@@ -226,7 +228,7 @@ def _looked_up(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
 
 
 def _others(row: Mapping[str, Any], used: Iterable[str], write: Callable[[Any], str]) -> dict[str, str]:
-    """What is no part of the sample itself; an object called "metadata" is taken apart."""
+    """The columns that become metadata; the entries of an object called "metadata" become entries."""
     known = row.get("metadata")
     if isinstance(known, Mapping):
         metadata = {key: item if isinstance(item, str) else write(item) for key, item in known.items()}
@@ -262,17 +264,17 @@ def _asked(value: Any, key: str) -> str | Conversation:
         raise MalformedRow(f'has {article} "{key}" that is {kind_of(value)}, neither text nor a list of messages')
     messages = []
     for index, message in enumerate(value):
-        if not isinstance(message, Mapping) or _told(message) != {"role", "content"}:
+        if not isinstance(message, Mapping) or _given(message) != {"role", "content"}:
             raise MalformedRow(f'has {article} "{key}" whose message {index} is not {{"role", "content"}}')
         if not isinstance(message["role"], str) or not isinstance(message["content"], str):
-            raise MalformedRow(f'has {article} "{key}" whose message {index} holds something else than text')
+            raise MalformedRow(f'has {article} "{key}" whose message {index} has something other than text')
         messages.append(ChatMessage(message["role"], message["content"]))
     if not messages:
         raise MalformedRow(f'has {article} "{key}" without messages')
     return Conversation(tuple(messages))
 
 
-def _told(message: Mapping[str, Any]) -> set[str]:
+def _given(message: Mapping[str, Any]) -> set[str]:
     return {key for key, value in message.items() if value is not None}
 
 
@@ -281,7 +283,7 @@ def _targets(value: Any, key: str, choices: Sequence[str]) -> tuple[str, ...]:
         return (_letter(value, key, choices),)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         message = value[0]
-        if _told(message) == {"role", "content"} and message["role"] == "assistant":
+        if _given(message) == {"role", "content"} and message["role"] == "assistant":
             value = message["content"]
     return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
 
@@ -315,6 +317,6 @@ def _named(names: Iterable[str]) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """The type of a JSON value, in words."""
     kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
     return kinds.get(type(value), "a number")

@@ -1,4 +1,4 @@
-"""Answers for a judge, what it looks at, and what it says."""
+"""The criteria of a judge."""
 
 from __future__ import annotations
 
@@ -7,51 +7,44 @@ import math
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
-from crucible_bridge.types.generated import GradeRubricRequest, SamplingParams
-from crucible_bridge.types.results import Verdict
 
 __all__ = [
-    "DEFAULT_JUDGE_SAMPLING",
     "MAX_CRITERION_CHARS",
     "MAX_CRITERION_NAME_CHARS",
     "MAX_CRITERION_SCORE",
     "RubricCriterion",
-    "RubricItem",
 ]
 
 MAX_CRITERION_NAME_CHARS = bounds.RUBRIC_CRITERION_NAME_MAX_CHARS
-"""Of a criterion's name."""
+"""Characters of a criterion's name."""
 MAX_CRITERION_CHARS = bounds.RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS
-"""Of its description."""
+"""Characters of its description."""
 
 MAX_CRITERION_SCORE = bounds.RUBRIC_CRITERION_MAX_MOST
-"""Of an end of its scale, either side of 0: squares of scores have to be numbers."""
-
-DEFAULT_JUDGE_SAMPLING: SamplingParams = GradeRubricRequest.__dataclass_fields__["sampling"].default
-"""How a judge is asked where nothing is said: its likeliest judgement, thoughts included."""
+"""Largest bound of a scale, on either side of 0: squares of scores must be finite."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RubricCriterion:
-    """What an answer is judged on."""
+    """A criterion by which an answer is judged."""
 
     name: str
-    """A word or a few: what a judge answers by."""
+    """A word or a few; the judge's answer uses it."""
     description: str
-    """What is looked at, and what its scores stand for."""
+    """What is judged, and what its scores mean."""
     weight: float = 1.0
-    """Its share of the whole, beside the others' weights; above 0."""
+    """Its share of the whole, relative to the other weights; above 0."""
     min: float = 0.0
-    """The lowest score, from -MAX_CRITERION_SCORE."""
+    """The lowest score, at least -MAX_CRITERION_SCORE."""
     max: float = 10.0
-    """The highest score, to MAX_CRITERION_SCORE."""
+    """The highest score, at most MAX_CRITERION_SCORE."""
 
     def checked(self, field: str) -> RubricCriterion:
-        """Itself, where a judge can be asked about it.
+        """Itself, if it is valid.
 
         Raises:
             InvalidField: the name or the description is blank or too long, the weight is not above 0, or the scale is
-                none; `field` is where it stands.
+                invalid; `field` is the criterion's path.
         """
         for key, most in (("name", MAX_CRITERION_NAME_CHARS), ("description", MAX_CRITERION_CHARS)):
             text = getattr(self, key)
@@ -71,23 +64,3 @@ class RubricCriterion:
         if not self.max > self.min:
             raise InvalidField(f"{field}.max", f"is {self.max}, it must be above min, {self.min}")
         return self
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RubricItem:
-    """A response to judge, or two of them to compare."""
-
-    id: str = ""
-    """Echoed."""
-    question: str = ""
-    """What was asked."""
-    response: str
-    """What a model answered."""
-    references: tuple[str, ...] = ()
-    """Answers that are right, for the judge to see."""
-    other: str | None = None
-    """Another response to the same question: the two are compared in both orders."""
-    prior: Verdict | None = None
-    """What another grader has said: INCORRECT stands, and no judge is asked."""
-    replaced: int = 0
-    """U+FFFD that stand for bytes that were not UTF-8; responses travel as bytes, and the worker counts."""

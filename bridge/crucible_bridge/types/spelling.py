@@ -1,7 +1,7 @@
-"""How something with options is spelled in one text: NAME, or NAME?KEY=VALUE&KEY=VALUE.
+"""The text form of something with options: NAME, or NAME?KEY=VALUE&KEY=VALUE.
 
-Behind the first "?" stand options. Where there is one, "%", "?", "&" and "=" are spelled %25, %3F, %26 and %3D in what
-they would part; a text without a "?" is a name as it stands. So every name is spelled in one way, and read back.
+Options follow the first "?". If there is one, "%", "?", "&" and "=" are spelled %25, %3F, %26 and %3D wherever they are
+not separators; a text without a "?" is the name unchanged. So every name has one spelling, and can be read back.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def write_spelling(name: str, options: Mapping[str, str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Spell a name, key or value where options follow."""
+    """Spell a name, key or value of a text with options."""
     return text.translate(_QUOTED)
 
 
 def read_spelling(text: str, field: str) -> tuple[str, dict[str, str]]:
-    """Read what `write_spelling` writes.
+    """Read the text that `write_spelling` writes.
 
     Raises:
-        InvalidField: an option is no KEY=VALUE, is there twice, or a "%" begins no byte of UTF-8.
+        InvalidField: an option is not KEY=VALUE, occurs twice, or a "%" is not followed by a byte of UTF-8.
     """
     name, separator, rest = text.partition("?")
     if not separator:
@@ -53,4 +53,4 @@ def _unquoted(text: str, field: str) -> str:
     try:
         return urllib.parse.unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidField(field, f"has {text[:60]!r}, where a % begins no byte of UTF-8") from None
+        raise InvalidField(field, f"has {text[:60]!r}, in which a % is not followed by a byte of UTF-8") from None

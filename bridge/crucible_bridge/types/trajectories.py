@@ -19,7 +19,7 @@ _GROUPS = "trajectory_groups"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrajectoryBatch:
-    """Trajectories in columns, in order: those of the first group first, and their transitions likewise."""
+    """Trajectories in columns, in order: those of the first group first; their transitions likewise."""
 
     trajectories_per_group: np.ndarray
     """Trajectories in each group, shape (groups,), int32 or int64."""
@@ -38,29 +38,29 @@ class TrajectoryBatch:
     trajectory_metrics: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Metrics of the trajectories, shape (trajectories,)."""
     tags: tuple[tuple[str, ...], ...] = ()
-    """Tags of each group; none at all where there are none."""
+    """Tags of each group; empty if no group has tags."""
     transition_metric_present: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Which transitions have a metric, bool; all, where a key is absent."""
+    """Which transitions have a metric, bool; all, if a key is absent."""
     trajectory_metric_present: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Which trajectories have a metric, bool; all, where a key is absent."""
+    """Which trajectories have a metric, bool; all, if a key is absent."""
     cached_observation_tokens: np.ndarray | None = None
     """Those of each transition's observation tokens that came from the sampler's cache, shape (transitions,), int32 or
-    int64; -1 where it did not report them. None where no transition has them."""
+    int64; -1 if it did not report them. None if no transition has them."""
 
     @classmethod
     def of(cls, trajectory_groups: Iterable[Any], tags: Sequence[Sequence[str]] = ()) -> TrajectoryBatch:
-        """Pack objects of tinker-cookbook's shape, whatever their classes.
+        """Pack objects with tinker-cookbook's attributes, of any class.
 
         Args:
             trajectory_groups: each with `trajectories_G`, `final_rewards_G` and `metrics_G`; a trajectory has
                 `transitions`, a transition `ob` (a model input with `length`, or tokens), `ac` (with `tokens`, or
                 tokens), `reward` and `metrics`. A metric that is None counts as absent. Cached tokens are those of
                 `ac.prompt_cache_hit_tokens`, or `cached_observation_tokens` of the transition.
-            tags: of each group, or nothing.
+            tags: of each group, or None.
 
         Raises:
-            InvalidField: a group has not as many final rewards or metrics as trajectories, a metric or reward is no
-                number, or tags are text.
+            InvalidField: a group has not as many final rewards or metrics as trajectories, a metric or reward is not
+                a number, or tags are text.
         """
         groups = list(trajectory_groups)
         for index, group in enumerate(groups):
@@ -86,7 +86,7 @@ class TrajectoryBatch:
 
     @classmethod
     def of_groups(cls, groups: Iterable[TrajectoryGroup]) -> TrajectoryBatch:
-        """Pack rollouts as the results of samples carry them, with their tags; of tokens the numbers alone."""
+        """Pack the rollouts of samples' results, with their tags; of tokens only the numbers."""
         groups = list(groups)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         transitions = [transition for trajectory in trajectories for transition in trajectory.transitions]
@@ -116,7 +116,7 @@ def _check_group(group: Any, field: str) -> None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], field: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Metrics by row -> arrays by key, and by key which rows have it, where not all do; None is no value."""
+    """Metrics by row -> arrays by key, and which rows have a key, if not all do; None is no value."""
     values: dict[str, np.ndarray] = {}
     present: dict[str, np.ndarray] = {}
     for key in sorted(set().union(*rows)):
@@ -135,7 +135,7 @@ def _counts(numbers: Sequence[int]) -> np.ndarray:
 
 
 def _cached(transitions: Sequence[Any]) -> np.ndarray | None:
-    """Cached tokens of each transition, -1 where it has none; None where none has any."""
+    """Cached tokens of each transition, -1 if it has none; None if no transition has any."""
     found = [_cached_of(transition) for transition in transitions]
     if all(count is None for count in found):
         return None
@@ -151,15 +151,15 @@ def _numbers(values: Sequence[Any], what: str) -> np.ndarray:
     try:
         numbers = np.array(values, np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidField(_GROUPS, f"hold a {what} that is no number: {error}") from error
+        raise InvalidField(_GROUPS, f"hold a {what} that is not a number: {error}") from error
     if numbers.shape != (len(values),):
-        raise InvalidField(_GROUPS, f"hold a {what} that is no number but an array")
+        raise InvalidField(_GROUPS, f"hold a {what} that is an array, not a number")
     return numbers
 
 
 def _observed(observations: Sequence[Any]) -> list[int]:
     try:
-        # tinker's ModelInput tells its length, images included.
+        # tinker's ModelInput has its length, images included.
         return [observation.length for observation in observations]
     except AttributeError:
         return [len(each.tokens() if isinstance(each, ModelInput) else each) for each in observations]

@@ -1,4 +1,4 @@
-"""What a worker says of itself."""
+"""Information about a worker."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["WorkerLoad"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
-    """What changes from one moment to the next of a WorkerInfo, under the same names."""
+    """The fields of a WorkerInfo that change at any moment, under the same names."""
 
     running: int
-    """Evaluations at work in this worker."""
+    """Evaluations that run in this worker."""
     queued: int
     """Evaluations that wait in this worker."""
     calls: int
     """Calls and streams open in this worker."""
     draining: bool
-    """Whether it is on its way out."""
+    """Whether it is stopping."""
     last_sequence: int
     """Sequence of the log's last event."""
     usage: tuple[ModelUsage, ...] = ()
-    """What evaluations and calls took of each model since the worker started."""
+    """The usage of each model by evaluations and calls since the worker started."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ __all__ = [
     "MAX_CONTAINERS",
     "MAX_VALUES",
     "check_containers",
+    "decoded",
+    "encoded",
     "error_from_map",
     "error_to_map",
     "may_hold_many",
@@ -34,6 +36,8 @@ MAX_CONTAINERS = 1 << 22
 memory."""
 MAX_VALUES = 1 << 24
 """Values in such a message."""
+
+T = TypeVar("T")
 
 _ANY_TEXT = 1  # the extension type of text with lone surrogates
 _CONTAINERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
@@ -63,6 +67,27 @@ def pack_text(message: Mapping[str, Any], max_bytes: int = MAX_FRAME_BYTES) -> b
         return pack(message, max_bytes)
     except UnicodeEncodeError:
         return pack(_sendable(message), max_bytes)
+
+
+def encoded(value: Any) -> bytes:
+    """A value of any types that msgspec knows, such as dataclasses; its texts may hold what is no valid Unicode."""
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, builtin_types=(bytes, memoryview))
+        return msgspec.msgpack.encode(_sendable(plain), enc_hook=_plain)
+
+
+def decoded(body: bytes | msgspec.Raw, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    """The value that `encoded` was given, as its type.
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:  # it may hold a text that is no valid Unicode
+        return msgspec.convert(msgspec.msgpack.decode(body, ext_hook=_extension), decoder.type)
 
 
 def unpack(body: bytes) -> dict[str, Any]:

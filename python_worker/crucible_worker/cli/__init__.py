@@ -1,6 +1,6 @@
-"""The command line, a command each: serve, evaluate, grade and others.
+"""The command line, with one module for each command: serve, evaluate, grade and others.
 
-Importing it is cheap, as every worker of a pool does: what a command needs is imported when it runs.
+Importing it is cheap, because every worker of a pool imports it: a command imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from typing import Annotated
 
 import typer
 
+from crucible_worker.cli.compare import compare as _compare
 from crucible_worker.cli.demo import demo as _demo
 from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
+from crucible_worker.cli.evaluations import cancel as _cancel
+from crucible_worker.cli.evaluations import list_evaluations as _list
+from crucible_worker.cli.evaluations import show as _show
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
@@ -25,6 +29,7 @@ from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
 from crucible_worker.cli.view import view as _view
+from crucible_worker.cli.watch import watch as _watch
 
 __all__ = ["app", "main"]
 
@@ -33,7 +38,7 @@ app = typer.Typer(
     help="Evaluate models and grade answers for an orchestrator: over gRPC, durably, with live events.",
     no_args_is_help=True,
     add_completion=False,
-    # A traceback of ours with its locals would show tokens and model output.
+    # Locals in our tracebacks would show tokens and model output.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -41,9 +46,13 @@ for _command in (
     _serve,
     _demo,
     _evaluate,
+    _show,
     _samples,
+    _compare,
     _report,
     _view,
+    _watch,
+    _cancel,
     _prompt,
     _suites,
     _evaluators,
@@ -53,6 +62,7 @@ for _command in (
     _health,
 ):
     app.command(cls=_OnceCommand)(_command)
+app.command("list", cls=_OnceCommand)(_list)
 
 
 def _show_version(wanted: bool) -> None:

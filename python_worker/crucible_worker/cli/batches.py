@@ -1,4 +1,4 @@
-"""What `grade` has records graded by: mathematics in processes, programs in sandboxes, or another grader."""
+"""The graders of `grade`: mathematics in processes, programs in sandboxes, or another grader."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Batches(Protocol):
     """Grades items, once it has been started."""
 
     policy_version: str
-    """Of the rules; empty where there are none."""
+    """Fingerprint of the rules; empty if there are none."""
 
     async def start(self) -> None:
-        """Have ready what grades.
+        """Start the processes that grade.
 
         Raises:
             BridgeError: it does not start.
@@ -81,7 +81,7 @@ class CodeBatches:
         self._image = next(iter(places.images), "")
 
     async def start(self) -> None:
-        """Start one sandbox, so that it is said at once where none can be."""
+        """Start one sandbox, so that an error is reported at once if none can start."""
         async with self._places.place(self._places.image(self._image, "--code-image")) as place:
             await place.prepare()
 
@@ -100,7 +100,7 @@ class CodeBatches:
 
 
 class GraderBatches:
-    """Answers, judged by a grader of a name or of a user's own file."""
+    """Answers, judged by a named grader or by one in a user's own file."""
 
     policy_version = ""
 
@@ -132,14 +132,14 @@ def batches_of(
     packages: Path | None = None,
     grader: str | None = None,
 ) -> Batches:
-    """What grades as an operator asks.
+    """The grader that the options describe.
 
     Args:
         options: NAME=VALUE, values as JSON writes them.
         processes: how many; as many as there are cores, about, if None.
         code: programs, not answers.
         packages: folder of packages that programs can import.
-        grader: who judges answers, by name or FILE.py:FUNCTION; mathematics if None.
+        grader: the grader of answers, by name or FILE.py:FUNCTION; mathematics if None.
 
     Raises:
         InvalidField: an option is wrong, or the number.
@@ -186,7 +186,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
     from crucible_worker.grading.parts import GradingParts
 
     if code or text == "code":
-        raise InvalidField("--grader", "is for answers; programs are graded by --code alone")
+        raise InvalidField("--grader", "is for answers; --code grades programs without it")
     if processes is not None:
         raise InvalidField("--processes", f"are for mathematics and programs, and --grader is {text[:60]!r}")
     files = OwnFiles()
@@ -204,7 +204,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
 
 
 def _check_kind(names: Iterable[str], *, math: Container[str], programs: Container[str], code: bool) -> None:
-    """Refuse a rule of mathematics where programs are graded, and a bound of programs where they are not."""
+    """Refuse a rule of mathematics if programs are graded, and a bound of programs if they are not."""
     from crucible_bridge.errors import InvalidField
 
     for name in names:

@@ -1,4 +1,4 @@
-"""What a worker needs and what it can make use of on this machine: checks for `doctor`."""
+"""What a worker needs, and what it can use, on this machine: checks for `doctor`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, pr
 __all__ = ["Check", "run_checks"]
 
 TORCH_SECONDS = 60.0
-"""For torch to be imported and to look for a GPU, in a process of its own."""
+"""Time limit for importing torch and looking for a GPU, in a separate process."""
 
 HEALTH_SECONDS = 2.0
-"""For whoever listens at the address to say whether it is a worker, and well."""
+"""Time limit for a listener at the address to answer whether it is a healthy worker."""
 
 _SERVICE = "crucible_bridge.v1.EvaluationService"
 
 _WAL_VERSION = slice(18, 20)
-"""Bytes of SQLite's header that are 2 where the file is in WAL mode (fileformat2, 1.3)."""
+"""Bytes of SQLite's header that are 2 if the file is in WAL mode (fileformat2, 1.3)."""
 
 _DISTRIBUTION = "crucible-bridge"
 
@@ -46,24 +46,24 @@ _TOOLS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at."""
+    """One check."""
 
     name: str
     """What."""
     ok: bool
-    """Whether it is as it should be."""
+    """Whether the check passed."""
     required: bool
     """Whether a worker cannot serve without it."""
     detail: str
-    """What was found, or what is wrong."""
+    """What the check found, or what is wrong."""
     purpose: str
     """What it is for."""
 
 
 def run_checks(settings: Settings) -> Iterator[Check]:
-    """Look at everything, one after the other; a check that fails does not keep the next from being made.
+    """Make all checks, one after the other; a failed check does not stop the next ones.
 
-    Nothing is left behind: a journal that is there is only read, and where there is none one is tried out in a
+    Nothing is left on disk: an existing journal is only read; without one, a temporary one is tried in a
     temporary folder on the same file system.
     """
     yield _check("python", platform.python_version, "run at all: 3.11 or later", required=True)
@@ -83,12 +83,12 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
     for package in _requirements("inspect"):
         yield _check(package, lambda name=package: _version(name, "[inspect]"), "run tasks of Inspect AI")
-    yield _check("grading", lambda: _grading(settings), "grade math, in processes of its own")
+    yield _check("grading", lambda: _grading(settings), "grade math, in separate processes")
     yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
     for package in _requirements("openai"):
-        yield _check(package, lambda name=package: _version(name, "[openai]"), "ask OpenAI-compatible servers")
+        yield _check(package, lambda name=package: _version(name, "[openai]"), "query OpenAI-compatible servers")
     for package in _requirements("tinker"):
-        yield _check(package, lambda name=package: _version(name, "[tinker]"), "ask Tinker services")
+        yield _check(package, lambda name=package: _version(name, "[tinker]"), "query Tinker services")
     yield _check("embedded models", _embedded, "try everything with no other model")
     yield _check("device", _torch_device, "compute where local models run")
     for tool, purpose in _TOOLS.items():
@@ -108,11 +108,11 @@ def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool =
 
 
 class _Missing(Exception):
-    """What was looked for is not there; the text says what to do."""
+    """A check failed; the text says what to do."""
 
 
 def _requirements(extra: str) -> list[str]:
-    """Names of the distributions that ours requires, by itself or for an extra."""
+    """Names of the distributions that this one requires, always or for an extra."""
     marker = f'; extra == "{extra}"' if extra else ""
     found = [line.replace("'", '"') for line in importlib.metadata.requires(_DISTRIBUTION) or ()]
     wanted = [line for line in found if line.endswith(marker) and (extra or ";" not in line)]
@@ -133,17 +133,17 @@ def _usable(folder: Path) -> str:
         return str(folder)
     parent = _nearest(folder)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise _Missing(f"{folder} cannot be made in {parent}")
-    return f"{folder}, to be made"
+        raise _Missing(f"{folder} cannot be created in {parent}")
+    return f"{folder}, to be created"
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the next one above it that is there."""
+    """The folder, or its nearest ancestor that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def _wal(state_dir: Path) -> str:
-    """A file system without shared memory maps, such as many a network one, cannot have WAL."""
+    """Checks for WAL, which file systems without shared memory maps, such as many network ones, do not support."""
     if (state_dir / JOURNAL_FILE).exists():
         with (state_dir / JOURNAL_FILE).open("rb") as journal:
             header = journal.read(_WAL_VERSION.stop)
@@ -169,7 +169,7 @@ def _journal(state_dir: Path) -> str:
         return "none yet"
     if not os.access(path, os.R_OK | os.W_OK):
         raise _Missing(f"{path} cannot be read and written")
-    # Without its log the file is all there is, and must be called immutable: SQLite would make an empty log beside it.
+    # Without a log there is only the file. It must be opened as immutable: otherwise SQLite creates an empty log.
     immutable = "" if path.with_name(f"{JOURNAL_FILE}-wal").exists() else "&immutable=1"
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{immutable}", uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -182,31 +182,31 @@ def _journal(state_dir: Path) -> str:
 
 @contextlib.contextmanager
 def _scratch(state_dir: Path) -> Iterator[Path]:
-    """A folder on the state directory's file system, gone afterwards."""
+    """A folder on the state directory's file system, removed afterwards."""
     with tempfile.TemporaryDirectory(dir=_nearest(state_dir), prefix=".doctor-") as scratch:
         yield Path(scratch)
 
 
 def _address(settings: Settings) -> str:
-    """Free, or taken by a worker that is well: then there is nothing to mend."""
+    """Free, or used by a healthy worker: then there is nothing to fix."""
     try:
         return _free(settings)
     except (OSError, _Missing):
         try:
             healthy = serves(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert)
-        except NoAnswer:  # what has the address is no worker: that it is taken is the whole finding
+        except NoAnswer:  # the listener is not a worker: the result is only that the address is taken
             healthy = None
         if healthy is None:
             raise
     if not healthy:
-        raise _Missing(f"{target(settings)}: a worker has the address, and says that it cannot evaluate (yet)")
+        raise _Missing(f"{target(settings)}: a worker uses the address, and reports that it cannot evaluate (yet)")
     return f"{target(settings)}: a healthy worker serves there already"
 
 
 def _free(settings: Settings) -> str:
     if settings.unix_socket is not None:
         if settings.unix_socket.exists():
-            raise _Missing(f"{settings.unix_socket} is there already, and no healthy worker answers")
+            raise _Missing(f"{settings.unix_socket} exists already, and no healthy worker answers")
         if not os.access(settings.unix_socket.parent, os.W_OK):
             raise _Missing(f"{settings.unix_socket.parent} is not a folder that can be written to")
         return f"unix:{settings.unix_socket}"
@@ -214,16 +214,16 @@ def _free(settings: Settings) -> str:
         settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-        # As the server does: a port that a worker left a moment ago is free.
+        # Like the server: a port that a worker used until a moment ago is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
     return f"{settings.host}:{settings.port}"
 
 
 def _grading(settings: Settings) -> str:
-    """Grade an answer as a worker would; the processes are gone afterwards."""
+    """Grade an answer as a worker would; the processes end afterwards."""
     if settings.grading_processes == 0:
-        return "none wanted: grading_processes is 0"
+        return "none configured: grading_processes is 0"
     return asyncio.run(_graded(settings.grading_processes))
 
 
@@ -239,14 +239,14 @@ async def _graded(processes: int | None) -> str:
     finally:
         await pool.aclose()
     if grade.verdict is not Verdict.CORRECT:
-        raise _Missing(f"x(x+1) was found {grade.verdict} against x^2+x: {grade.reason}")
+        raise _Missing(f"x(x+1) was graded {grade.verdict} against x^2+x: {grade.reason}")
     return f"sympy {_version('sympy')}, {pool.children} processes"
 
 
 def _sandbox(settings: Settings) -> str:
-    """Run a program as a worker would; nothing of it is left."""
+    """Run a program as a worker would; nothing of it remains."""
     if settings.code_sandboxes == 0:
-        return "none wanted: code_sandboxes is 0"
+        return "none configured: code_sandboxes is 0"
     return asyncio.run(_ran(settings.code_images))
 
 
@@ -265,7 +265,7 @@ async def _ran(images: Sequence[CodeImage]) -> str:
         await places.aclose()
     for grade in grades:
         if grade.verdict is not Verdict.CORRECT:
-            raise _Missing(f"f(1) of x + 1 was found {grade.verdict}: {grade.reason}")
+            raise _Missing(f"f(1) of x + 1 was graded {grade.verdict}: {grade.reason}")
     named = "".join(f", image {image.name}" for image in images)
     return f"{wall.bubblewrap}, {'in a user namespace' if wall.rootless else 'built as root'}{named}"
 
@@ -279,7 +279,7 @@ def _embedded() -> str:
 
 
 def _torch_device() -> str:
-    """Ask a process of its own: torch takes seconds and hundreds of megabytes."""
+    """Run a separate process: torch takes seconds and hundreds of megabytes."""
     _version("torch", "[local]")
     program = (
         "import torch; "

@@ -1,4 +1,4 @@
-"""Several models by the same evaluations: each compared with the first, as rows for people and data for programs."""
+"""Several models in the same evaluations: each compared with the first, as rows for people and data for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crucible_worker.runs.comparison import Comparisons
 __all__ = ["COLUMNS", "Compared", "as_data", "compared", "tables"]
 
 COLUMNS = ("evaluator", "mean", "difference", "95% interval", "better, worse")
-"""What rows of `tables` have."""
+"""The columns of the rows of `tables`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,21 +21,21 @@ class Compared:
     """An evaluator's scores of a model, sample by sample with those of the first model."""
 
     name: str
-    """Of a suite's member; may be empty."""
+    """The name of a suite's evaluation; may be empty."""
     baseline: str
-    """The model compared with."""
+    """The model that it is compared with."""
     model: str
-    """The model compared."""
+    """The compared model."""
     pair: PairedComparison
-    """The numbers, or why there are none."""
+    """The numbers, or the problem."""
 
 
 async def compared(comparisons: Comparisons, ended: Sequence[tuple[str, Evaluation]]) -> Sequence[Compared]:
     """Compare the evaluations of each name, if there are several.
 
     Args:
-        comparisons: of the journal that has them.
-        ended: names of members of a suite, or empty names, with evaluations that have ended.
+        comparisons: of the journal that has the evaluations.
+        ended: names of a suite's evaluations, or empty names, with the evaluations that have ended.
     """
     by_name: dict[str, list[Evaluation]] = {}
     for name, evaluation in ended:
@@ -52,7 +52,7 @@ async def _pairs(comparisons: Comparisons, name: str, evaluations: Sequence[Eval
     try:
         found = await comparisons.compare(CompareRequest(evaluation_ids=tuple(models), max_listed=0))
     except BridgeError as error:
-        # Such as a file of data that changed between two models: the evaluations stand.
+        # For example, a data file changed between two models: the evaluations themselves are valid.
         problem = Problem(reason=error.reason, message=error.message)
         first, *others = models
         for other in others:
@@ -64,7 +64,7 @@ async def _pairs(comparisons: Comparisons, name: str, evaluations: Sequence[Eval
 
 
 def tables(several: Sequence[Compared]) -> Iterator[tuple[str, Sequence[Sequence[str]]]]:
-    """A title and rows for each model beside the first, in the columns of `COLUMNS`."""
+    """A title and rows for each model except the first, in the columns of `COLUMNS`."""
     by_title: dict[str, list[Sequence[str]]] = {}
     for each in several:
         by_title.setdefault(f"{each.model}, compared with {each.baseline}", []).append(_row(each))

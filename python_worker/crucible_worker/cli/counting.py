@@ -1,4 +1,4 @@
-"""How far counted work has got, for who watches: a bar on a terminal, a line now and then without one."""
+"""Progress of counted work: a bar on a terminal, a line now and then without one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from crucible_worker.cli.progress import LINE_SECONDS
 __all__ = ["Count", "counting"]
 
 Count = Callable[[int, int], None]
-"""Takes how many items are done, and how much of the total that is."""
+"""Receives the number of finished items, and how much of the total that is."""
 
 
 @contextlib.contextmanager
 def counting(stream: TextIO, label: str, noun: str, total: int | None, *, quiet: bool = False) -> Iterator[Count]:
-    """Show progress on a stream; where it is no terminal and `quiet` is wanted, nothing is written.
+    """Show progress on a stream; if it is not a terminal and `quiet` is set, nothing is written.
 
     Args:
         stream: stderr.
         label: what is done ("grading").
         noun: what is counted ("records").
-        total: of what fills the bar; None where it is not known.
-        quiet: no lines where there is no terminal.
+        total: what a full bar stands for; None if unknown.
+        quiet: write no lines if there is no terminal.
     """
     if stream.isatty():
         with _bar(stream, label, noun, total) as count:

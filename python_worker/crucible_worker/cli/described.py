@@ -1,4 +1,4 @@
-"""Options in words, as JSON schema has them: for people who list evaluators and graders, and for pages."""
+"""Options of a JSON schema in words: for lists of evaluators and graders, and for pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["COLUMNS", "NEEDED", "option_rows", "value_of"]
 COLUMNS = ("option", "value", "default", "about")
 """Of `option_rows`."""
 NEEDED = "needed"
-"""In place of the default of an option that has to be given."""
+"""Shown instead of the default of a required option."""
 
 _KINDS = {
     "boolean": "true or false",
@@ -26,7 +26,7 @@ _MANY = {"boolean": "values", "integer": "whole numbers", "number": "numbers", "
 
 
 def option_rows(schema: Mapping[str, Any]) -> Sequence[tuple[str, str, str, str]]:
-    """What the schema of an object says of each option: its name, its values, its default, and what it is."""
+    """What an object's schema says about each option: its name, its values, its default, and its description."""
     required = schema.get("required", ())
     return [
         (

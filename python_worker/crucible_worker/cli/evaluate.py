@@ -1,4 +1,4 @@
-"""`crucible-worker evaluate`: an evaluation, or those of a suite, in this process, with no server."""
+"""`crucible-worker evaluate`: an evaluation, or those of a suite, in this process, without a server."""
 
 from __future__ import annotations
 
@@ -132,12 +132,12 @@ def evaluate(
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
-    parameters = locals().copy()  # by name, as `Typed` has them
+    parameters = locals().copy()  # by name, for `Typed`
     from crucible_worker.cli.requests import Typed
     from crucible_worker.cli.tasks import allowing, evaluators_of
 
     importlib.import_module("crucible_worker.cli.run_summary")
-    # All is loaded, and from here on there is something to clean up.
+    # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
     typed = dataclasses.replace(Typed.of(model, parameters), evaluators=evaluators_of(evaluator or (), task or ()))
     try:
@@ -167,7 +167,7 @@ def evaluate(
 
 
 def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
-    """Run what was asked for and write what became of it; the exit status."""
+    """Run the requested evaluations and write their results; returns the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing

@@ -1,4 +1,4 @@
-"""`crucible-worker grade`: answers or programs in a file, graded by this process and its children, with no server."""
+"""`crucible-worker grade`: answers or programs in a file, graded by this process and its children, without a server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CHUNK_RECORDS = 512
 """Records that are graded together."""
 
 CHUNK_CHARS = 4_000_000
-"""A chunk is full with so much text, too: what is held of the file stays small, however long its lines are."""
+"""A chunk ends at so much text, too: so little of the file is in memory, however long its lines are."""
 
 CHUNKS_IN_FLIGHT = 2
-"""One is graded while the next is read and the one before is written."""
+"""Chunks at once: one is graded while the next is read and the one before is written."""
 
 SHOWN_PROBLEMS = 10
-"""Lines that are no records and are named on stderr; all of them are in the output."""
+"""Lines that are not records and are reported on stderr; the output has all of them."""
 
 _VERDICTS = ("correct", "incorrect", "partial", "undecided", "error")
 
@@ -73,7 +73,7 @@ _Grader = Annotated[
     typer.Option(
         "--grader",
         metavar="NAME",
-        help="Who judges answers: one of `crucible-worker graders`, whose options --policy gives, or FILE.py:FUNCTION, "
+        help="The grader of answers: one of `crucible-worker graders`, its options in --policy, or FILE.py:FUNCTION, "
         "a function of your own. [default: math]",
     ),
 ]
@@ -85,7 +85,7 @@ _CodeImage = Annotated[
 
 @dataclasses.dataclass(slots=True)
 class _Tally:
-    """What came out."""
+    """The counted results."""
 
     verdicts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     methods: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -111,11 +111,11 @@ def grade(
 
     Each line of the output is the result of one line of the input, in order: {"id", "verdict", "score", "method",
     "reason", "extracted", "micros"}. The verdict is correct, incorrect, undecided or error. The score is 1, 0, or null
-    if there is none. micros is the time spent on the record. A line that is no record has the verdict error, the id
+    if there is none. micros is the time spent on the record. A line that is not a record has the verdict error, the id
     null, and a reason with its number. The output file is replaced once it is complete; if the command ends before, an
     older file stays.
 
-    Exits with 0 if every record got a verdict, undecided and error included; 1 if a line was no record, or nothing
+    Exits with 0 if every record got a verdict, undecided and error included; 1 if a line was not a record, or nothing
     could be graded or written; 2 if the options are wrong; 130 if it was interrupted.
 
     Rules for --policy: ordered_lists, rounding_digits, percent_lenient, units_optional, equation_value,
@@ -164,12 +164,12 @@ def _opened(source: Path, output: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file that takes the place of `path` once it is whole; a pipe or device is written as it is."""
+    """A file that replaces `path` once it is complete; a pipe or device is written to directly."""
     if path.exists() and not path.is_file():
         with path.open("w", encoding="ascii") as file:
             yield file
         return
-    target = path.resolve()  # what a link leads to, so that the link stays
+    target = path.resolve()  # the target of a link, so that the link stays
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with draft.open("w", encoding="ascii") as file:
@@ -189,7 +189,7 @@ async def _grade(source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool
     log_writer, tally = configure_logging("console", "warning"), _Tally()
     current = asyncio.current_task()
     assert current is not None
-    # As an interrupt does: children are ended and the draft is removed.
+    # Like an interrupt: children are ended and the draft is removed.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     size = os.fstat(source.fileno()).st_size  # 0 of a pipe
     place = source.tell if source.seekable() else lambda: 0
@@ -278,7 +278,7 @@ def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally
 
 def _why(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-        return "ended before all was graded; a file at --output is as it was"
+        return "ended before all was graded; a file at --output is unchanged"
     if isinstance(error, OSError):
         return f"cannot write the output: {error.strerror or error}"
     return str(error)
@@ -304,7 +304,7 @@ def _write(tally: _Tally, output: Path, policy_version: str, *, as_json: bool) -
         typer.echo(json.dumps(told))
         return
     rows = [[verdict, f"{tally.verdicts[verdict]:,}"] for verdict in verdicts]
-    rows.append(["lines that are no records", f"{tally.malformed:,}"])
+    rows.append(["lines that are not records", f"{tally.malformed:,}"])
     rows.append(["accuracy over the scored", "nothing was scored" if accuracy is None else f"{accuracy:.2%}"])
     rows += [[f"by {method or 'no method'}", f"{count:,}"] for method, count in tally.methods.most_common()]
     rate = tally.verdicts.total() / tally.seconds

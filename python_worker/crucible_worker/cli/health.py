@@ -1,4 +1,4 @@
-"""`crucible-worker health`: whether the worker of this machine or container is ready, for whoever supervises it."""
+"""`crucible-worker health`: whether the worker of this machine or container is ready, for its supervisor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crucible_worker.cli.options import EXIT_FAILED, Config, Host, Port, UnixSoc
 __all__ = ["health"]
 
 HEALTH_SECONDS = 5.0
-"""For the worker to answer: it does within a tenth of a second, unless its machine is busy with something else."""
+"""Time limit for the answer: a worker answers within 0.1 s, unless its machine is busy with something else."""
 
 _Service = Annotated[str, typer.Option(metavar="NAME", help="Full name of a service. [default: the whole worker]")]
 _Ca = Annotated[
@@ -42,7 +42,7 @@ def health(
     are not read. Exits with 0 if it is ready, and with 1 if it is not or does not answer.
     """
     settings = settings_or_exit(config, of_another=True, host=host, port=port, unix_socket=unix_socket)
-    # Before grpc is imported: its C core would say in its own words what is said below.
+    # Before grpc is imported: its C core would write its own lines about what is reported below.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_worker.cli.probe import NoAnswer, serves, target
 

@@ -1,4 +1,4 @@
-"""`crucible-worker evaluators` and `crucible-worker graders`: what there is, and the options of one."""
+"""`crucible-worker evaluators` and `crucible-worker graders`: all of them, or the options of one."""
 
 from __future__ import annotations
 

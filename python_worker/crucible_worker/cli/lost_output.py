@@ -1,4 +1,4 @@
-"""Standard output that cannot be written to: told in a line, or in none where the reader has gone."""
+"""Standard output that cannot be written to: reported in one line, or not at all if the reader has closed it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["telling_lost_output"]
 
 
 class _Watched:
-    """A stream that keeps the error by which it could not be written to; all else is the stream's own."""
+    """A stream that stores the error of a failed write; it is otherwise the stream itself."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -44,12 +44,12 @@ class _Watched:
 
 @contextlib.contextmanager
 def telling_lost_output() -> Iterator[None]:
-    """Say on stderr why standard output cannot be written to, and end with EXIT_FAILED; other errors pass.
+    """Report on stderr why standard output cannot be written to, and exit with EXIT_FAILED; other errors pass.
 
-    Of a closed pipe nothing is said, by the library of the command line: whoever closed it has read enough.
+    The library of the command line ignores a closed pipe: its reader has read enough.
     """
     stream = sys.stdout
-    if cast("TextIO | None", stream) is None:  # closed by whoever started the command: nothing is written
+    if cast("TextIO | None", stream) is None:  # closed by the parent process: nothing is written
         yield
         return
     watched = _Watched(stream)
@@ -64,7 +64,7 @@ def telling_lost_output() -> Iterator[None]:
     finally:
         sys.stdout = stream
         if watched.failure is not None:
-            # What its buffer still holds would be tried again, and complained of, as the interpreter ends.
+            # The interpreter would try again to write the buffer at its end, and report the error.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

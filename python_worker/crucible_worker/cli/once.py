@@ -1,4 +1,4 @@
-"""Commands whose options that take one value are given once: parsers keep the last of several, without a word."""
+"""Commands that refuse a repeated option with one value; parsers would use the last one without a message."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _INSTEAD = {
     "suite": "run the command for each, or write their evaluations into one file",
     "evaluation_id": "an evaluation has one id",
 }
-"""What to do instead, by parameter; every other option takes one value, and that is all there is to say."""
+"""What to do instead, by parameter; for other options there is no such advice."""
 
 
 class OnceCommand(TyperCommand):
     """A command that refuses an option with one value that is given several times."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may vendor click, or import it
-        """Parse as usual, unless an option is there twice.
+        """Parse as usual, unless an option occurs twice.
 
         Raises:
             click.UsageError: names it, and what to do instead.
         """
         if not ctx.resilient_parsing:
-            # A copy: the parser takes what it reads out of the list.
+            # A copy: the parser removes what it reads from the list.
             _, _, order = self.make_parser(ctx).parse_args(list(args))
             for parameter, times in collections.Counter(order).items():
                 if times > 1 and parameter.nargs == 1 and not _takes_several(parameter):
@@ -37,5 +37,5 @@ class OnceCommand(TyperCommand):
 
 
 def _takes_several(parameter: Any) -> bool:
-    """Whether a second value adds to the first, or says the same, as that of a flag does."""
+    """Whether a second value adds to the first, or means the same, like a flag's."""
     return getattr(parameter, "multiple", False) or getattr(parameter, "is_flag", False)

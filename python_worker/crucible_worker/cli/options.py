@@ -1,4 +1,4 @@
-"""Options that several commands have, and how they become settings."""
+"""Options of several commands, and their conversion to settings."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 EXIT_FAILED = 1
-"""What was asked for did not succeed."""
+"""Exit status: the command failed."""
 
 EXIT_USAGE = 2
-"""What was asked for makes no sense, or is refused."""
+"""Exit status: the options are wrong, or the request is refused."""
 
 EXIT_INTERRUPTED = INTERRUPTED
-"""As shells tell of a command that Ctrl-C ended."""
+"""Exit status of a command that Ctrl-C ended, as in shells."""
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and environment win.")
@@ -69,7 +69,7 @@ HubNetwork = Annotated[
 ]
 InspectRoot = Annotated[
     list[Path] | None,
-    typer.Option(metavar="DIR", help="Folder that contains files with tasks of Inspect, which may be run; repeatable."),
+    typer.Option(metavar="DIR", help="Folder with files of Inspect tasks that may be run; repeatable."),
 ]
 InspectPackage = Annotated[
     list[str] | None,
@@ -115,9 +115,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a tab
 
 
 def settings_or_exit(config: Path | None, *, of_another: bool = False, **flags: Any) -> Settings:
-    """Settings from flags, environment and file; what is wrong with them is said, and ends the command.
+    """Settings from flags, environment and file; wrong ones are reported and end the command.
 
-    With `of_another` they are those of a worker elsewhere on this machine, whose files may not be readable here.
+    With `of_another` they are those of another worker on this machine; its files may not be readable here.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     load = read_settings if of_another else load_settings

@@ -1,6 +1,6 @@
-"""`--evaluator FILE.py:CLASS` and `--grader FILE.py:FUNCTION`: a user's own file, on the command line alone.
+"""`--evaluator FILE.py:CLASS` and `--grader FILE.py:FUNCTION`: a user's own file; only the command line has this.
 
-No call names a file: what is read here goes by its own name into the parts of the worker that this process is.
+No call names a file: evaluators and graders of the file are added to this process's worker under their own names.
 """
 
 from __future__ import annotations
@@ -34,31 +34,30 @@ from crucible_worker.server.parts import Own
 
 __all__ = ["OwnFiles", "in_file", "own_of"]
 
+_IN_MODULE = re.compile(r"[\w./~-]+:\w+")
 _IN_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
 
 
 def in_file(text: str) -> bool:
-    """Whether a text names a file, FILE.py:NAME, and no kind or grader by name."""
+    """Whether a text names a file, FILE.py:NAME, and not a kind or grader."""
     return _IN_FILE.fullmatch(text) is not None
 
 
 def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, Own]:
-    """Flags with names in place of files, and what the files have under them.
+    """Flags with names in place of files, and the objects of the files by these names.
 
     Args:
         typed: the flags.
         address: of a worker that gets the request; it has no file of this one's.
 
     Raises:
-        InvalidField: a file is not there, or holds what is none; see `OwnFiles`.
+        InvalidField: a file does not exist, or its object cannot be used; see `OwnFiles`.
     """
     files = OwnFiles()
     evaluators = tuple(map(files.evaluator, typed.evaluators))
     grader = None if typed.grader is None else files.grader(typed.grader)
     if address is not None and (files.evaluators or files.graders):
-        raise InvalidField(
-            "--address", "is for what the worker there has: a file of your own runs in this process alone"
-        )
+        raise InvalidField("--address", "runs what that worker has: a file of your own runs only in this process")
     found = dataclasses.replace(typed, evaluators=evaluators, grader=grader)
     return found, Own(evaluators=files.evaluators, graders=files.graders)
 
@@ -74,16 +73,17 @@ class OwnFiles:
         """Those that were read, by name."""
 
     def evaluator(self, text: str) -> str:
-        """Read "[NAME=]FILE.py:CLASS"; what is no file is left as it is.
+        """Read "[NAME=]FILE.py:CLASS"; a text that names no file is returned unchanged.
 
         Returns:
             "[NAME=]KIND", with the kind that the class has.
 
         Raises:
-            InvalidField: there is no such file or class, it cannot be imported, or the class is no evaluator.
+            InvalidField: there is no such file or class, it cannot be imported, or the class is not an evaluator.
         """
         name, separator, given = text.rpartition("=")
         if not in_file(given):
+            _refuse_module("--evaluator", given, "evaluators")
             return text
         declared = self._declared("--evaluator", given, "CLASS")
         kind = _kind_in(declared)
@@ -101,15 +101,16 @@ class OwnFiles:
         return f"{name}{separator}{kind}"
 
     def grader(self, text: str) -> str:
-        """Read "FILE.py:FUNCTION", or a class; what is no file is left as it is.
+        """Read "FILE.py:FUNCTION", or a class; a text that names no file is returned unchanged.
 
         Returns:
             The name of the grader: that of the function or class.
 
         Raises:
-            InvalidField: as of `evaluator`.
+            InvalidField: as for `evaluator`.
         """
         if not in_file(text):
+            _refuse_module("--grader", text, "graders")
             return text
         declared, name = self._declared("--grader", text, "FUNCTION"), text.rpartition(":")[2]
         _refuse_ours("--grader", text, name, GRADERS, "name it otherwise")
@@ -123,9 +124,9 @@ class OwnFiles:
         return name
 
     def _declared(self, flag: str, text: str, what: str) -> Any:
-        """What a file has under a name."""
+        """The object of a file by its name."""
         found = _IN_FILE.fullmatch(text)
-        assert found is not None  # the caller has looked
+        assert found is not None  # the caller has checked
         path, name = Path(found["path"]), found["name"]
         if not path.is_file():
             raise InvalidField(flag, f"{text!r}: there is no file {str(path)!r}")
@@ -158,8 +159,19 @@ class OwnFiles:
         return self._modules[place]
 
 
+def _refuse_module(flag: str, text: str, listing: str) -> None:
+    """Refuse "brevity:Brevity", which is how entry points name a class: no kind has a colon."""
+    if _IN_MODULE.fullmatch(text):
+        module, _, name = text.partition(":")
+        raise InvalidField(
+            flag,
+            f"{text!r} names no file: write {module.replace('.', '/')}.py:{name} for your own, or a name that"
+            f" `crucible-worker {listing}` lists",
+        )
+
+
 def _kind_in(declared: Any) -> str:
-    """The kind of a class, or of an object that describes itself; empty if it is no evaluator."""
+    """The kind of a class, or of an object that describes itself; empty if it is not an evaluator."""
     if isinstance(declared, type):
         return declared.kind if issubclass(declared, BaseEvaluator) else ""
     info = getattr(declared, "info", None)
@@ -168,7 +180,7 @@ def _kind_in(declared: Any) -> str:
 
 @contextlib.contextmanager
 def _importable(path: Path) -> Iterator[None]:
-    """A file may import those of its folder, as when Python runs it."""
+    """Let a file import modules of its folder, as when Python runs it."""
     sys.path.insert(0, str(path.parent))
     try:
         yield
@@ -177,11 +189,11 @@ def _importable(path: Path) -> Iterator[None]:
 
 
 def _names_of(module: ModuleType) -> Sequence[str]:
-    """What a module defines itself."""
+    """The names that a module defines itself."""
     own = vars(module).items()
     return [name for name, value in own if getattr(value, "__module__", None) == module.__name__]
 
 
 def _refuse_ours(flag: str, text: str, name: str, ours: Any, cure: str) -> None:
     if name in ours:
-        raise InvalidField(flag, f"{text!r} is called {name!r}, as one that comes with the worker: {cure}")
+        raise InvalidField(flag, f"{text!r} is called {name!r}, like one that comes with the worker: {cure}")

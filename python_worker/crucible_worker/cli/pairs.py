@@ -1,15 +1,15 @@
-r"""Pairs to grade from JSON lines: one object a line, UTF-8.
+r"""Pairs to grade from JSON lines: one object per line, UTF-8.
 
     {"id": "a", "gold": "1/2", "pred": "0.5"}
     {"id": 7, "gold": ["1/2", "0.5"], "response": "... so the answer is \\boxed{\\frac12}"}
 
-`gold` is what is right, or several texts of which any is; of programs a test, or several of which none may fail, see
-`crucible_worker.grading.code.records`. `pred` is an answer alone, `response` all that a model said.
-An id is text or a whole number and is given back as it is; a record without one has the number of its line. Other keys
-are left alone, as files of pairs bear labels and more. Empty lines do not count.
+`gold` is a right answer, or several of which any is right; for programs a test, or several that must all pass, see
+`crucible_worker.grading.code.records`. `pred` is an answer alone, `response` a model's whole response.
+An id is text or a whole number and is returned unchanged; a record without one has the number of its line. Other keys
+are ignored, as files of pairs have labels and more. Empty lines do not count.
 
-What a model said may be any bytes: one that is not UTF-8, or half a surrogate pair, becomes U+FFFD, and the item says
-how many did.
+A response may be any bytes: one that is not UTF-8, or half a surrogate pair, becomes U+FFFD, and the item has the
+number of them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class PairLine:
     number: int
     """From 1."""
     id: str | int | None = None
-    """The record's, or the line's number; None where the line is no record."""
+    """The record's id, or the line's number; None if the line is not a record."""
     item: GradeItem | CodeItem | None = None
-    """What is to be graded; None where the line is no record."""
+    """The item to grade; None if the line is not a record."""
     problem: str = ""
-    """What is wrong with it, to be read behind "line 17 "."""
+    """What is wrong with it, as a continuation of "line 17 "."""
 
     @property
     def chars(self) -> int:
-        """How much a model said."""
+        """The length of the response."""
         match self.item:
             case None:
                 return 0
@@ -55,7 +55,7 @@ class PairLine:
 
 
 def read_pairs(file: BinaryIO, *, code: bool = False) -> Iterator[PairLine]:
-    """Every line that is not empty, in order; one that is no pair says what is wrong. `code`: pairs of programs.
+    """Every line that is not empty, in order; a line that is not a pair has its problem. `code`: pairs of programs.
 
     Raises:
         MalformedLine: a line does not end within `jsonl.MAX_SKIPPED_BYTES`.
@@ -81,26 +81,26 @@ def _id(record: Mapping[str, Any], number: int) -> str | int:
 
 
 def _item(record: Mapping[str, Any]) -> GradeItem:
-    key, text, replaced = _said(record)
+    key, text, replaced = _response_of(record)
     if key == "pred":
         return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
     return GradeItem(response=text, targets=_targets(record), replaced=replaced)
 
 
 def _program(record: Mapping[str, Any]) -> CodeItem:
-    _, text, replaced = _said(record)
+    _, text, replaced = _response_of(record)
     if "gold" not in record:
         raise MalformedLine('has no "gold"')
     gold = record["gold"]
     try:
         prefix, tests = read_tests(gold if isinstance(gold, list) else [gold])
     except BadTests as error:
-        raise MalformedLine(f'has a "gold" of which {error}') from None
+        raise MalformedLine(f'has a "gold": {error}') from None
     return CodeItem(response=text, prefix=prefix, tests=tests, replaced=replaced)
 
 
-def _said(record: Mapping[str, Any]) -> tuple[str, str, int]:
-    """By which key, what, and how many U+FFFD in it stand for what was not UTF-8."""
+def _response_of(record: Mapping[str, Any]) -> tuple[str, str, int]:
+    """The key, the text, and the number of U+FFFD in it that replace bytes that were not UTF-8."""
     given = [key for key in ("pred", "response") if key in record]
     if len(given) != 1:
         raise MalformedLine(f'has {"both" if given else "neither"} "pred" {"and" if given else "nor"} "response"')

@@ -1,6 +1,6 @@
-"""The worker that some settings are for, asked whether it is well: by `health`, and by `doctor`.
+"""Ask the worker of some settings whether it is healthy: for `health` and `doctor`.
 
-A supervisor probes every few seconds, so that what is imported is what a probe costs: gRPC alone, without our client,
+A supervisor probes every few seconds, and most of a probe's cost is imports: so only gRPC, without our client,
 numpy or protobuf. The two messages of grpc.health.v1 have one field each, and are read and written here.
 """
 
@@ -22,11 +22,11 @@ _SERVICE_FIELD = b"\x0a"
 _SERVING = b"\x08\x01"
 """HealthCheckResponse with status SERVING: field 1, 1."""
 _MAX_SERVICE_BYTES = 127
-"""Of a length that is one byte."""
-_NOBODY = ("Connection refused", "No such file or directory")
-"""What gRPC's details hold if there is no socket, or no process that listens on it."""
+"""The largest length that takes one byte."""
+_NO_LISTENER = ("Connection refused", "No such file or directory")
+"""Parts of gRPC's details if there is no socket, or no process listens on it."""
 _ENDED = "Socket closed"
-"""What they hold if the other side ended the connection, as one with TLS does when it reads plain text."""
+"""Parts of them if the other side closed the connection, as a TLS server does when it reads plain text."""
 _HINT_TLS = "; if the worker serves with TLS: --tls-ca FILE"
 
 
@@ -43,16 +43,16 @@ def target(settings: Settings) -> str:
 
 
 def serves(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> bool:
-    """Whether a worker answers where the settings say, and is ready to serve.
+    """Whether a worker answers at the address of the settings, and is ready to serve.
 
     Args:
-        settings: say where it listens; a token is not needed.
+        settings: with the address that it listens on; a token is not needed.
         service: full name of one of its services; the worker as a whole if empty.
-        seconds: for the worker to answer.
-        ca: what its certificate is trusted by, under whatever name that is for; plain text if None.
+        seconds: time limit for the answer.
+        ca: the certificate to trust, whatever name it is for; plain text if None.
 
     Raises:
-        NoAnswer: nothing answers, it is no worker, or it has no such service.
+        NoAnswer: nothing answers, it is not a worker, or it has no such service.
     """
     name = service.encode()
     if len(name) > _MAX_SERVICE_BYTES:
@@ -90,7 +90,7 @@ _NOTHING_LISTENS = "nothing listens there; crucible-worker serve starts a worker
 
 def _why(error: grpc.RpcError, seconds: float) -> str:
     code, details = error.code(), error.details() or ""  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
-    if code is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NOBODY):
+    if code is grpc.StatusCode.UNAVAILABLE and any(text in details for text in _NO_LISTENER):
         return _NOTHING_LISTENS
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"no answer within {seconds:g} s"
@@ -104,14 +104,14 @@ def _host(settings: Settings) -> str:
 
 
 def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
-    """A name that the worker's certificate is for: seldom the address that a probe on the same machine has.
+    """A name in the worker's certificate: seldom the address that a probe on the same machine uses.
 
-    The standard library reads no certificate but that of a peer whom it trusts: so a handshake tells.
+    The standard library reads only the certificate of a trusted peer, so this makes a handshake.
     """
-    ca.read_bytes()  # an error of the library names no file
+    ca.read_bytes()  # errors of the ssl library do not name the file
     context = ssl.create_default_context(cafile=ca)
     context.check_hostname = False
-    # As in gRPC, the certificate may be trusted without its authority.
+    # Like gRPC, trust the certificate itself, without its authority.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
     with (
@@ -121,7 +121,7 @@ def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
         certificate = peer.getpeercert() or {}
     names = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:
-        # As gRPC does: `openssl req -x509 -subj /CN=worker` makes one with this name alone.
+        # Like gRPC: `openssl req -x509 -subj /CN=worker` makes a certificate with only this name.
         subject = (part for parts in certificate.get("subject", ()) for part in parts)
         names = [str(part[1]) for part in subject if part[0] == "commonName"]
     return names[0].replace("*", "worker", 1) if names else None

@@ -1,4 +1,4 @@
-"""The progress of evaluations for who watches: bars on a terminal, a line now and then without one."""
+"""The progress of evaluations: bars on a terminal, a line now and then without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LINE_SECONDS", "Show", "progress"]
 
 LINE_SECONDS = 2.0
-"""Between two lines on the way, where there is no terminal."""
+"""Seconds between two lines if there is no terminal."""
 
 
 class Show(Protocol):
@@ -26,18 +26,18 @@ class Show(Protocol):
         ...
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Show at once what an evaluation is at, until the next event that tells how far it is."""
+        """Show an evaluation's phase at once, until the next event with its progress."""
         ...
 
 
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
-"""Events after which the phase is still shown: the model is not yet loaded."""
+"""Events that leave the phase shown: the model is not yet loaded."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 
 
 @contextlib.contextmanager
 def progress(stream: TextIO, *, quiet: bool = False) -> Iterator[Show]:
-    """Show events on a stream; where it is no terminal and `quiet` is wanted, nothing is written."""
+    """Show events on a stream; if it is not a terminal and `quiet` is set, nothing is written."""
     if stream.isatty():
         with _bars(stream) as show:
             yield show
@@ -68,7 +68,7 @@ class _Bars:
     def __call__(self, label: str, event: Event) -> None:
         bars, task = self._bars, self._task(label)
         if not event.evaluator:  # an evaluator's total is not the bar's
-            # None leaves a bar as it is.
+            # None leaves a bar unchanged.
             bars.update(task, total=event.measurements.get("total"), completed=event.measurements.get("done"))
         if label in self._phases and event.kind not in _BEGINS:
             self._phases.remove(label)
@@ -125,13 +125,13 @@ class _Lines:
             print(f"{label}: {text}", file=self._stream, flush=True)
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
-        # Of one that begins, its first event says enough.
+        # For an evaluation that begins, its first event is enough.
         if done is not None and total is not None:
             print(f"{label}: {text}, {done:g} of {total:g} done", file=self._stream, flush=True)
 
 
 def _note(event: Event) -> str:
-    """What is worth saying of an event beside how far it got."""
+    """What to show of an event in addition to its progress."""
     match event.kind:
         case EventKind.EVALUATION_PROGRESS if "questions_total" in event.measurements:
             done, total = event.measurements["questions_done"], event.measurements["questions_total"]

@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_map", "as_text", "prompt"]
 
-_Model = Annotated[str, typer.Option(metavar="MODEL", help="As of `crucible-worker evaluate`.")]
+_Model = Annotated[str, typer.Option(metavar="MODEL", help="As for `crucible-worker evaluate`.")]
 _State = Annotated[
     Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="As of `crucible-worker evaluate`; not written to."),
+    typer.Option("--state-dir", metavar="DIR", help="As for `crucible-worker evaluate`; not written to."),
 ]
 _Sample = Annotated[str, typer.Option("--sample", metavar="ID", help="Which sample. [default: the first]")]
 _Address = Annotated[
@@ -131,17 +131,17 @@ def prompt(
     "evaluate". Options that do not change a prompt are checked and have no effect.
 
     Shows the text with special tokens if the tokenizer is on this machine, and the messages or the text that are sent
-    if the model is behind a server. A prompt that is longer than the model's context is shown with PROMPT_TOO_LONG.
+    if the model is on a server. A prompt that is longer than the model's context is shown with PROMPT_TOO_LONG.
 
-    Exits with 0 if every evaluator has a prompt that the model takes, 1 if one has not, 2 if the request is refused.
+    Exits with 0 if every evaluator has a prompt that fits the model, 1 if one has not, 2 if the request is refused.
 
     Example: crucible-worker prompt --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator accuracy
     """
-    parameters = locals().copy()  # by name, as `Typed` has them
+    parameters = locals().copy()  # by name, for `Typed`
     from crucible_worker.cli.requests import Typed
 
     importlib.import_module("crucible_worker.cli.run_summary")
-    # All is loaded, and from here on there is something to clean up.
+    # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
     typed = Typed.of((model,), parameters)
     try:
@@ -169,7 +169,7 @@ def prompt(
 def _run(
     settings: Settings, typed: Typed, sample: str, address: str | None, remote: _Remote | None, *, as_json: bool
 ) -> int:
-    """Show what was asked for; the exit status."""
+    """Show the prompts; returns the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
@@ -233,7 +233,7 @@ def _of_worker(
 
 
 def as_text(name: str, response: RenderSampleResponse) -> str:
-    """What a model would get, for people; the name is that of a suite's member, or empty."""
+    """The prompts of a model, for people; the name is that of a suite's evaluation, or empty."""
     title = f"{name}: sample {response.sample_id}" if name else f"sample {response.sample_id}"
     return "\n\n".join([title, *map(_prompt_as_text, response.prompts)])
 

@@ -1,32 +1,87 @@
-"""The options that say where a command reads evaluations: a state directory on this machine, or a worker's address."""
+"""What the commands have in common that read evaluations: from a state directory on this machine, or from a worker."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
-from crucible_worker.cli.options import EXIT_USAGE, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.remote import token_in
 from crucible_worker.cli.results import results_of_journal, results_of_worker
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["Address", "results_or_exit"]
+__all__ = ["Address", "EvaluationIdArgument", "read_or_exit", "refuse", "results_or_exit"]
+
+_T = TypeVar("_T")
 
 Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, in place of a state directory."),
+    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
 ]
+EvaluationIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The evaluation.")]
+
+_TYPED_AS = {"evaluation_id": "ID", "evaluation_ids": "ID", "run_id": "--run", "baseline_id": "--baseline"}
+"""How people type what calls have as fields."""
+
+
+def read_or_exit(
+    work: Callable[[Bridge], Awaitable[_T]],
+    config: Path | None,
+    state_dir: Path | None,
+    address: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    typed_as: Mapping[str, str] = _TYPED_AS,
+) -> _T:
+    """Do something with a client of what the options name; an error is one line on stderr, and ends the command.
+
+    Args:
+        work: gets the client.
+        config: file with settings.
+        state_dir: of a journal on this machine; the default one if neither this nor an address is given.
+        address: of a worker, in its place.
+        token_file: with the worker's token.
+        tls_ca: the certificate to trust.
+        typed_as: by field of a call, what the user has typed it as.
+
+    Raises:
+        Exit: the work failed: with 2 if the request was wrong, 1 otherwise, 130 after Ctrl-C.
+    """
+    # Before grpc is imported: its C core would write lines of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from crucible_bridge.errors import BridgeError, Code
+    from crucible_worker.telemetry.logging import configure_logging
+
+    async def run(results: AbstractAsyncContextManager[Bridge]) -> _T:
+        async with results as bridge:
+            return await work(bridge)
+
+    log_writer = configure_logging("console", "warning")
+    try:
+        return asyncio.run(run(results_or_exit(config, state_dir, address, token_file, tls_ca)))
+    except BridgeError as error:
+        option = typed_as.get(error.field.partition("[")[0], error.field)
+        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}", err=True)
+        refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
+        raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finally:
+        log_writer.close(1.0)
 
 
 def results_or_exit(
     config: Path | None, state_dir: Path | None, address: str | None, token_file: Path | None, tls_ca: Path | None
 ) -> AbstractAsyncContextManager[Bridge]:
-    """A client of what the options name; options that do not go together are said, and end the command.
+    """A client of the source that the options name; options that exclude each other are reported, and end the command.
 
     Raises:
         InvalidField: the token file cannot be read.
@@ -34,13 +89,18 @@ def results_or_exit(
     if address is None:
         for option, given in (("--token-file", token_file), ("--tls-ca", tls_ca)):
             if given is not None:
-                _refuse(f"{option} goes with --address")
+                refuse(f"{option} goes with --address")
         return results_of_journal(settings_or_exit(config, state_dir=state_dir))
     if state_dir is not None:
-        _refuse("--state-dir and --address exclude each other: a worker has its own state directory")
+        refuse("--state-dir and --address exclude each other: a worker has its own state directory")
     return results_of_worker(address, token_in(token_file), tls_ca)
 
 
-def _refuse(message: str) -> NoReturn:
+def refuse(message: str) -> NoReturn:
+    """Say what is wrong with the command line, and end.
+
+    Raises:
+        Exit: always.
+    """
     typer.echo(f"crucible-worker: {message}", err=True)
     raise typer.Exit(EXIT_USAGE)

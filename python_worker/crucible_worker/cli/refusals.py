@@ -1,4 +1,4 @@
-"""Requests that are refused before anything ran, in the words of who typed them: by flag, with the roots searched."""
+"""Errors of requests that are refused before anything ran, by the flags that were typed, with the roots searched."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FLAGS = {
     "sample_id": "--sample",
     "evaluators": "--evaluator",
 }
-"""By the beginning of a field's path; the first that fits."""
+"""Flags by the beginning of a field's path; the first one that fits counts."""
 
 _REASON_FLAGS: Mapping[str, str] = {
     Reason.UNKNOWN_EMBEDDED_MODEL: "--model",
@@ -58,10 +58,10 @@ _REASON_FLAGS: Mapping[str, str] = {
     Reason.DEVICE_NOT_FOUND: "--model",
     Reason.PATH_OUT_OF_ROOT: "--model",
 }
-"""Of errors that name no field."""
+"""Flags for errors that name no field."""
 
 _OF_NO_SUITE = ("model", "evaluation_id")
-"""Fields that a suite's file does not have."""
+"""Fields that are not in a suite's file."""
 
 _EVALUATOR = re.compile(r"evaluators\[(\d+)\](?:\.options(?:\[\"(?P<key>[^\"]*)\"\](?P<within>.*))?)?", re.DOTALL)
 
@@ -72,21 +72,21 @@ class Refused(Exception):
     def __init__(self, error: BridgeError, text: str) -> None:
         super().__init__(text)
         self.error = error
-        """What refused it."""
+        """The error that refused it."""
 
 
 @contextlib.contextmanager
 def refusing(settings: Settings, evaluators: Sequence[str], path: str = "", *, model: str = "") -> Iterator[None]:
-    """Turn what refuses the request into Refused; other errors, such as a full disk, pass.
+    """Convert errors that refuse the request to Refused; other errors, such as a full disk, pass.
 
     Args:
-        settings: whose roots are searched.
+        settings: with the roots that are searched.
         evaluators: as typed, "[NAME=]KIND".
-        path: where a suite's file has the request, "evaluations[1]"; empty where flags have it.
-        model: as typed, of the request; empty if there is none yet.
+        path: the request's path in a suite's file, "evaluations[1]"; empty if flags make the request.
+        model: the request's model as typed; empty if there is none yet.
 
     Raises:
-        Refused: something in the request is wrong, or not there.
+        Refused: something in the request is wrong, or missing.
     """
     try:
         yield
@@ -97,10 +97,10 @@ def refusing(settings: Settings, evaluators: Sequence[str], path: str = "", *, m
 def in_flags(
     error: BridgeError, settings: Settings, evaluators: Sequence[str], path: str = "", *, model: str = ""
 ) -> str:
-    """The text of an error with what was typed in place of the request's field; arguments as of `refusing`."""
+    """The text of an error with what was typed in place of the request's field; arguments as for `refusing`."""
     flag = _flag(error, evaluators) if not path else _place(error, path)
     if flag == "--model" and not error.field and model:
-        # Of several, which.
+        # Of several models, the one meant.
         flag = f"--model {model}"
     message = _with_flags(error, evaluators)
     text = message if not flag else f"{flag} {message}" if error.field else f"{flag}: {message}"
@@ -125,7 +125,7 @@ def _flag_of(field: str, evaluators: Sequence[str]) -> str:
 
 
 def _typed(field: str, evaluators: Sequence[str]) -> str:
-    """The evaluator that a field is of, as typed; empty if it is of none."""
+    """The evaluator that a field belongs to, as typed; empty if none."""
     found = _EVALUATOR.match(field)
     return evaluators[int(found[1])] if found is not None and int(found[1]) < len(evaluators) else ""
 
@@ -140,7 +140,7 @@ def _place(error: BridgeError, path: str) -> str:
 
 
 def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
-    """Its text with flags in place of the fields that it names."""
+    """The error's text with flags in place of the fields that it names."""
     message = error.message
     if differs := error.metadata.get("differs"):
         flags = ", ".join(dict.fromkeys(_flag_of(field, evaluators) for field in differs.split(", ")))
@@ -155,7 +155,7 @@ def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
 
 
 def _cure(error: BridgeError, settings: Settings) -> str:
-    """What to do, or where was looked; begins with a semicolon unless it is empty."""
+    """What to do, or the roots that were searched; begins with a semicolon unless it is empty."""
     if error.reason in (Reason.NO_SUCH_FILE, Reason.OUTSIDE_ROOT):
         roots = f"; data roots: {', '.join(map(str, settings.data_roots))}"
         return f"{roots}; --data-root DIR names another" if error.reason == Reason.OUTSIDE_ROOT else roots

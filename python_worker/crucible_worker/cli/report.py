@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import tempfile
@@ -11,23 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir
-from crucible_worker.cli.reading import Address, results_or_exit
+from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
+from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from crucible_bridge import Bridge
     from crucible_worker.reports.writing import ReportRequest
 
 __all__ = ["report", "text_of", "written"]
 
 SUFFIXES = {"html": "html", "markdown": "md", "json": "json"}
-"""Of the file, by format."""
+"""The suffix of the file, by format."""
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations, in the order of the report.")]
-_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="In place of IDs: every evaluation of a run.")]
+_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Instead of IDs: every evaluation of a run.")]
 _Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="html, markdown or json.")]
 _Output = Annotated[
     Path | None,
@@ -35,14 +32,14 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Where the report goes; - is the standard output. [default: report.html, report.md or report.json]",
+        help="File of the report; - is the standard output. [default: report.html, report.md or report.json]",
     ),
 ]
-_Title = Annotated[str, typer.Option(metavar="TEXT", help="What the report is called. [default: what it reports]")]
+_Title = Annotated[str, typer.Option(metavar="TEXT", help="Title of the report. [default: its evaluations or run]")]
 _MaxSamples = Annotated[
     int | None,
     typer.Option(
-        "--max-samples", metavar="N", min=0, help="Samples that HTML holds, of all evaluations. [default: 20000]"
+        "--max-samples", metavar="N", min=0, help="Most samples in HTML, of all evaluations. [default: 20000]"
     ),
 ]
 
@@ -63,29 +60,13 @@ def report(
     """Write a report of evaluations, or of a run, into one file, and print its path.
 
     HTML is one page with charts, comparisons and samples. It loads nothing, and opens without a network. If it cannot
-    hold every sample, it holds those without a score first, then wrong ones, and says what it leaves out.
+    have every sample, it has those without a score first, then wrong ones, and says what it leaves out.
 
     Example: crucible-worker report --run run-7 --state-dir ./journal
     """
     request = _request_or_exit(ids or [], run, report_format, title, max_samples)
     file = Path(f"report.{SUFFIXES[report_format]}") if output is None else output
-    # Before grpc is imported: its C core would write lines of its own.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from crucible_bridge.errors import BridgeError, Code
-    from crucible_worker.telemetry.logging import configure_logging
-
-    log_writer = configure_logging("console", "warning")
-    try:
-        text = asyncio.run(_text(results_or_exit(config, state_dir, address, token_file, tls_ca), request))
-    except BridgeError as error:
-        option = {"evaluation_id": "ID", "run_id": "--run"}.get(error.field, error.field)
-        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}", err=True)
-        refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
-        raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    finally:
-        log_writer.close(1.0)
+    text = read_or_exit(lambda bridge: text_of(bridge, request), config, state_dir, address, token_file, tls_ca)
     if str(file) == "-":
         typer.echo(text, nl=False)
         return
@@ -95,7 +76,7 @@ def report(
         typer.echo(f"crucible-worker: --output {file} cannot be written: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     if replaced:
-        typer.echo(f"crucible-worker: {file} was there, and is replaced", err=True)
+        typer.echo(f"crucible-worker: {file} existed, and is replaced", err=True)
     typer.echo(file)
 
 
@@ -106,16 +87,12 @@ def _request_or_exit(
     from crucible_worker.reports.chosen_samples import MAX_SAMPLES
     from crucible_worker.reports.writing import ReportRequest
 
-    problem = ""
     if report_format not in SUFFIXES:
-        problem = f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}"
-    elif bool(ids) == (run is not None):
-        problem = "give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run"
-    elif run == "":
-        problem = "--run is empty"
-    if problem:
-        typer.echo(f"crucible-worker: {problem}", err=True)
-        raise typer.Exit(EXIT_USAGE)
+        refuse(f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}")
+    if bool(ids) == (run is not None):
+        refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
+    if run == "":
+        refuse("--run is empty")
     return ReportRequest(
         report_format=ReportFormat(report_format),
         evaluation_ids=tuple(ids),
@@ -125,13 +102,8 @@ def _request_or_exit(
     )
 
 
-async def _text(results: AbstractAsyncContextManager[Bridge], request: ReportRequest) -> str:
-    async with results as bridge:
-        return await text_of(bridge, request)
-
-
 async def text_of(bridge: Bridge, request: ReportRequest) -> str:
-    """Write a report of what a worker has, page by page: no message bounds what HTML holds.
+    """Write a report of a worker's evaluations, page by page, so that no message limits the size of HTML.
 
     Raises:
         BridgeError: see `reports.writing.write_report`.
@@ -145,7 +117,7 @@ async def text_of(bridge: Bridge, request: ReportRequest) -> str:
 
 
 def written(file: Path, text: str) -> bool:
-    """Write a file whole or not at all; whether it takes the place of another one.
+    """Write a file completely or not at all; returns whether it replaces another one.
 
     Raises:
         OSError: it cannot be written.
@@ -156,7 +128,7 @@ def written(file: Path, text: str) -> bool:
         file.stat()
     replaced = file.exists()
     if replaced and not file.is_file():
-        # A folder refuses; a pipe or device takes what is written, and stays.
+        # A folder is an error; a pipe or device is written to directly.
         file.write_text(text, "utf-8")
         return False
     handle, part = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".part", dir=file.parent)
@@ -171,7 +143,7 @@ def written(file: Path, text: str) -> bool:
 
 
 def _publish(part: Path, file: Path) -> None:
-    # Temporary files are their owner's alone; this one is as any file that is written.
+    # Temporary files are readable only by their owner; the report has the usual permissions.
     mask = os.umask(0)
     os.umask(mask)
     part.chmod(file.stat().st_mode if file.exists() else 0o666 & ~mask)

@@ -1,4 +1,4 @@
-"""What a report of a command reads, over the client of a worker."""
+"""The source of a command's report: a worker, read by its client."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["BridgeSource"]
 
 
 class BridgeSource:
-    """Reads page by page, so that no message bounds what a report holds; see `reports.source.ReportSource`."""
+    """Reads page by page, so that no message limits the size of a report; see `reports.source.ReportSource`."""
 
     def __init__(self, bridge: Bridge) -> None:
         """Read from this worker."""
         self._evaluation = bridge.evaluation
 
     async def get(self, evaluation_id: str) -> Evaluation:
-        """An evaluation as it stands."""
+        """An evaluation in its current state."""
         return await self._evaluation.get_evaluation(evaluation_id)
 
     async def of_run(self, run_id: str) -> Sequence[Evaluation]:
@@ -54,7 +54,7 @@ class BridgeSource:
         return page.items, page.next_page_token
 
     async def compare(self, request: CompareRequest) -> EvaluationComparison:
-        """Evaluations of one data set, beside each other."""
+        """The comparison of evaluations of one data set."""
         return await self._evaluation.compare_evaluations(
             request.evaluation_ids,
             baseline_id=request.baseline_id,
@@ -63,6 +63,6 @@ class BridgeSource:
         )
 
     async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
-        """What evaluators declare, by kind, of those that are known."""
+        """The declarations of known evaluators, by kind."""
         wanted = set(kinds)
         return {info.kind: info for info in await self._evaluation.list_evaluators() if info.kind in wanted}

@@ -1,4 +1,4 @@
-"""Options of commands that say what is evaluated, on what, and how models are asked."""
+"""Options of commands that choose evaluators, data and sampling."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Evaluators = Annotated[
     typer.Option(
         "--evaluator",
         metavar="[NAME=]KIND",
-        # Words, not the registry: help is there before anything is imported. A test holds them to it.
+        # A text, not read from the registry: help must not import anything. A test compares the two.
         help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
         "pass_at_k, perplexity, rl_test_set, rollout or rubric, see `crucible-worker evaluators`; or FILE.py:CLASS, a "
         "class of your own. NAME prefixes keys; repeatable.",
@@ -57,7 +57,7 @@ Tasks = Annotated[
     typer.Option(
         "--task",
         metavar="TASK",
-        help="In place of --data: a task of Inspect, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
+        help="Instead of --data: an Inspect task, PACKAGE/TASK or FILE.py@TASK, which the evaluator inspect runs; "
         "repeatable. The named tasks are allowed, unless --inspect-root or --inspect-package is given.",
     ),
 ]
@@ -65,7 +65,7 @@ Grader = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Who judges answers, of every evaluator that has a grader and whose --option says nothing else: one of "
+        help="Grader of answers for every evaluator that has one, unless its --option sets another: one of "
         "`crucible-worker graders`, or FILE.py:FUNCTION, a function of your own. [default: exact_match]",
     ),
 ]

@@ -1,4 +1,4 @@
-"""What is typed as requests: one of flags, or those of a suite's file."""
+"""Typed options as requests: one from flags, or those of a suite's file."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 __all__ = ["DEFAULT_MAX_TOKENS", "EvaluationToRun", "Typed", "evaluations_to_run", "read_evaluators", "read_prompt"]
 
 DEFAULT_MAX_TOKENS = 256
-"""Of a sample, where neither a flag nor a suite says."""
+"""Tokens of a sample, if neither a flag nor a suite sets them."""
 
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
-"""What a model of the Hugging Face hub may be called: gpt2, Qwen/Qwen3-0.6B."""
+"""The form of a model's name on the Hugging Face hub: gpt2, Qwen/Qwen3-0.6B."""
 
 _PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options"}
 
@@ -69,10 +69,10 @@ _SUITES_SAY = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """The flags of `crucible-worker evaluate` that make requests; None or empty where not given."""
+    """The flags of `crucible-worker evaluate` that make requests; None or empty if not given."""
 
     models: Sequence[str]
-    """At least one; each is evaluated by all that the other flags say."""
+    """At least one; the other flags apply to each."""
     data: str | None = None
     tasks: Sequence[str] = ()
     evaluators: Sequence[str] = ()
@@ -101,7 +101,7 @@ class Typed:
 
     @classmethod
     def of(cls, models: Sequence[str], parameters: Mapping[str, Any]) -> Typed:
-        """The flags among a command's parameters, which are called as here, lists in the singular."""
+        """The flags among a command's parameters, which have the same names as here, lists in the singular."""
         named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
         names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept"}
         given = {name: named[name] for name in names if named.get(name) is not None}
@@ -115,29 +115,29 @@ class EvaluationToRun:
     request: EvaluateRequest
     """The request."""
     model: str
-    """As it was typed."""
+    """The model as it was typed."""
     name: str = ""
-    """Of a suite's member."""
+    """The name of a suite's evaluation."""
     path: str = ""
-    """Where a suite's file has it: "evaluations[1]"."""
+    """Its path in a suite's file: "evaluations[1]"."""
     label: str
-    """What its progress is shown under."""
+    """The label of its progress."""
 
 
 def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:
-    """What was asked for: the suite's name, empty where there is none, and the evaluations in order, model by model.
+    """The requests: the suite's name, empty without one, and the evaluations in order, model by model.
 
     Args:
         typed: the flags.
-        parts: evaluators and graders of files that flags name.
+        parts: evaluators and graders, with those of files that flags name.
 
     Raises:
-        InvalidField: at the flag that is wrong, by its field in a request, or at the path in a suite's file.
+        InvalidField: names the wrong flag, the field of a request, or the path in a suite's file.
     """
     if typed.evaluation_id is not None and not typed.kept:
         raise InvalidField("--id", "needs --state-dir: without it there is nothing to resume later")
     if typed.evaluation_id == "":
-        # A shell's variable that is not set: what is to be gone on with would be lost.
+        # An unset shell variable: the evaluation that should be resumed would be lost.
         raise InvalidField("--id", "is empty")
     _refuse_equal_models(typed.models)
     if typed.suite is None:
@@ -145,7 +145,7 @@ def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tup
     for name in _SUITES_SAY:
         if getattr(typed, name) not in (None, (), []):
             flag = {"evaluators": "evaluator", "options": "option", "tasks": "task"}.get(name, name).replace("_", "-")
-            raise InvalidField(f"--{flag}", "is for the suite's file to say")
+            raise InvalidField(f"--{flag}", "belongs in the suite's file")
     suite = _suite(typed.suite)
     _refuse_unknown(suite)
     members = list(_wanted(suite, typed.only))
@@ -179,18 +179,18 @@ def read_evaluators(texts: Sequence[str], options: Sequence[str]) -> tuple[Evalu
 
 
 def _split(place: str, labels: Sequence[str]) -> tuple[str, str, str]:
-    """A place of options at the dot behind an evaluator's label, which may have dots of its own."""
+    """Split an option's path at the dot after an evaluator's label, which may contain dots itself."""
     of = max((label for label in labels if place.startswith(f"{label}.")), key=len, default="")
     return (of, ".", place[len(of) + 1 :]) if of else place.rpartition(".")
 
 
 def _put(options: dict[str, Any], path: str, value: Any, field: str) -> None:
-    """Set an option: `key`, or `key.key` of an option that is an object."""
+    """Set an option: `key`, or `key.key` inside an option that is an object."""
     *outer, key = path.split(".")
     for step in outer:
         options = options.setdefault(step, {})
         if not isinstance(options, dict):
-            raise InvalidField(field, f"is inside of {step}, which is given a value that is no object")
+            raise InvalidField(field, f"is inside of {step}, which has a value that is not an object")
     if key in options:
         raise InvalidField(field, "is given twice; only one value can count")
     options[key] = value
@@ -213,7 +213,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
-        raise InvalidField("--task", "stands in place of --data: give one of them")
+        raise InvalidField("--task", "replaces --data: give only one of them")
     for option in ("where", "shuffle_seed", "grader", "renderer", "system", "template", "few_shot", "few_shot_seed"):
         if typed.tasks and getattr(typed, option) not in (None, (), []):
             raise InvalidField(
@@ -225,7 +225,9 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
     evaluators = _rendering(read_evaluators(typed.evaluators, typed.options), typed.renderer)
     evaluators = _graded(evaluators, typed.grader, parts)
     if not typed.kept and any(keeps_log(spec) for spec in evaluators):
-        raise InvalidField("--state-dir", "is needed to keep Inspect's logs: without it all goes with the evaluation")
+        raise InvalidField(
+            "--state-dir", "is needed to keep Inspect's logs: without it they are deleted with the evaluation"
+        )
     sampling = SamplingParams(
         max_tokens=DEFAULT_MAX_TOKENS if typed.max_tokens is None else typed.max_tokens,
         temperature=0.0 if typed.temperature is None else typed.temperature,
@@ -250,7 +252,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
 def _samples(typed: Typed) -> Dataset:
     if typed.tasks:
         return dataset_of(typed.tasks)
-    assert typed.data is not None  # looked at before
+    assert typed.data is not None  # checked before
     return dataclasses.replace(
         _dataset(typed.data),
         limit=typed.samples,
@@ -261,12 +263,12 @@ def _samples(typed: Typed) -> Dataset:
 
 
 def _says_how_to_sample(typed: Typed) -> bool:
-    """Whether a flag says how the model is sampled; a task of Inspect says so itself otherwise."""
+    """Whether a flag sets how the model is sampled; otherwise a task of Inspect sets it."""
     return bool(typed.stop) or not (typed.max_tokens is typed.temperature is typed.seed is None)
 
 
 def read_prompt(typed: Typed) -> Prompt | None:
-    """The prompt that flags ask for; None where there is none.
+    """The prompt that the flags describe; None without one.
 
     Raises:
         InvalidField: a file cannot be read, or the examples are not "COUNT:SOURCE" or too many.
@@ -286,7 +288,7 @@ def read_prompt(typed: Typed) -> Prompt | None:
 
 
 def _text_of(given: str | None, flag: str) -> str:
-    """A text as it was typed, or that of the file that it names, as @FILE."""
+    """A text as it was typed, or the text of the file that it names as @FILE."""
     if given is None or not given.startswith("@"):
         return given or ""
     path = Path(given[1:])
@@ -299,7 +301,7 @@ def _text_of(given: str | None, flag: str) -> str:
 
 
 def _rendering(specs: tuple[EvaluatorSpec, ...], renderer: str | None) -> tuple[EvaluatorSpec, ...]:
-    """Evaluators with --renderer, where an option of their own says nothing else."""
+    """Evaluators with --renderer, unless their own option sets another."""
     if renderer is None:
         return specs
     return tuple(dataclasses.replace(spec, options={"renderer": renderer, **spec.options}) for spec in specs)
@@ -308,7 +310,7 @@ def _rendering(specs: tuple[EvaluatorSpec, ...], renderer: str | None) -> tuple[
 def _graded(
     specs: tuple[EvaluatorSpec, ...], grader: str | None, parts: EvaluatorParts | None
 ) -> tuple[EvaluatorSpec, ...]:
-    """Evaluators with --grader: those that have one, where an option of their own says nothing else."""
+    """Evaluators with --grader, if they have a grader and their own option sets no other."""
     if grader is None:
         return specs
     grading = NO_GRADING_PARTS if parts is None else parts.grading
@@ -325,13 +327,13 @@ def _graded(
 
 
 def _properties(kind: str, parts: EvaluatorParts | None) -> Mapping[str, Any]:
-    """Options of an evaluator; none of one that is unknown, which is refused later."""
+    """Options of an evaluator; none for an unknown one, which is refused later."""
     info = registry.info_if_known(kind, parts)
     return {} if info is None else info.options_schema["properties"]
 
 
 def _model(text: str) -> ModelRef:
-    """Read a model; what has no scheme is looked at for what is meant."""
+    """Read a model; for a text without a scheme the error suggests what is meant."""
     try:
         return parse_model(text)
     except InvalidField as error:
@@ -363,7 +365,7 @@ def _filter(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _dataset(text: str) -> Dataset:
-    """Read a data set; what has no scheme is looked at for what is meant."""
+    """Read a data set; for a text without a scheme the error suggests what is meant."""
     try:
         return Dataset.of(text)
     except InvalidField as error:
@@ -379,7 +381,7 @@ def _dataset(text: str) -> Dataset:
 
 
 def _below_root(flag: str, scheme: str, text: str) -> str:
-    """How a path is written: relative to a root, which is the current folder unless a flag names another."""
+    """The spelling of a path: relative to a root, which is the current folder unless a flag names another."""
     path = Path(os.path.normpath(Path.cwd() / text))
     if path.is_relative_to(Path.cwd()):
         return f"--{flag} {scheme}:{path.relative_to(Path.cwd())}"
@@ -427,7 +429,7 @@ def _record(typed: Typed, otherwise: Record) -> Record:
 
 
 def _suite(named: str) -> Suite:
-    """A file where it looks like one, else one that ships with the worker."""
+    """The suite of a file if the name looks like one, otherwise one that ships with the worker."""
     if named in suites.names():
         return parse_suite(suites.text(named))
     if not named.endswith(".toml") and os.sep not in named:
@@ -443,13 +445,13 @@ def _refuse_unknown(suite: Suite) -> None:
     """Refuse a suite whose evaluators could never run, before the first one does.
 
     Raises:
-        InvalidField: at the path in the suite's file.
+        InvalidField: names the path in the suite's file.
     """
     keys: list[PlacedKeys] = []
     for index, member in enumerate(suite.members):
         planned, path = member.evaluation, f"evaluations[{index}]"
         for place, spec in enumerate(planned.evaluators):
-            # One that needs what is not there fails when its turn comes, and the others stand.
+            # An evaluator whose needs are missing fails when its turn comes; the others still run.
             with contextlib.suppress(FailedPrecondition), _below(path):
                 registry.create(spec, place, planned.sampling)
         with contextlib.suppress(FailedPrecondition):

@@ -1,4 +1,4 @@
-"""Results of evaluations for commands that show them: of a worker at an address, or of a journal on this machine."""
+"""Results of evaluations for commands that show them: from a worker at an address, or a journal on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def results_of_worker(address: str, token: str | None, tls_ca: Path | None
 
     Args:
         address: "HOST:PORT", or "unix:PATH".
-        token: the worker's token, if it wants one.
+        token: the worker's token, if it needs one.
         tls_ca: the certificate to trust; without TLS if None.
     """
     import crucible_bridge
@@ -33,9 +33,9 @@ async def results_of_worker(address: str, token: str | None, tls_ca: Path | None
 
 @contextlib.asynccontextmanager
 async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
-    """A client of a worker inside of this command, which has the journal of a state directory and grades nothing.
+    """A client of a worker inside this command; the worker opens the journal of a state directory, and grades nothing.
 
-    So a command has one way to its results, whether it is given a state directory or an address. The worker listens on
+    So a command reads its results in one way, for a state directory and for an address. The worker listens on
     a Unix socket in a temporary folder that only this user can open.
 
     Raises:
@@ -60,7 +60,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
             ready_file=None,
             grading_processes=0,
             code_sandboxes=0,
-            # A command that shows results removes nothing that others left in the journal.
+            # A command that shows results does not clean up the journal of other workers.
             limits=settings.limits.without_retention(),
         )
         async with Worker(inside) as worker, crucible_bridge.connect(worker.address) as bridge:

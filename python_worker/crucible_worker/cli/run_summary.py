@@ -1,4 +1,4 @@
-"""What became of evaluations that were typed: tables or one object, and the exit code."""
+"""Results of the typed evaluations: tables or one object, and the exit code."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["RunSummary", "write_error"]
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class RunSummary:
-    """What has ended so far of what was asked for."""
+    """The requested evaluations that have ended so far."""
 
     models: Sequence[str]
-    """As they were typed."""
+    """The evaluators as they were typed."""
     suite: str = ""
     """The suite's name; empty without one."""
     total: int = 0
-    """Evaluations asked for."""
+    """The number of requested evaluations."""
     several: list[Ran | NotRun] = dataclasses.field(default_factory=list)
-    """Those that have ended, or were not taken on."""
+    """Those that have ended, or were refused."""
     compared: Sequence[Compared] = ()
-    """The models beside the first, once all have ended."""
+    """The models compared with the first, once all have ended."""
 
     def write(self, *, as_json: bool) -> None:
         """Write a table for each evaluation and one for all comparisons; or one object for all of it."""
@@ -68,18 +68,18 @@ class RunSummary:
             if isinstance(each, Ran):
                 _write_table(each)
             else:
-                typer.echo(f"{self._label(each)}: did not take place: {each.message}")
+                typer.echo(f"{self._label(each)}: did not run: {each.message}")
         for title, rows in comparing.tables(self.compared):
             write_table(sys.stdout, title, comparing.COLUMNS, rows)
         finished = sum(isinstance(each, Ran) and each.succeeded for each in self.several)
         typer.echo(f"{self.suite or 'evaluations'}: {finished} of {self.total} finished")
 
     def _label(self, each: Ran | NotRun) -> str:
-        """What tells it from the others."""
+        """What distinguishes it from the others."""
         return " ".join(filter(None, (each.model if len(self.models) > 1 else "", each.name)))
 
     def _tell_without_scores(self) -> bool:
-        """Say which evaluators have no sample behind their result; whether there are none such."""
+        """Report evaluators that scored no sample; returns whether there are none."""
         found = [
             (self._label(each), result, each.first_unscored.get(result.evaluator.label))
             for each in self.several
@@ -88,13 +88,17 @@ class RunSummary:
         ]
         for name, result, first in found:
             label = " ".join(filter(None, (name and f"{name}:", result.evaluator.label)))
-            why = f"; the first: {_told(first.problem)}" if first is not None and first.problem is not None else ""
+            why = (
+                f"; the first: {_problem_text(first.problem)}"
+                if first is not None and first.problem is not None
+                else ""
+            )
             typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples{why}", err=True)
         return not found
 
 
 def write_error(error: BridgeError, message: str, *, as_json: bool) -> None:
-    """Write why nothing took place: a line on stderr, and an object for a machine."""
+    """Write why nothing ran: a line on stderr, and an object for programs."""
     if as_json:
         typer.echo(json.dumps({"error": _error_as_data(error, message)}))
     typer.echo(f"crucible-worker: {message}", err=True)
@@ -132,21 +136,21 @@ def _rows(ran: Ran) -> list[Sequence[str]]:
     for result in evaluation.results:
         rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
-            why = first.verdict.value if first.problem is None else _told(first.problem)
+            why = first.verdict.value if first.problem is None else _problem_text(first.problem)
             rows.append(
                 [f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"]
             )
         if result.problem is not None:
-            rows.append([f"{result.evaluator.label}: failed", _told(result.problem)])
+            rows.append([f"{result.evaluator.label}: failed", _problem_text(result.problem)])
     if evaluation.usage is not None:
         rows += [[f"tokens: {model}", _spent(usage)] for model, usage in _by_model(evaluation, evaluation.usage)]
     if evaluation.problem is not None:
-        rows.append([evaluation.state.value, _told(evaluation.problem)])
+        rows.append([evaluation.state.value, _problem_text(evaluation.problem)])
     return rows
 
 
 def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
-    """The model and the judges, those that were queried."""
+    """The usage of the model and the judges, if they were queried."""
     if usage.calls:
         yield format_model(evaluation.request.model), usage
     for judge in usage.judges:
@@ -154,7 +158,7 @@ def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage
 
 
 def _spent(usage: Usage) -> str:
-    """What one model took, in a few words."""
+    """The usage of one model, in a few words."""
     parts = [
         (usage.prompt_tokens, "prompt"),
         (usage.cached_prompt_tokens, "of them cached"),
@@ -169,7 +173,7 @@ def _spent(usage: Usage) -> str:
     return ", ".join(words)
 
 
-def _told(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     return " ".join(filter(None, (problem.field, problem.message)))
 
 

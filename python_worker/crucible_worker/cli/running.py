@@ -1,4 +1,4 @@
-"""Evaluations run one after the other in this process, with no server."""
+"""Evaluations run one after the other in this process, without a server."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["NotRun", "Ran", "run"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """An evaluation that took place."""
+    """An evaluation that ran."""
 
     model: str
-    """As it was typed."""
+    """The model as it was typed."""
     name: str
-    """Of a suite's member; may be empty."""
+    """The name of a suite's evaluation; may be empty."""
     evaluation: Evaluation
-    """As it ended."""
+    """The evaluation when it ended."""
     first_unscored: Mapping[str, SampleResult]
-    """By evaluator: without it nobody would learn why, as the journal may be gone with the command."""
+    """The first unscored sample of each evaluator, with its problem: the journal may be deleted with the command."""
 
     @property
     def succeeded(self) -> bool:
@@ -47,24 +47,24 @@ class Ran:
 
     @property
     def without_scores(self) -> Sequence[EvaluatorResult]:
-        """Of the evaluators that finished those that scored none of their samples."""
+        """The evaluators that finished but scored none of their samples."""
         return [result for result in self.evaluation.results if result.problem is None and result.n_scored == 0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
-    """An evaluation that was not taken on."""
+    """An evaluation that was refused."""
 
     model: str
-    """As it was typed."""
+    """The model as it was typed."""
     name: str
-    """Of a suite's member; may be empty."""
+    """The name of a suite's evaluation; may be empty."""
     error: BridgeError
     """Why."""
     message: str
-    """The same, in the words of who asked."""
+    """The error by the flags that were typed."""
     refused: bool
-    """The request is what is wrong."""
+    """Whether the request is wrong."""
 
 
 async def run(
@@ -76,22 +76,22 @@ async def run(
     *,
     quiet: bool,
 ) -> Sequence[Compared]:
-    """Run evaluations in order, then compare those of several models; one that is not taken on leaves the others be.
+    """Run evaluations in order, then compare those of several models; a refused one does not affect the others.
 
     Args:
-        settings: of the worker that this process is meanwhile.
+        settings: of the worker that runs in this process meanwhile.
         asked: what to run.
-        evaluators: as typed, "[NAME=]KIND", for what refuses them.
-        ended: gets each as it has ended, so that those are there when another is interrupted.
+        evaluators: as typed, "[NAME=]KIND", for error messages.
+        ended: receives each evaluation when it has ended, so that these remain if another is interrupted.
         own: evaluators and graders of files that the command names.
-        quiet: write no progress where nobody watches.
+        quiet: write no progress without a terminal.
 
     Returns:
         A comparison of the models for each evaluation that several of them have; empty for one model.
 
     Raises:
-        BridgeError: nothing can be run here, whatever is asked.
-        CancelledError: SIGTERM came; what ran is interrupted, and what was started for it is gone.
+        BridgeError: nothing can run here, whatever the request is.
+        CancelledError: SIGTERM arrived; the running evaluation is interrupted, and its processes are ended.
     """
     current = asyncio.current_task()
     assert current is not None
@@ -128,17 +128,17 @@ async def _one(
             message = in_flags(error, settings, evaluators, asked.path, model=asked.model)
             return NotRun(model=asked.model, name=asked.name, error=error, message=message, refused=False)
         if after is None:
-            # What was told of it before is not told again.
+            # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
         if existed and not evaluation.state.terminal:
-            # Its event of that is not shown: so that this is, while the model is loaded.
+            # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
             show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
         elif not existed:
             show.phase(label, "loading the model and the data")
         after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
         if not interrupted:
             break
-        # Another process was at it, and is gone: this one goes on.
+        # Another process ran it, and has ended: this one resumes it.
     evaluation = await evaluations.get(evaluation.evaluation_id)
     return Ran(
         model=asked.model,
@@ -149,7 +149,7 @@ async def _one(
 
 
 async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:
-    """Show what happens until it ends or is interrupted; the last sequence seen, and whether it was the latter."""
+    """Show its events until it ends or is interrupted; returns the last sequence, and whether it was interrupted."""
     watched = evaluations.watch(
         evaluation_id,
         after_sequence=after,

@@ -111,7 +111,7 @@ def serve(
     Every option is also a variable, CRUCIBLE_PORT for --port, and a key of the file that --config names; limits have
     their own names there, CRUCIBLE_MAX_STREAMS and the table [limits]. Unknown names are refused.
     """
-    # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
+    # Until the server handles signals itself: a SIGTERM before that ends the process without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
     settings = settings_or_exit(
@@ -142,10 +142,10 @@ def serve(
         log_level=log_level,
         limits=limit,
     )
-    # Before grpc is imported: its C core would write lines of its own among our JSON ones.
+    # Before grpc is imported: its C core would write its own lines among our JSON lines.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with loading():
-        # Before anything else takes structlog: it takes it without rich, which would cost 34 ms and 5.5 MB.
+        # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
         importlib.import_module("crucible_worker.telemetry.logging")
         from crucible_worker.server import serve as run
 

@@ -14,7 +14,7 @@ __all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
 
 
 def write_table(stream: TextIO, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table, in colour where the stream is a terminal."""
+    """Write a table, in colour if the stream is a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -23,10 +23,10 @@ def write_table(stream: TextIO, title: str, columns: Sequence[str], rows: Sequen
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        # Text, as what comes from files and models may look like markup.
+        # As Text, because texts of files and models may look like markup.
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=stream)
-    # Not the table's own title, which is broken to the table's width.
+    # Not the table's own title, which would be wrapped to the table's width.
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
 
@@ -67,7 +67,7 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
 
 
 def event_as_data(event: Event) -> Mapping[str, Any]:
-    """An event for json, shaped like `:telemetry`: name, measurements, metadata, and what the bridge adds."""
+    """An event for json, shaped like `:telemetry`: name, measurements, metadata, and the bridge's additions."""
     return {
         "name": list(event.telemetry_name),
         "measurements": dict(event.measurements),

@@ -1,4 +1,4 @@
-"""`--task`: tasks of Inspect by their names, without a file that names them."""
+"""`--task`: Inspect tasks by their names, without a data file that lists them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSPECT, _LIMIT, _KEEP_LOG = "inspect", "limit", "keep_log"
 
 
 def evaluators_of(evaluators: Sequence[str], tasks: Sequence[str]) -> Sequence[str]:
-    """The evaluators, as typed: tasks need none but theirs, which need not be named."""
+    """The evaluators, as typed; for tasks the evaluator `inspect` if none is typed."""
     return evaluators or ((_INSPECT,) if tasks else ())
 
 
@@ -25,7 +25,7 @@ def dataset_of(tasks: Sequence[str]) -> Dataset:
     """A data set of tasks, each a sample whose id is the task's name as it was typed.
 
     Raises:
-        InvalidField: one is no name of a task, or is given twice.
+        InvalidField: one is not the name of a task, or is given twice.
     """
     for index, text in enumerate(tasks):
         _parsed(text)
@@ -35,17 +35,17 @@ def dataset_of(tasks: Sequence[str]) -> Dataset:
 
 
 def of_tasks(evaluators: Sequence[EvaluatorSpec], limit: int | None) -> tuple[EvaluatorSpec, ...]:
-    """The evaluators of tasks, of each of which so many samples are run at most.
+    """The evaluators of tasks, with a limit of samples for each task.
 
     Raises:
-        InvalidField: one is another evaluator than `inspect`, or has a limit already.
+        InvalidField: one is not the evaluator `inspect`, or has a limit already.
     """
     found: list[EvaluatorSpec] = []
     for index, spec in enumerate(evaluators):
         if spec.kind != _INSPECT:
-            raise InvalidField(f"evaluators[{index}]", "runs no tasks: --task is for the evaluator inspect")
+            raise InvalidField(f"evaluators[{index}]", "does not run tasks: --task is for the evaluator inspect")
         if limit is not None and _LIMIT in spec.options:
-            raise InvalidField(f'evaluators[{index}].options["{_LIMIT}"]', "says what --samples says, too")
+            raise InvalidField(f'evaluators[{index}].options["{_LIMIT}"]', "and --samples set the same limit")
         options = spec.options if limit is None else {**spec.options, _LIMIT: limit}
         found.append(dataclasses.replace(spec, options=options))
     return tuple(found)
@@ -57,9 +57,9 @@ def keeps_log(spec: EvaluatorSpec) -> bool:
 
 
 def allowing(tasks: Sequence[str], settings: Settings) -> Settings:
-    """Settings that allow the tasks which are typed, unless they name roots or packages themselves.
+    """Settings that allow the typed tasks, unless they name roots or packages themselves.
 
-    A name that is none allows nothing: it is refused with the request.
+    A wrong name allows nothing: it is refused with the request.
     """
     names: list[TaskName] = []
     for text in tasks:
@@ -77,10 +77,10 @@ def allowing(tasks: Sequence[str], settings: Settings) -> Settings:
 
 
 def check_allowed(tasks: Sequence[str], settings: Settings) -> None:
-    """Refuse a task that is not there, or may not be run, before anything else is.
+    """Refuse a task that does not exist, or may not be run, before anything runs.
 
     Raises:
-        InvalidField: one is no name of a task, lies in no file below a root, or in a package that is not allowed.
+        InvalidField: one is not the name of a task, is in no file below a root, or in a package that is not allowed.
     """
     allowed = Allowed(roots=settings.inspect_roots, packages=settings.inspect_packages)
     for text in tasks:

@@ -41,8 +41,8 @@ def view(
 
     Example: crucible-worker view --state-dir ./journal
 
-    The pages are served on this machine alone. The printed address opens them once, in one browser; the token of
-    --token-file opens them as often as it is given.
+    The pages are served only on this machine. The printed address opens them once, in one browser; the token of
+    --token-file opens them any number of times.
     """
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -89,7 +89,7 @@ async def _shown(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, current.cancel)
     async with opened as bridge:
-        await bridge.worker.get_info()  # an address where no worker answers is an error now, and not in the browser
+        await bridge.worker.get_info()  # an address without a worker is an error now, not in the browser
         async with pages(bridge, port=port, worker_token=token, subtitle=subtitle) as shown:
             typer.echo(f"Open {shown.address}\nCtrl-C ends it.")
             await shown.ended

@@ -1,4 +1,4 @@
-"""A worker as a child process, as an orchestrator would start one: ready by its file, ended by SIGTERM."""
+"""A worker as a child process, as an orchestrator would start one: a file shows that it is ready, SIGTERM ends it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from crucible_worker.config import ENVIRONMENT_PREFIX
 __all__ = ["WorkerFailed", "worker_process"]
 
 READY_SECONDS = 30.0
-"""From the start of the process to its ready file."""
+"""Time limit from the start of the process to its ready file."""
 
 EXIT_SECONDS = 10.0
-"""From SIGTERM to its end; a worker promises 5.5."""
+"""Time limit from SIGTERM to its end; a worker promises 5.5."""
 
 POLL_SECONDS = 0.02
-"""Between two looks at the ready file."""
+"""Seconds between two checks for the ready file."""
 
 LOG_LINES = 20
-"""Of a worker that failed, to be shown."""
+"""Lines of a failed worker's log that are shown."""
 
 
 class WorkerFailed(Exception):
@@ -34,12 +34,12 @@ class WorkerFailed(Exception):
 
 @contextlib.asynccontextmanager
 async def worker_process(log_file: Path) -> AsyncIterator[str]:
-    """Run a worker on a temporary state directory; give its address.
+    """Run a worker on a temporary state directory; yields its address.
 
     Leaving the block sends SIGTERM and waits for the end.
 
     Args:
-        log_file: takes what the worker logs.
+        log_file: for the worker's log.
 
     Raises:
         WorkerFailed: it does not get ready, or does not exit with 0.
@@ -57,11 +57,11 @@ async def worker_process(log_file: Path) -> AsyncIterator[str]:
 
 
 async def _start(folder: Path, log: int) -> asyncio.subprocess.Process:
-    # Where the worker of this machine's service listens, and with which token, is none of this one's business.
+    # The address and token of this machine's own worker must not affect this one.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(ENVIRONMENT_PREFIX)}
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        # The folder that the demo is typed in is no place to import from.
+        # Nothing is imported from the folder in which the demo is started.
         "-P",
         "-m",
         "crucible_worker",

@@ -1,4 +1,4 @@
-"""What a worker is told: flags before environment before file, read into one frozen Settings."""
+"""A worker's configuration: flags before environment before file, read into one frozen Settings."""
 
 from crucible_worker.config.settings import DEFAULT_PORT, LogFormat, Settings, SettingsError
 from crucible_worker.config.sources import ENVIRONMENT_PREFIX, load_settings, read_settings

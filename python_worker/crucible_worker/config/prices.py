@@ -1,4 +1,4 @@
-"""Prices of tokens as settings have them: "openai:lab/*=prompt:2.5,cached:1.25,output:10", or a table of the file."""
+"""Prices of tokens in settings: "openai:lab/*=prompt:2.5,cached:1.25,output:10", or a table of the file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _PARTS = ("prompt", "cached", "output")
 
 
 def read_prices(value: Any, base: Path) -> tuple[ModelPrice, ...]:
-    """Read prices from a TOML table of tables, or from texts "PATTERN=prompt:2.5,output:10", in one text with blanks.
+    """Read prices from a TOML table of tables, or from texts "PATTERN=prompt:2.5,output:10", or one with spaces.
 
     Args:
         value: what the operator gave.
         base: where paths are relative to; there are none.
 
     Raises:
-        ValueError: what is wanted in its place.
+        ValueError: has the expected form.
     """
-    # Probes read settings as well, and shall not import what this does.
+    # Probes read settings as well, and should not import what this imports.
     from crucible_bridge.types import ModelPrice
 
     prices: dict[str, ModelPrice] = {}
@@ -51,7 +51,7 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(texts, list | tuple):
         raise ValueError(f"a table of prices by pattern, or a list of {_WANTED}")
     for text in texts:
-        # A model may have an equals sign in its name; what it costs has none.
+        # A model's name may contain an equals sign; its price does not.
         pattern, _, said = text.rpartition("=") if isinstance(text, str) else ("", "", "")
         named = [part.partition(":") for part in said.split(",")]
         if len({name for name, _, _ in named}) < len(named):

@@ -1,4 +1,4 @@
-"""Everything that a worker is told at its start, and what of it cannot be or would not be safe."""
+"""The settings of a worker, and checks for those that are impossible or not safe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
 
 DEFAULT_PORT = 50051
-"""Where a worker listens unless told otherwise."""
+"""The default port."""
 
 LogFormat = Literal["json", "console"]
 
@@ -39,10 +39,10 @@ class Setting(str):
 
 
 class SettingsError(Exception):
-    """The worker is given a setting that cannot be, or that would not be safe; the text is for the operator."""
+    """A setting is impossible, or would not be safe; the text is for the operator."""
 
     def __init__(self, *parts: str | Setting) -> None:
-        """Say why, in parts that make one text."""
+        """Make an error from parts that form one text."""
         super().__init__(*parts)
         self._parts = parts
 
@@ -57,7 +57,7 @@ class SettingsError(Exception):
 
 def _default_state_dir() -> Path:
     given = os.environ.get("XDG_STATE_HOME", "")
-    # The base directory specification: a relative path there is to be ignored.
+    # The XDG base directory specification: a relative path there must be ignored.
     base = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
     return base / "crucible-bridge"
 
@@ -68,14 +68,14 @@ def _default_log_format() -> LogFormat:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a worker is told at its start."""
+    """The settings of a worker."""
 
     host: str = "127.0.0.1"
     """Name or address to listen on."""
     port: int = DEFAULT_PORT
     """Port to listen on; 0 picks one."""
     unix_socket: Path | None = None
-    """Unix socket to listen on, in place of host and port."""
+    """Unix socket to listen on, instead of host and port."""
     token_file: Path | None = None
     """File with the token that callers must show."""
     tls_cert: Path | None = None
@@ -83,46 +83,46 @@ class Settings:
     tls_key: Path | None = None
     """Its key, PEM."""
     insecure_no_tls: bool = False
-    """Let other machines call without TLS, where something else encrypts; the token is still needed."""
+    """Let other machines call without TLS, if something else encrypts; the token is still needed."""
     ready_file: Path | None = None
-    """Where to write `host:port` once the worker serves."""
+    """File to write `host:port` to once the worker serves."""
     state_dir: Path = dataclasses.field(default_factory=_default_state_dir)
     """Folder of the journal, shared by the workers of a machine."""
     model_roots: tuple[Path, ...] = ()
-    """Folders below which local models may lie."""
+    """Folders with local models."""
     data_roots: tuple[Path, ...] = ()
-    """Folders below which data sets may lie."""
+    """Folders with data sets."""
     hub_network: bool = False
-    """Fetch data sets from the Hugging Face hub; only those in its cache on this machine are read otherwise."""
+    """Fetch data sets from the Hugging Face hub; otherwise only those in its cache on this machine are read."""
     inspect_roots: tuple[Path, ...] = ()
-    """Folders below which files with tasks of Inspect may lie: code that requests may have run."""
+    """Folders with files of Inspect tasks: code that requests may run."""
     inspect_packages: tuple[str, ...] = ()
-    """Installed packages whose tasks of Inspect requests may have run."""
+    """Installed packages with Inspect tasks that requests may run."""
     environment_variables: tuple[str, ...] = ()
-    """Variables of the worker's that processes of users' environments get beside those that are no secret."""
+    """Variables of the worker that processes of custom environments get, in addition to those that are never secret."""
     device: str = "auto"
-    """Where local models compute: "auto", "cpu", "cuda" or "cuda:N"."""
+    """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
-    """Child processes that grade math; one a core, from 2 to 4, if None; with 0 the worker grades no math."""
+    """Child processes that grade math; if None one per core, from 2 to 4; with 0 the worker grades no math."""
     code_sandboxes: int | None = None
-    """Programs that are run at once; one a core, at most 4, if None; with 0 the worker runs none."""
+    """Programs that run at once; if None one per core, at most 4; with 0 the worker runs none."""
     code_images: tuple[CodeImage, ...] = ()
-    """Folders of packages that programs and their tests may import where a request names them."""
+    """Folders of packages that programs and their tests may import if a request names them."""
     openai_servers: tuple[OpenAIServer, ...] = ()
-    """OpenAI-compatible servers that models may be asked of."""
+    """OpenAI-compatible servers with models."""
     tinker_services: tuple[TinkerService, ...] = ()
-    """Tinker services that models may be asked of."""
+    """Tinker services with models."""
     prices: tuple[ModelPrice, ...] = ()
-    """What tokens cost, by patterns of models; the first one that fits counts."""
+    """Prices of tokens, by patterns of models; the first pattern that fits counts."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
-    """Lines for machines or for people; for people where stderr is a terminal."""
+    """Log lines for programs or for people; if None, for people if stderr is a terminal."""
     log_level: str = "info"
-    """The least severe that is logged."""
+    """The lowest level that is logged."""
     limits: WorkerLimits = WorkerLimits()
     """Bounds."""
 
     environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
-    """Variables that keys are read from. A worker hides keys from its children: from then on they stand here alone."""
+    """Variables that keys are read from. A worker hides keys from its children: after that only this field has them."""
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -131,7 +131,7 @@ class Settings:
 
     @property
     def token(self) -> str | None:
-        """The token, read from its file; None where callers need none.
+        """The token, read from its file; None if callers need none.
 
         Raises:
             SettingsError: the file is missing, empty or not a token, or everybody on this machine could read it.
@@ -144,7 +144,7 @@ class Settings:
         return self.unix_socket is None and not is_loopback(self.host)
 
     def validate(self) -> Settings:
-        """Return itself, or refuse what cannot work and what would not be safe.
+        """Return itself, or refuse settings that cannot work or would not be safe.
 
         Raises:
             SettingsError: the first thing that is wrong.
@@ -170,9 +170,9 @@ class Settings:
                 raise SettingsError(Setting("inspect_packages"), f" {package!r} is not the name of a package")
         for variable in self.environment_variables:
             if not _VARIABLE.fullmatch(variable):
-                # Not repeated: it may be NAME=VALUE.
+                # The value is not in the message: it may be NAME=VALUE.
                 raise SettingsError(
-                    Setting("environment_variables"), " is given what is no name: the name alone is wanted"
+                    Setting("environment_variables"), " has an entry that is not a variable's name: give only the name"
                 )
         for image in self.code_images:
             try:
@@ -182,7 +182,7 @@ class Settings:
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()
-            except ValueError as error:  # its text repeats no secret
+            except ValueError as error:  # its text has no secret
                 raise SettingsError(str(error)) from None
         _check_limits(self.limits)
         return self
@@ -193,14 +193,16 @@ def _check_exposure(settings: Settings) -> None:
     if settings.token_file is None:
         raise SettingsError(f"{where}: --token-file is needed, and TLS (or --insecure-no-tls)")
     if settings.tls is None and not settings.insecure_no_tls:
-        raise SettingsError(f"{where}: --tls-cert and --tls-key are needed, or --insecure-no-tls where others encrypt")
+        raise SettingsError(
+            f"{where}: --tls-cert and --tls-key are needed, or --insecure-no-tls if something else encrypts"
+        )
 
 
 def _read_token(path: Path) -> str:
     name = Setting("token_file")
     try:
         if path.stat().st_mode & stat.S_IROTH:
-            raise SettingsError(name, f" {path} is readable by everybody: chmod 600 {path}")
+            raise SettingsError(name, f" {path} is readable by all users: chmod 600 {path}")
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise SettingsError(name, f" {path} cannot be read: {error.strerror}") from error
@@ -209,7 +211,7 @@ def _read_token(path: Path) -> str:
     if not token:
         raise SettingsError(name, f" {path} is empty")
     if not _TOKEN.fullmatch(token):
-        raise SettingsError(name, f" {path} holds more than one word of printable ASCII")
+        raise SettingsError(name, f" {path} has more than one word of printable ASCII")
     return token
 
 
@@ -242,7 +244,7 @@ def _check_limits(limits: WorkerLimits) -> None:
     if limits.max_message_bytes < MIN_MESSAGE_BYTES:
         raise SettingsError(
             Setting("limits.max_message_bytes"),
-            f" is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, in which a worker can tell what it has",
+            f" is {limits.max_message_bytes}, below {MIN_MESSAGE_BYTES}, the least for a worker's description",
         )
     if limits.default_concurrency > limits.max_concurrency:
         raise SettingsError(

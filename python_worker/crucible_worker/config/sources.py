@@ -1,9 +1,9 @@
 """Flags before environment before file, read into one Settings.
 
 The file is TOML with the fields of Settings as keys, and a table `limits`. In the environment a field is CRUCIBLE_ and
-its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable says nothing. A list has
-the name of its option too, model_root for model_roots. Paths in the file are relative to the file. What is unknown in
-the file, or in the environment below CRUCIBLE_, is refused.
+its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable counts as not set. A list
+has the name of its option too, model_root for model_roots. Paths in the file are relative to the file. Unknown names in
+the file, or in the environment after CRUCIBLE_, are refused.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from crucible_worker.limits import WorkerLimits
 __all__ = ["ENVIRONMENT_PREFIX", "load_settings", "read_settings"]
 
 ENVIRONMENT_PREFIX = "CRUCIBLE_"
-"""Before the name of a field in the environment."""
+"""The prefix of a field's name in the environment."""
 
 CONFIG_VARIABLE = "CRUCIBLE_CONFIG"
-"""Names the file where no flag does."""
+"""The variable that names the file if no flag does."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -39,11 +39,11 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
 ) -> Settings:
-    """Read settings from where they are given, the first of these that has a field: flags, environment, file.
+    """Read settings; each field comes from the first of these that has it: flags, environment, file.
 
     Args:
-        flags: by field, None where not given; `limits` is a sequence of "NAME=VALUE".
-        environment: such as os.environ; CRUCIBLE_CONFIG names the file where `config_file` does not.
+        flags: by field, None if not given; `limits` is a sequence of "NAME=VALUE".
+        environment: such as os.environ; CRUCIBLE_CONFIG names the file if `config_file` does not.
         config_file: TOML, or None.
 
     Returns:
@@ -56,14 +56,14 @@ def load_settings(
     try:
         return settings.validate()
     except SettingsError as error:
-        # As it was typed, not as the setting is called.
+        # The name that was typed, not the setting's name.
         raise SettingsError(error.named(origins)) from None
 
 
 def read_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
 ) -> Settings:
-    """Likewise, for a process that only looks for a worker: files that a worker needs are not opened.
+    """Like `load_settings`, for a process that only looks for a worker: files that a worker needs are not opened.
 
     Raises:
         SettingsError: a source is unreadable, a name unknown, or a value of the wrong kind.
@@ -147,13 +147,13 @@ def _from_file(path: Path, named_by: str, origins: dict[str, str]) -> tuple[dict
 
 
 def _refuse_twice(field: str, taken: Mapping[str, Any], origin: str) -> None:
-    """One source may call a list by either name, not by both."""
+    """Refuse a source that uses both names of a list."""
     if field in taken:
         raise SettingsError(f"{origin}: {_OPTIONS[field]} and {field} are one setting, and both are given")
 
 
 _Reader = Callable[[Any, Path], Any]
-"""Reads a flag's or variable's text, or TOML's value; paths are relative to the folder. ValueError: what it wants."""
+"""Reads a flag's or variable's text, or TOML's value; paths are relative to the folder. ValueError: what it expects."""
 
 
 def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, base: Path | None = None) -> Any:
@@ -163,7 +163,7 @@ def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, ba
     try:
         return reader(value, Path.cwd() if base is None else base)
     except ValueError as error:
-        # A repeatable flag is a list here: its values are shown as they were typed.
+        # The value of a repeatable flag is a list; its items are shown as they were typed.
         typed = ", ".join(map(repr, value)) if isinstance(value, list) else repr(value)
         raise SettingsError(f"{origin} is {typed}, not {error}") from None
 
@@ -235,7 +235,7 @@ def _device(value: Any, base: Path) -> str:
 
 
 def _endpoints(read: _Reader) -> _Reader:
-    """Its ValueError, which repeats no secret, as a SettingsError, which repeats no value either."""
+    """Convert its ValueError, whose text has no secret, to a SettingsError without the value."""
 
     def told(value: Any, base: Path) -> Any:
         try:
@@ -284,7 +284,7 @@ _OPTIONS: Mapping[str, str] = {
     "tinker_services": "tinker_service",
     "prices": "price",
 }
-"""Fields that hold several values, and the names of the options that give one each."""
+"""Fields with several values, and the names of the options that give one each."""
 
 _FIELD_OF: Mapping[str, str] = {option: field for field, option in _OPTIONS.items()}
 

@@ -1,6 +1,6 @@
-"""Two-digit addition: the problems that the embedded model learns, and those it never sees.
+"""Two-digit addition: the problems that the embedded model learns, and those it never trains on.
 
-A hash decides which problems are held out, so that the split is the same everywhere and for ever: the training script
+A hash decides which problems are held out, so that the split is always the same, everywhere: the training script
 leaves them out, and they are the built-in data set `arithmetic`.
 """
 
@@ -21,7 +21,7 @@ _HELD_OUT_SHARE = 10
 def held_out(limit: int | None = None) -> tuple[Sample, ...]:
     """The built-in data set `arithmetic`: 815 problems that no embedded checkpoint was trained on.
 
-    They come in the order of their hashes, so that any first part is a fair draw.
+    They come in the order of their hashes, so that the first N are a random sample.
 
     Args:
         limit: at most so many; all if None.
@@ -52,5 +52,5 @@ def _split() -> tuple[tuple[Sample, ...], tuple[tuple[str, str], ...]]:
 
 
 def _is_held_out(digest: bytes) -> bool:
-    # The last bytes, as the first ones decide the order: the split is then independent of it.
+    # The last bytes: the first ones decide the order, and the split must be independent of it.
     return int.from_bytes(digest[-8:], "big") % _HELD_OUT_SHARE == 0

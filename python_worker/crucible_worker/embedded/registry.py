@@ -1,4 +1,4 @@
-"""The checkpoints that ship as package data: `arithmetic@180` lies in checkpoints/arithmetic/180."""
+"""The checkpoints that ship as package data: `arithmetic@180` is in checkpoints/arithmetic/180."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = ["main"]
 CHECKPOINTS = (180, 240, 320, 600)
 """Steps that are saved; chosen by `--curve` for held-out accuracies of 11, 43, 76 and 97 %."""
 CONTEXT = 32
-"""Tokens. Problems need 10; the rest leaves room to see what a full context does."""
+"""Tokens. Problems need 10; the rest is room for tests of a full context."""
 
 _SEED = 20
 _BATCH = 256
@@ -116,9 +116,9 @@ def _train(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: i
 
 
 def _encode_problems(tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and labels of all training problems, shape (problems, 10); -100 where no loss is taken.
+    """Token ids and labels of all training problems, shape (problems, 10); -100 for tokens without loss.
 
-    Padding is on the right: causal attention keeps it out of what is learned, without a mask.
+    Padding is on the right: causal attention ignores it without a mask.
     """
     problems = training_problems()
     width = max(len(question) + len(answer) + 1 for question, answer in problems)
@@ -149,7 +149,7 @@ def _save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory
     half.load_state_dict(model.state_dict())
     half.half().save_pretrained(directory)
     tokenizer.save_pretrained(directory)
-    for file in directory.iterdir():  # safetensors writes for its owner alone; what is installed is for everybody
+    for file in directory.iterdir():  # safetensors writes files for their owner only; installed files are for all users
         file.chmod(0o644)
 
 

@@ -71,7 +71,7 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         return outcome
 
     async def answered(self, sample: Sample, context: SampleContext) -> tuple[Answer, Outcome]:
-        """Do what `run` does; return the answer with its outcome."""
+        """Do the same as `run`, and return the answer with its outcome."""
         self.check(context.model)
         check_question(self.judging, sample)
         answering = Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)

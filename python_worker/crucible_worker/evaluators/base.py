@@ -65,7 +65,7 @@ def _uncounted(done: int, total: int) -> None:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class SampleContext:
-    """What an evaluator has at hand for one sample."""
+    """The context of an evaluator for one sample."""
 
     model: Model
     """The model. Its calls are counted, gated and retried by the engine."""

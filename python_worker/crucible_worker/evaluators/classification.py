@@ -138,7 +138,7 @@ class Classification(
         if isinstance(sample.input, Datum):
             raise InvalidField("datum", "is tokens, and labels are text")
         if sample.choices:
-            raise InvalidField("choices", "are given, and the labels stand in the evaluator's options")
+            raise InvalidField("choices", "are given, but the labels are in the evaluator's options")
         if len(sample.targets) != 1:
             raise InvalidField("targets", f"has {len(sample.targets)} entries: one label is needed")
         self.asking.check_sample(self._asked(sample))

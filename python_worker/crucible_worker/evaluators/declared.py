@@ -25,8 +25,6 @@ import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, dataclass_transform
 
-import structlog
-
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -42,14 +40,13 @@ from crucible_worker.backends.base import Model
 from crucible_worker.declared_options import Handed, first_line, handed_names, schema_of, values_of
 from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.faults import logged, with_id
 from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_renderer
 
 __all__ = ["AnswerEvaluator", "BaseEvaluator", "DeclaredKind", "SamplingEvaluator"]
 
 _SAMPLING = "sampling"
-_log = structlog.get_logger(__name__)
+_MAX_NAMED = 5  # measurements in an error
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -152,10 +149,18 @@ class BaseEvaluator(_Declared, abc.ABC, keys={}):
             if key not in names.values() and found:
                 values[key] = math.fsum(found) / len(found)
             elif key not in names.values():
-                undefined[key] = f"no sample has the measurement {key}" if scored else "no sample was scored"
+                undefined[key] = self._why_missing(key, scored) if scored else "no sample was scored"
         values |= {names[name]: value for name, value in mean.values.items() if names[name] in self.keys}
         undefined |= {names[name]: why for name, why in mean.undefined.items() if names[name] in self.keys}
         return Metrics.of(values, undefined)
+
+    def _why_missing(self, key: str, scored: Sequence[SampleResult]) -> str:
+        """Why an announced key has no value, with the measurements that are not announced."""
+        why = f"no sample has the measurement {key}"
+        if others := sorted({name for result in scored for name in result.measurements} - set(self.keys)):
+            listed = ", ".join(map(repr, others[:_MAX_NAMED]))
+            why += f"; samples have {listed}, which `keys` of the class {type(self).__name__} does not declare"
+        return why
 
     @classmethod
     def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:
@@ -220,9 +225,7 @@ class AnswerEvaluator(SamplingEvaluator):
             outcome = await outcome
         if not isinstance(outcome, Outcome):
             message = f"judge of {self.kind!r} returned {type(outcome).__name__}, not Outcome: return Outcome.of(score)"
-            error_id = logged(_log, "evaluator_failed", evaluator=self.kind)
-            metadata = {"error_id": error_id}
-            raise InternalError(with_id(message, error_id), reason=Reason.EVALUATOR_FAILED, metadata=metadata)
+            raise InternalError(message, reason=Reason.EVALUATOR_FAILED)
         return dataclasses.replace(
             outcome,
             output=answer.output,

@@ -42,7 +42,7 @@ def described(name: str) -> EvaluatorInfo:
         found = find(name)
     except BridgeError as error:
         return _unusable(name, error.message)
-    return _unusable(name, "is announced no longer") if found is None else found.info
+    return _unusable(name, "is no longer announced") if found is None else found.info
 
 
 def find(name: str) -> GuardedType | None:

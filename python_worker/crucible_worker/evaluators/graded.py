@@ -40,9 +40,9 @@ __all__ = [
 JUDGE = "grader_options.judge"
 """The option that names a grader's judge."""
 
-NO_ANSWER = "no answer: nothing but thought"
+NO_ANSWER = "no answer: only reasoning"
 """The method of a verdict on an answer that is reasoning alone."""
-NO_ANSWER_CUT = "no answer: cut at max_tokens while thinking"
+NO_ANSWER_CUT = "no answer: truncated at max_tokens during the reasoning"
 """The same, if the output was truncated before an answer."""
 
 GraderName: TypeAlias = Annotated[

@@ -44,7 +44,7 @@ from crucible_worker.evaluators.base import (
     wants_answers,
 )
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
-from crucible_worker.faults import logged, with_id
+from crucible_worker.faults import Failures, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
 
@@ -116,6 +116,8 @@ class Guarded:
     """What it announces."""
     kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
     """Which clients of a model it can work with."""
+    failures: Failures = dataclasses.field(default_factory=Failures, repr=False, compare=False)
+    """What it raised, or gave in place of a result."""
 
     @property
     def wants_answers(self) -> bool:
@@ -180,7 +182,9 @@ class Guarded:
         announced = "|".join(re.sub("<.+?>", "[^/]+", re.escape(key)) for key in self.keys)
         for key in sorted(found, key=str):
             if not isinstance(key, str) or re.fullmatch(announced, key) is None:
-                raise self._failed(f"gave the key {str(key)[:60]!r}, which it does not announce")
+                raise self._failed(
+                    f"gave the key {str(key)[:60]!r}, which its keys do not declare: they are {', '.join(self.keys)}"
+                )
         left_out = {key: "the evaluator gave none" for key in self.keys if "<" not in key and key not in found}
         undefined = {key: shorten(str(reason), MAX_PROBLEM_BYTES) for key, reason in metrics.undefined.items()}
         return Metrics.of({key: float(value) for key, value in metrics.values.items()}, undefined | left_out)
@@ -247,7 +251,7 @@ class Guarded:
 
     def _failed(self, message: str, error: BaseException | None = None) -> InternalError:
         what = f"the evaluator {self.name!r} {message}"
-        error_id = logged(_log, "evaluator_failed", error, what=what)
+        error_id = self.failures.logged(_log, "evaluator_failed", error, what=what)
         return InternalError(with_id(what, error_id), reason=Reason.EVALUATOR_FAILED, metadata={"error_id": error_id})
 
 

@@ -194,7 +194,7 @@ class MultipleChoice(
     def _judged(self, sample: Sample, found: Sequence[ChoiceLikelihood], right: frozenset[int]) -> Outcome:
         taken = likeliest(found, self.measure)
         if taken is None:
-            return self._undecided("the model holds every choice for impossible", _measurements(found, right))
+            return self._undecided("the model considers every choice impossible", _measurements(found, right))
         score = right_share(taken, right)
         verdict = {0.0: Verdict.INCORRECT, 1.0: Verdict.CORRECT}.get(score, Verdict.PARTIAL)
         return Outcome(

@@ -1,7 +1,7 @@
-"""The evaluator `next_token_accuracy`: how often the token that a model holds for the likeliest is what follows.
+"""The evaluator `next_token_accuracy`: how often the token that a model considers the likeliest is the next one.
 
-Every token is foretold behind the sample's own tokens, whatever was foretold before it (teacher forcing). Nothing is
-generated: one call of a model tells of all tokens of a sample.
+Every token is predicted after the sample's own tokens, whatever was predicted before it (teacher forcing). Nothing is
+generated: one call of a model measures all tokens of a sample.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Datum,
     Metrics,
+    ModelInput,
     Sample,
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.argmax import argmax_tokens
 from crucible_worker.backends.base import (
     UNKNOWN_TOKEN,
     Capability,
@@ -56,13 +56,13 @@ _TOKENS, _RIGHT, _WHOLE = "tokens", "right_tokens", "right_as_a_whole"
 class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEYS, "fraction of 1")):
     """Share of the weighted tokens of text, conversations or Datums that the model considers the likeliest.
 
-    What is measured are the tokens that `perplexity` measures.
+    It measures the same tokens as `perplexity`.
     """
 
     train_on: TrainOnOption = "last_assistant"
     clean: CleaningSteps = ()
-    """How the text of a sample's likeliest tokens and that of its own are cleaned before they are compared, for
-    sample_accuracy: steps as of rollout. Empty: the tokens have to be the same."""
+    """How the text of a sample's likeliest tokens and its own text are cleaned before they are compared, for
+    sample_accuracy: steps as for rollout. Without steps the tokens must be equal."""
     windows: Windows = ROLLING
     renderer: RendererName = "auto"
     reduce: ReduceAdded = Reduce.MEAN
@@ -72,17 +72,17 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
     """See `evaluators.base.measures_likelihoods`."""
 
     def __post_init__(self) -> None:
-        """Refuse steps that are none.
+        """Refuse invalid steps.
 
         Raises:
-            InvalidField: an expression of `clean` is none of RE2.
+            InvalidField: an expression of `clean` is not valid in RE2.
         """
         super().__post_init__()
         _ = self.cleaning
 
     @functools.cached_property
     def cleaning(self) -> Cleaning:
-        """What is done to the texts of a sample before they are compared; without steps tokens are."""
+        """The steps that clean the texts of a sample before they are compared; without steps tokens are compared."""
         return Cleaning.of(self.clean, 'options["clean"]')
 
     @classmethod
@@ -91,7 +91,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         return keys_by(options, TOKEN_ACCURACY_KEYS)
 
     def check(self, model: Model) -> None:
-        """Refuse a model that tells no likeliest tokens.
+        """Refuse a model that does not report likeliest tokens.
 
         Raises:
             FailedPrecondition: it has no such client (reason MISSING_CLIENT).
@@ -99,10 +99,10 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         _check_client(model)
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse what `nll` refuses.
+        """Refuse the same samples as `nll`.
 
         Raises:
-            InvalidField: names the array of a Datum, or the conversation that the renderer takes none of.
+            InvalidField: names the array of a Datum, or the conversation, if the renderer accepts none.
         """
         check_measured(sample, self.renderer)
 
@@ -110,13 +110,13 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         """Measure one sample.
 
         Returns:
-            MEASURED with the share of its own tokens as its score; without a score where no token has weight.
+            MEASURED with the share of its own tokens as its score; without a score if no token has weight.
 
         Raises:
-            InvalidField: targets and weights do not fit the input, or it is more than the context holds and not cut.
-            FailedPrecondition: the sample cannot be rendered for this model, the client is missing or does not tell
-                (NO_GREEDY_TOKENS), or texts are to be compared and there is no tokenizer at hand.
-            BackendError: the model could not be asked, or its answer makes no sense.
+            InvalidField: targets and weights do not fit the input, or it is longer than the context and is not split.
+            FailedPrecondition: the sample cannot be rendered for this model, the client is missing or does not report
+                them (NO_GREEDY_TOKENS), or texts are to be compared without a tokenizer.
+            BackendError: the model could not be queried, or its answer is invalid.
         """
         model = context.model
         if whole := is_whole(sample.input, sample.targets):
@@ -135,29 +135,29 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
             score=score,
             method="compute_argmax",
             measurements={_TOKENS: float(wanted.size), _RIGHT: float(right), _WHOLE: float(same)},
-            # Which token is the likeliest is told, and not how likely it is.
+            # Models report which token is the likeliest, not how likely it is.
             group=None if score is None or not self.intermediates else measured_group(datum, None, score),
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Accuracy over all tokens, with its standard error, and over all samples; or what `reduce` says."""
+        """Accuracy over all tokens, with its standard error, and over all samples; or the result of `reduce`."""
         return reduced_or(results, self.reduce, _accuracy)
 
     async def _likeliest(self, model: Model, datum: Datum, *, rolling: bool) -> np.ndarray:
-        """In place of each target."""
+        """The likeliest token at the position of each target."""
         _check_client(model)
         targets, weights = checked_targets(datum)
         context = model.context_length if rolling else None
-        # A prompt holds the last target, too.
+        # A prompt contains the last target, too.
         windows = windows_of(targets.size, None if context is None else context - 1)
         found: Sequence[np.ndarray] = [
-            window.measured(await argmax_tokens(model, sequence_of(window.cut(datum, targets, weights))))
+            window.measured(await _argmax_tokens(model, sequence_of(window.cut(datum, targets, weights))))
             for window in windows
         ]
         return np.concatenate(found)
 
     async def _same(self, tokenizer: Tokenizer | None, likeliest: np.ndarray, wanted: np.ndarray) -> bool:
-        """Whether tokens that are not the same are so as cleaned texts."""
+        """Whether different tokens are equal as cleaned texts."""
         if not self.cleaning.steps:
             return False
         if tokenizer is None:
@@ -167,7 +167,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
             )
         if UNKNOWN_TOKEN in likeliest:
             raise FailedPrecondition(
-                "the model's service does not tell likeliest tokens by their ids: their text cannot be cleaned",
+                "the model's service does not report the ids of likeliest tokens: their text cannot be cleaned",
                 reason=Reason.NO_GREEDY_TOKENS,
             )
         try:
@@ -182,7 +182,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
 def _check_client(model: Model) -> None:
     if Capability.ARGMAX not in model.capabilities:
         raise FailedPrecondition(
-            f"{_KIND} needs a sampling client that tells likeliest tokens, which the model lacks",
+            f"{_KIND} needs a sampling client that reports likeliest tokens, which the model lacks",
             reason=Reason.MISSING_CLIENT,
         )
 
@@ -197,3 +197,30 @@ def _hits(measurements: Mapping[str, float]) -> TokenHits:
         right=int(measurements[_RIGHT]),
         whole=bool(measurements[_WHOLE]),
     )
+
+
+async def _argmax_tokens(model: Model, tokens: np.ndarray) -> np.ndarray:
+    """Likeliest token after each of these except the last, given all before it.
+
+    Args:
+        model: what is called.
+        tokens: shape (n,), int64, n at least 1.
+
+    Returns:
+        Shape (n - 1,), int64; `UNKNOWN_TOKEN` where it differs from the next one, and no more is known.
+
+    Raises:
+        FailedPrecondition: its service does not report them (NO_GREEDY_TOKENS).
+        BackendError: there is no answer, or none that makes sense.
+    """
+    answer = await model.compute_argmax(ModelInput.of(tokens))
+    if len(answer) != tokens.size:
+        raise _nonsense(f"compute_argmax answered {tokens.size:,} tokens with {len(answer):,}")
+    known = [token for token in answer[1:] if token is not None]
+    if len(known) != tokens.size - 1:
+        raise _nonsense(f"compute_argmax left out {tokens.size - 1 - len(known):,} tokens beside the first")
+    return np.array(known, np.int64)
+
+
+def _nonsense(message: str) -> BackendError:
+    return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

@@ -1,7 +1,7 @@
 """The evaluator `nll`: mean negative log-likelihood of the target tokens of a data set.
 
 See `crucible_worker.metrics.nll` for the formula. One mean over the tokens of all samples, not a mean of means: each
-sample keeps its exact sums as measurements, and `aggregate` puts them together.
+sample records its exact sums as measurements, and `aggregate` combines them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from crucible_worker.rendering.windows import windows_of
 __all__ = ["NLL", "WINDOWS_AT_ONCE", "Client", "Likelihoods", "mean_of"]
 
 WINDOWS_AT_ONCE = 256
-"""Windows of one text in a call, so that a text of any length takes bounded memory, and may be cancelled on its way."""
+"""Windows of one text in a call, so that a text of any length takes bounded memory, and can be cancelled in between."""
 
 _NLL = "nll"
 _AUTO: Final = "auto"
@@ -47,7 +47,7 @@ Client: TypeAlias = Annotated[
     Meta(
         description=(
             "Query forward passes of a training client or log-probabilities of a sampling client; auto: training "
-            "where the model has it."
+            "if the model has it."
         )
     ),
 ]
@@ -65,7 +65,7 @@ class Likelihoods(
     """See `evaluators.base.measures_likelihoods`."""
 
     def check(self, model: Model) -> None:
-        """Refuse a model without the client that is asked for.
+        """Refuse a model without the requested client.
 
         Raises:
             FailedPrecondition: the model lacks it (reason MISSING_CLIENT).
@@ -77,18 +77,18 @@ class Likelihoods(
             )
 
     async def measure(self, datum: Datum, model: Model, *, rolling: bool = False) -> Outcome:
-        """Measure what a sample was rendered to; result and errors are those of `run`.
+        """Measure a rendered sample; result and errors are those of `run`.
 
         Args:
             datum: the sample in tokens.
-            model: who is asked.
-            rolling: measure what is longer than the model's context in windows, where that is known.
+            model: the model to query.
+            rolling: measure text longer than the model's context in windows, if the context is known.
         """
         outcome, _ = await self.measure_each(datum, model, rolling=rolling)
         return outcome
 
     async def measure_each(self, datum: Datum, model: Model, *, rolling: bool = False) -> tuple[Outcome, np.ndarray]:
-        """As `measure`, with the log-probability of each target, shape (T,), nats."""
+        """Like `measure`, with the log-probability of each target, shape (T,), nats."""
         targets, weights = checked_targets(datum)
         context = model.context_length if rolling else None
         if self._forwards(model):
@@ -98,7 +98,7 @@ class Likelihoods(
                 some = windows[at : at + WINDOWS_AT_ONCE]
                 answers += await _forward(model, [window.cut(datum, targets, weights) for window in some])
         elif self._measures(model):
-            # It takes the last target, too, which a forward pass leaves out.
+            # The call includes the last target, which a forward pass leaves out.
             windows, method = windows_of(targets.size, None if context is None else context - 1), "compute_logprobs"
             cuts = (window.cut(datum, targets, weights) for window in windows)
             answers = [await _compute_logprobs(model, cut) for cut in cuts]
@@ -127,7 +127,7 @@ class Likelihoods(
 class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
     """Mean negative log-likelihood of the weighted target tokens of Datums, conversations or text.
 
-    A sample is
+    A sample is one of
 
     - a Datum with `target_tokens` and `weights`, both of its input's length, weights as given;
     - a conversation, whose messages have weight by `train_on`;
@@ -141,10 +141,10 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
     renderer: RendererName = "auto"
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
+        """Refuse a Datum whose targets or weights are missing or do not fit its input, and an unaccepted conversation.
 
         Raises:
-            InvalidField: names the array, or the conversation that the renderer takes none of.
+            InvalidField: names the array, or the conversation, if the renderer accepts none.
         """
         check_measured(sample, self.renderer)
 
@@ -152,7 +152,7 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
         """Measure one sample.
 
         Returns:
-            MEASURED with the sample's own mean as its score; without a score where it has none, as no token has weight
+            MEASURED with the sample's own mean as its score; without a score if no token has weight
             or a token is impossible (-inf).
 
         Raises:
@@ -163,16 +163,16 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
         return await self.measure(await self.rendered(sample, context.model), context.model)
 
     async def rendered(self, sample: Sample, model: Model) -> Datum:
-        """A sample in the tokens of a model; errors are those of `run`."""
+        """Render a sample for a model; errors are those of `run`."""
         return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """`nll` over every measured sample; undefined where a weighted token was -inf, or nothing was measured."""
+        """`nll` over every measured sample; undefined if a weighted token was -inf, or nothing was measured."""
         return mean_of(results)
 
 
 def mean_of(results: Iterable[SampleResult]) -> Metrics:
-    """`nll` of samples that were measured, from the sums that each has on record; undefined where there is none."""
+    """`nll` of measured samples, from the sums that each has recorded; undefined if there is none."""
     parts = [_parts(result.measurements) for result in results if result.verdict is Verdict.MEASURED]
     return combine(parts) if parts else Metrics.all_undefined((_NLL,), "no sample was scored")
 
@@ -190,14 +190,14 @@ async def _forward(model: Model, data: Sequence[Datum]) -> list[np.ndarray]:
 
 
 async def _compute_logprobs(model: Model, datum: Datum) -> np.ndarray:
-    """Log-probabilities of the targets: those of the full sequence, input and last target, but for its first token."""
+    """Log-probabilities of the targets: those of the full sequence, input and last target, except its first token."""
     sequence = sequence_of(datum)
     answer = await model.compute_logprobs(ModelInput.of(sequence))
     if len(answer) != sequence.size:
         raise _nonsense(f"compute_logprobs answered {sequence.size:,} tokens with {len(answer):,} values")
     known = [value for value in answer[1:] if value is not None]
     if len(known) != sequence.size - 1:
-        raise _nonsense(f"compute_logprobs left out {sequence.size - 1 - len(known):,} values beside the first")
+        raise _nonsense(f"compute_logprobs left out {sequence.size - 1 - len(known):,} values in addition to the first")
     return np.array(known, np.float64)
 
 
@@ -212,7 +212,7 @@ def _measurements(parts: NLLParts) -> dict[str, float]:
         "weighted_tokens": float(parts.tokens),
         "minus_inf": float(parts.minus_inf),
     }
-    # Measurements are finite: a sum that is not is left out, and read as NaN again.
+    # Measurements are finite: other sums are left out, and read back as NaN.
     return {key: value for key, value in measurements.items() if math.isfinite(value)}
 
 

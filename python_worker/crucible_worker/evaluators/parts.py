@@ -1,4 +1,4 @@
-"""What evaluators use that belongs to one worker, handed to them as they are made."""
+"""The parts of a worker that evaluators use, passed to them when they are made."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["EvaluatorParts"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorParts:
-    """The worker's; without arguments those of a worker that has none."""
+    """The parts of one worker; without arguments, a worker that has none."""
 
     grading: GradingParts = NO_GRADING_PARTS
-    """What graders use."""
+    """The parts for graders."""
     inspect: Allowed | None = None
-    """Which tasks of Inspect may be run. None if none may."""
+    """The Inspect tasks that may be run. None if none may."""
     environments: Environments = dataclasses.field(default_factory=Environments)
-    """Environments of users, and what their processes get of the worker's variables."""
+    """Users' environments, and the variables that their processes get from the worker."""
     own_evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
-    """Those of files that a user names on the command line, by kind; no call can add one."""
+    """Evaluators of files that a user names on the command line, by kind; no call can add one."""

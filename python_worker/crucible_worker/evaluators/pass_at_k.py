@@ -1,6 +1,6 @@
 """The evaluator `pass_at_k`: how likely one of k answers to a sample is right.
 
-See `crucible_worker.metrics.pass_at_k` for the estimator. Answers are sampled and judged as `accuracy` does it.
+See `crucible_worker.metrics.pass_at_k` for the estimator. Answers are sampled and judged as in `accuracy`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from crucible_worker.rendering import RendererName
 __all__ = ["DEFAULT_SAMPLES_PER_PROMPT", "PassAtK"]
 
 DEFAULT_SAMPLES_PER_PROMPT = 8
-"""Answers to each sample where the options do not say."""
+"""Default number of answers to each sample."""
 
 _K: TypeAlias = Annotated[int, Meta(ge=1)]
 
@@ -42,7 +42,7 @@ class PassAtK(Accuracy, kind="pass_at_k", keys={"pass@<k>": "fraction of 1"}):
         """Refuse a k above samples_per_prompt, and several answers without a temperature: all would be the same.
 
         Raises:
-            InvalidField: names it; or as of `accuracy`.
+            InvalidField: names it; or as for `accuracy`.
         """
         for index, k in enumerate(self.ks):
             if k > self.samples_per_prompt:

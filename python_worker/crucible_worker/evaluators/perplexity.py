@@ -1,7 +1,7 @@
-"""The evaluators `perplexity` and `bits_per_byte`: how well a model foretells text, by token and by byte.
+"""The evaluators `perplexity` and `bits_per_byte`: how well a model predicts text, by token and by byte.
 
     perplexity     exp(-sum of log-probabilities / weights of the tokens), that is exp(nll)
-    bits_per_byte  -sum of log-probabilities / ln 2 / UTF-8 bytes of the text that they are of
+    bits_per_byte  -sum of log-probabilities / ln 2 / UTF-8 bytes of the measured text
 
 One mean over all samples, not a mean of means. Perplexities of models with different tokenizers do not compare; bits
 per byte do.
@@ -33,7 +33,7 @@ _PERPLEXITY, _BITS, _BYTES = "perplexity", "bits_per_byte", "bytes"
 
 
 class _WholeTexts(Likelihoods, keys={}):
-    """Measures as `nll` does; and text without a target as a whole."""
+    """Measures like `nll`, and text without a target as a whole."""
 
     windows: Windows = ROLLING
     reduce: ReduceMean = Reduce.MEAN
@@ -59,10 +59,10 @@ class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of 
         """Measure one sample.
 
         Returns:
-            MEASURED with the sample's own perplexity as its score; without a score where it has none.
+            MEASURED with the sample's own perplexity as its score; without a score if it has none.
 
         Raises:
-            BridgeError: as `NLL.run` says; or a text has no tokens, or the model none to put before it.
+            BridgeError: as for `NLL.run`; or a text has no tokens, or the model has no token to put before it.
         """
         model = context.model
         if whole := is_whole(sample.input, sample.targets):
@@ -75,7 +75,7 @@ class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of 
         return dataclasses.replace(outcome, score=own, group=kept)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """`perplexity` over every measured sample; undefined where `nll` is, or where it is beyond float64."""
+        """`perplexity` over every measured sample; undefined if `nll` is, or if it is beyond float64."""
         if self.reduce is Reduce.NONE:
             return Metrics({})
         metrics = mean_of(results)
@@ -91,7 +91,7 @@ class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of 
 class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
     """Bits that a model needs for a byte of text, or of targets after it.
 
-    What ends a sequence is no byte.
+    The end-of-sequence token has no bytes.
     """
 
     client: Client = "auto"
@@ -101,17 +101,17 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
     intermediates: Intermediates = False
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse what has no bytes to count.
+        """Refuse a sample without bytes to count.
 
         Raises:
             InvalidField: the sample is a conversation or a Datum, or its text is empty.
         """
         check_input(sample.input, self.renderer)
         for kind, field in ((Conversation, "conversation"), (Datum, "datum")):
-            # Before what a prompt makes of a row, the bytes of its target can be counted.
+            # The bytes of a row's target can be counted, whatever prompt is made of the row.
             counted = isinstance(sample.input, Prompted) and bool(sample.targets)
             if isinstance(sample.input, kind) and not counted:
-                raise InvalidField(field, "is no text, the bytes of which could be counted")
+                raise InvalidField(field, "is not text, so there are no bytes to count")
         if not _measured(sample):
             raise InvalidField("targets[0]" if sample.targets else "text", "is empty: there is nothing to measure")
 
@@ -119,10 +119,10 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
         """Measure one sample.
 
         Returns:
-            MEASURED with the sample's own bits per byte as its score; without a score where a token is impossible.
+            MEASURED with the sample's own bits per byte as its score; without a score if a token is impossible.
 
         Raises:
-            InvalidField: the sample is no text, or more than the context holds and not to be cut.
+            InvalidField: the sample is not text, or is longer than the context and must not be split.
             FailedPrecondition: it cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
@@ -130,7 +130,7 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
         if sample.targets:
             datum = await render_behind(context.model.tokenizer, sample, self.renderer)
         else:
-            assert isinstance(sample.input, str)  # nothing else passes the check
+            assert isinstance(sample.input, str)  # only text passes the check
             datum = await render_whole(context.model.tokenizer, sample.input)
         rolling = self.windows == ROLLING and not sample.targets
         outcome, logprobs = await self.measure_each(datum, context.model, rolling=rolling)
@@ -145,7 +145,7 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """`bits_per_byte` over every measured sample; undefined where `nll` is."""
+        """`bits_per_byte` over every measured sample; undefined if `nll` is."""
         if self.reduce is Reduce.NONE:
             return Metrics({})
         measured = [result for result in results if result.verdict is Verdict.MEASURED]
@@ -157,7 +157,7 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
 
 
 def _measured(sample: Sample) -> str:
-    """The text whose bytes count."""
+    """The text with the bytes that count."""
     return sample.targets[0] if sample.targets else str(sample.input)
 
 

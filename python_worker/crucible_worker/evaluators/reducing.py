@@ -1,7 +1,7 @@
-"""The option `reduce` of evaluators that measure given tokens: what becomes of the scores of the samples.
+"""The option `reduce` of evaluators that measure given tokens: how the samples' scores are reduced.
 
 mean    the evaluator's own keys: one mean over all tokens, bytes or samples
-sum     `score_sum`, the sum of the samples' scores, in place of them; where scores do not add up, as mean
+sum     `score_sum`, the sum of the samples' scores, instead; if scores do not add up, the same as mean
 none    no key: the samples' scores are the result
 """
 
@@ -21,29 +21,29 @@ ReduceAdded: TypeAlias = Annotated[
     Reduce,
     Meta(
         description=(
-            "What becomes of the samples' scores. mean: the evaluator's keys. sum: score_sum and its standard error in "
-            "place of them. none: the scores stand with the samples alone, and there is no metric."
+            "How the samples' scores are reduced. mean: the evaluator's keys. sum: score_sum and its standard error "
+            "instead. none: only the samples have scores, and there is no metric."
         )
     ),
 ]
-"""The type of the option, of evaluators whose scores can be added."""
+"""The type of the option for evaluators with scores that can be added."""
 ReduceMean: TypeAlias = Annotated[
     Reduce,
     Meta(
         description=(
-            "What becomes of the samples' scores. mean and sum: the evaluator's key, one number over all that was "
-            "measured, as scores of this kind do not add up. none: the scores stand with the samples alone, and there "
+            "How the samples' scores are reduced. mean and sum: the evaluator's key, one number over everything "
+            "measured, as scores of this kind do not add up. none: only the samples have scores, and there "
             "is no metric."
         )
     ),
 ]
-"""The type of the option, of evaluators whose scores have no meaningful sum."""
+"""The type of the option for evaluators with scores that have no meaningful sum."""
 
 
 def reduced_or(
     results: Iterable[SampleResult], reduce: Reduce, own: Callable[[Iterable[SampleResult]], Metrics]
 ) -> Metrics:
-    """Metrics of results, where `own` makes those of `mean`; of an evaluator whose scores can be added."""
+    """Metrics of results, for an evaluator with scores that can be added; `own` computes those of `mean`."""
     if reduce is Reduce.MEAN:
         return own(results)
     return reduced(scores_by_sample(results), reduce)
@@ -53,9 +53,9 @@ def keys_by(options: Mapping[str, Any], own: Sequence[str], *, added: bool = Tru
     """The keys that an evaluator can yield.
 
     Args:
-        options: its own, which are valid.
-        own: those of `mean`.
-        added: whether it is `ReduceAdded`, else `ReduceMean`.
+        options: the evaluator's, which are valid.
+        own: the keys for `mean`.
+        added: whether the option's type is `ReduceAdded`, not `ReduceMean`.
     """
     reduce = Reduce(options.get("reduce", Reduce.MEAN))
     if reduce is Reduce.MEAN or (reduce is Reduce.SUM and not added):

@@ -1,4 +1,4 @@
-"""Every evaluator that this worker has, by kind: those that come with it, and those that users have installed."""
+"""Every evaluator of this worker, by kind: built-in ones, and those that users have installed."""
 
 from __future__ import annotations
 
@@ -63,32 +63,32 @@ EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
         )
     }
 )
-"""Those that come with the worker, by kind, in the order of a listing."""
+"""Built-in evaluators, by kind, in the order of a listing."""
 
 _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
 def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
-    """Kinds that can be asked for: ours, a user's own, then those that are installed; nothing is loaded."""
+    """Kinds for requests: built-in ones, those of a user's files, then installed ones; nothing is loaded."""
     own = () if parts is None else parts.own_evaluators
     return list(dict.fromkeys((*EVALUATORS, *own, *entry_points.names())))
 
 
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
-    """What a worker with these parts has, in the order of `kinds`; imports what is installed, which may take long."""
+    """Every evaluator of a worker with these parts, in the order of `kinds`; imports installed ones, slowly."""
     held = {**parts.own_evaluators, **EVALUATORS}
     found = [held[kind].info if kind in held else entry_points.described(kind) for kind in kinds(parts)]
     return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
 def is_installed(spec: EvaluatorSpec, parts: EvaluatorParts) -> bool:
-    """Whether a specification asks for what a user has installed, which has to be imported; nothing is loaded."""
+    """Whether a specification names an installed evaluator or environment, which must be imported; loads nothing."""
     foreign = spec.kind not in EVALUATORS and spec.kind not in parts.own_evaluators
     return foreign or installed_environment(spec) is not None
 
 
 def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> None:
-    """Import what is not ours of some specifications, environments in a process of theirs; later uses find it loaded.
+    """Import installed evaluators, and environments in separate processes, of specifications; they stay loaded.
 
     Raises:
         FailedPrecondition: an evaluator or environment cannot be used (reason BAD_EVALUATOR, BAD_ENVIRONMENT), or needs
@@ -102,16 +102,16 @@ def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> No
 
 
 def info_if_known(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo | None:
-    """What the evaluator of a kind is; None where that cannot be known any more."""
+    """The description of the evaluator of a kind; None if it is no longer available."""
     try:
         return info(kind, parts)
     except BridgeError:
-        # What was evaluated once may be installed no longer.
+        # An evaluator that was used once may no longer be installed.
         return None
 
 
 def info(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo:
-    """What the evaluator of a kind is.
+    """The description of the evaluator of a kind.
 
     Raises:
         InvalidField: there is none (reason UNKNOWN_EVALUATOR).
@@ -124,7 +124,7 @@ def keys_of(spec: EvaluatorSpec, parts: EvaluatorParts | None = None) -> Sequenc
     """The keys that the evaluator of a specification can yield; its options are valid.
 
     Raises:
-        BridgeError: as of `info`.
+        BridgeError: as for `info`.
     """
     return _type_of(spec.kind, "kind", parts).keys_by(spec.options)
 
@@ -132,13 +132,13 @@ def keys_of(spec: EvaluatorSpec, parts: EvaluatorParts | None = None) -> Sequenc
 def create(
     spec: EvaluatorSpec, index: int, sampling: SamplingParams | None, parts: EvaluatorParts | None = None
 ) -> Evaluator:
-    """Make the evaluator that a specification asks for.
+    """Make the evaluator of a specification.
 
     Args:
-        spec: kind and options; the options are checked against the kind's schema and bear its defaults afterwards.
+        spec: kind and options; the options are checked against the kind's schema and include its defaults afterwards.
         index: the specification's place in its request, for errors.
         sampling: how the request wants to be sampled.
-        parts: those of the worker that evaluates; one that has none if None.
+        parts: those of the worker that evaluates; if None, a worker without parts.
 
     Raises:
         InvalidField: there is no such kind (reason UNKNOWN_EVALUATOR), an option is unknown or wrong, or the request
@@ -151,7 +151,7 @@ def create(
     try:
         return kind.create(options, sampling, parts or EvaluatorParts())
     except InvalidField as error:
-        # The type knows its options, not where they stand.
+        # The type knows its options, but not their path in the request.
         path = f"evaluators[{index}].{error.field}" if error.field.startswith("options") else error.field
         raise InvalidField(path, error.message, reason=error.reason) from error
 

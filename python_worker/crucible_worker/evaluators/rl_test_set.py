@@ -1,6 +1,6 @@
-"""The evaluator `rl_test_set`: what a model earns in environments, one group of rollouts for each sample.
+"""The evaluator `rl_test_set`: the rewards of a model in environments, one group of rollouts for each sample.
 
-See `crucible_worker.metrics.trajectory` for the keys `env/<tag>/...`, and `environments` for what an environment is.
+See `crucible_worker.metrics.trajectory` for the keys `env/<tag>/...`, and `environments` for environments.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
     """Runs the model in environments, a group of rollouts for each sample, and reports its rewards."""
 
     fallen: list[str] = dataclasses.field(default_factory=list, init=False)
-    """With fail_fast, the samples that have failed: behind them none is begun. Nothing but a short cut: where it is not
-    known, the others are run and the evaluator fails all the same."""
+    """With fail_fast, the samples that have failed; after one, no other sample begins. This only saves work: if it is
+    not known, the other samples run, and the evaluator fails all the same."""
 
     @property
     def answering(self) -> Answering:
@@ -51,11 +51,11 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
 
     @functools.cached_property
     def processes(self) -> Processes | None:
-        """Where a user's environment runs; None for problems of one turn."""
+        """The processes of a user's environment; None for problems of one turn."""
         return None if self.environment == PROBLEMS else self.environments.processes(self.environment)
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse what a problem cannot be; what a user's environment makes of a sample is its own business.
+        """Refuse a sample that cannot be a problem; a user's environment decides itself about samples.
 
         Raises:
             InvalidField: names the conversation or the datum.
@@ -69,12 +69,12 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
 
         Raises:
             Cancelled: the evaluation has ended.
-            BackendError: the processes of the environment cannot be started, or say what makes no sense.
+            BackendError: the processes of the environment cannot be started, or send invalid messages.
         """
         self.check(context.model)
         if self.fallen:
             raise BackendError(
-                f"was not begun: the sample {shorten(self.fallen[0], MAX_PROBLEM_BYTES)!r} has failed",
+                f"did not start: the sample {shorten(self.fallen[0], MAX_PROBLEM_BYTES)!r} has failed",
                 reason=Reason.FAILED_FAST,
                 retryable=True,
             )
@@ -88,7 +88,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
         return made.outcome
 
     async def get_ready(self) -> None:
-        """Have a user's environment loaded; where it cannot be, its samples say so."""
+        """Load a user's environment; if that fails, its samples report it."""
         if self.processes is not None:
             await self.processes.get_ready()
 
@@ -98,11 +98,11 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             self.processes.close()
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """The keys `env/<tag>/...` over the groups that stand, and `rollout_errors/...` where something failed.
+        """The keys `env/<tag>/...` over the successful groups, and `rollout_errors/...` if something failed.
 
         Raises:
             BackendError: with fail_fast, a sample has failed (reason ROLLOUT_FAILED).
-            InvalidField: a key would be there twice, or there would be too many.
+            InvalidField: a key would occur twice, or there would be too many.
         """
         totals, unseen = TrajectoryTotals(), 0
         errors: collections.Counter[str] = collections.Counter()

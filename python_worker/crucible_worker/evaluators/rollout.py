@@ -1,7 +1,7 @@
-"""The evaluator `rollout`: several answers to each sample, cleaned and graded; with their tokens for reinforcement.
+"""The evaluator `rollout`: several answers to each sample, cleaned and graded; with tokens for reinforcement learning.
 
-Answers are sampled and judged as `accuracy` does it. One run of a sample is one answer: those of a sample stand one
-after the other in GetSamples, `samples_per_prompt` of them, whatever became of them.
+Answers are sampled and judged as in `accuracy`. One run of a sample is one answer: a sample's answers follow each
+other in GetSamples, `samples_per_prompt` of them, whatever their results are.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Rollout(
     thinking: Thinking = REMOVE_THINKING
     clean: CleaningSteps = ()
     reduce: Reduce = Reduce.MEAN
-    """What becomes of the scores: their mean or sum over the scored answers; none: they stand with the samples alone,
+    """How the scores are reduced: their mean or sum over the scored answers; none: only the samples have scores,
     and there is no metric."""
     intermediates: bool = False
-    """Keep the tokens of prompt and answer, and the answer's log-probabilities, with each scored answer."""
+    """Keep the tokens of prompt and answer, and the answer's log-probabilities, of each scored answer."""
 
     def __post_init__(self) -> None:
-        """Refuse several answers without a temperature, which would all be the same, and steps that are none.
+        """Refuse several answers without a temperature, which would all be the same, and invalid steps.
 
         Raises:
-            InvalidField: names it; or as of `accuracy`.
+            InvalidField: names it; or as for `accuracy`.
         """
         if self.samples_per_prompt > 1 and self.sampling.temperature == 0:
             raise InvalidField("sampling.temperature", "is 0: all answers to a sample would be the same")
@@ -66,7 +66,7 @@ class Rollout(
 
     @functools.cached_property
     def cleaning(self) -> Cleaning:
-        """What of an answer is graded."""
+        """The steps that leave the part of an answer that is graded."""
         return Cleaning.of(self.clean, 'options["clean"]')
 
     @classmethod
@@ -75,15 +75,15 @@ class Rollout(
         return reduced_keys(Reduce(options.get("reduce", Reduce.MEAN)))
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Sample one answer and grade it; keep its tokens where that is asked for and it has a score.
+        """Sample one answer and grade it; record its tokens if that is requested and it has a score.
 
         Raises:
-            FailedPrecondition: tokens are to be kept, and the tokenizer lies with the model's server (NO_TOKENIZER).
-            BackendError: or it tells no tokens, or not as many log-probabilities (BACKEND_ANSWER).
+            FailedPrecondition: tokens should be recorded, but only the model's server has the tokenizer (NO_TOKENIZER).
+            BackendError: or the model reports no tokens, or not as many log-probabilities (BACKEND_ANSWER).
             BridgeError: what `accuracy` raises.
         """
         if self.intermediates and context.model.tokenizer is None and not isinstance(sample.input, Datum):
-            # Nothing is sampled that could not be kept.
+            # Nothing is sampled that could not be recorded.
             raise FailedPrecondition(
                 "the model has no tokenizer at hand, and intermediates are tokens", reason=Reason.NO_TOKENIZER
             )
@@ -95,15 +95,15 @@ class Rollout(
             outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:
             return outcome
-        return dataclasses.replace(outcome, group=_kept(answer, outcome.score))
+        return dataclasses.replace(outcome, group=_recorded(answer, outcome.score))
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """Mean or sum of the scores and its standard error, clustered by sample; an unscored answer does not count."""
         return reduced(scores_by_sample(results), self.reduce)
 
 
-def _kept(answer: Answer, reward: float) -> TrajectoryGroup:
-    assert answer.prompt is not None  # with a tokenizer at hand, or tokens, it was made here
+def _recorded(answer: Answer, reward: float) -> TrajectoryGroup:
+    assert answer.prompt is not None  # with a tokenizer or tokens, it was made here
     try:
         turn = Transition.of(answer.prompt, answer.sequence, reward=reward, intermediates=True)
     except InvalidField as error:

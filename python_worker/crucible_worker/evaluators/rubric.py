@@ -26,7 +26,7 @@ from crucible_worker.rendering import RendererName, check_input
 
 __all__ = ["RubricEvaluator"]
 
-_NO_THRESHOLD = 0.5  # which no metric looks at: an answer is measured here, neither right nor wrong
+_NO_THRESHOLD = 0.5  # no metric uses it: answers are measured here, neither right nor wrong
 
 _PROMPT, _COMPLETION = "judge_prompt_tokens", "judge_completion_tokens"
 
@@ -52,7 +52,7 @@ class RubricEvaluator(
     thinking: Thinking = REMOVE_THINKING
 
     def __post_init__(self) -> None:
-        """Refuse a criterion that cannot be judged, and a judge that is none.
+        """Refuse a criterion that cannot be judged, and a judge that is not a model of this worker.
 
         Raises:
             InvalidField: names it.
@@ -63,7 +63,7 @@ class RubricEvaluator(
 
     @functools.cached_property
     def rubric(self) -> Rubric:
-        """What is judged."""
+        """The criteria."""
         return Rubric(criteria=criteria_of(self.criteria, 'options["criteria"]'), threshold=_NO_THRESHOLD)
 
     @property
@@ -77,7 +77,7 @@ class RubricEvaluator(
         return self.samples_per_prompt
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample that is tokens, or whose conversation the renderer takes none of.
+        """Refuse a sample that is tokens, or a conversation if the renderer accepts none.
 
         Raises:
             InvalidField: names it.
@@ -87,14 +87,14 @@ class RubricEvaluator(
         check_input(sample.input, self.answering.renderer)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
-        """Sample one answer, with the sample's own seed where sampling is random, and have it judged.
+        """Sample one answer, with the sample's own seed if sampling is random, and let the judge score it.
 
-        The judge sees the question, the answer, and the targets as reference answers, where there are some.
+        The judge sees the question, the answer, and the targets as reference answers, if there are some.
 
         Raises:
-            InvalidField: as of `check_sample`; or a prompt is longer than a context.
+            InvalidField: as for `check_sample`; or a prompt is longer than a context.
             FailedPrecondition: the sample cannot be rendered for the model or the judge.
-            BackendError: model or judge could not be asked, or answered with nothing.
+            BackendError: model or judge could not be queried, or gave an empty answer.
         """
         self.check_sample(sample)
         assert not isinstance(sample.input, Datum)
@@ -123,9 +123,9 @@ class RubricEvaluator(
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Means of the scores and of each criterion's, with their standard errors; and what the judge took of tokens.
+        """Means of the scores and of each criterion's, with their standard errors; and the judge's tokens.
 
-        Tokens are counted of judgements that could not be read as well.
+        Tokens of judgements that could not be parsed are counted as well.
         """
         columns = {"rubric_score": [], **{f"rubric/{criterion.name}": [] for criterion in self.rubric.criteria}}
         prompts: list[float | None] = []
@@ -143,12 +143,12 @@ class RubricEvaluator(
         undefined: dict[str, str] = {}
         known = [count for count in prompts if count is not None]
         if not prompts:
-            undefined = dict.fromkeys((_PROMPT, _COMPLETION), "no judgement was had")
+            undefined = dict.fromkeys((_PROMPT, _COMPLETION), "there was no judgement")
         elif len(known) == len(prompts):
             values = {_PROMPT: sum(known), _COMPLETION: completions}
         else:
             values = {_COMPLETION: completions}
-            undefined = {_PROMPT: "the judge's server has its tokenizer, and tells no number"}
+            undefined = {_PROMPT: "the judge's server has its tokenizer, and reports no number"}
         for key, scores in columns.items():
             found = reduced(scores, Reduce.MEAN)
             stderr = f"{key}_stderr" if key == "rubric_score" else key.replace("rubric/", "rubric_stderr/", 1)

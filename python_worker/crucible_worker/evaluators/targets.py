@@ -1,4 +1,4 @@
-"""The tokens of a datum that are measured: what evaluators share that measure given tokens."""
+"""The measured tokens of a datum: shared by the evaluators that measure given tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
 ROLLING: Final = "rolling"
-"""Of the option `windows`: what is longer than the context is cut."""
+"""Value of the option `windows`: text longer than the context is split."""
 
 TrainOnOption: TypeAlias = Annotated[TrainOn, Meta(description="Which messages of a conversation have weight.")]
 """The type of the option `train_on`."""
@@ -33,7 +33,7 @@ Windows: TypeAlias = Annotated[
     Literal["rolling", "refuse"],
     Meta(
         description=(
-            "What becomes of text without a target that is longer than the context, where that is known. rolling: it "
+            "How text without a target is handled if it is longer than the context, and that is known. rolling: it "
             "is measured in windows, each token once. refuse: it is an error of that sample."
         )
     ),
@@ -42,10 +42,10 @@ Windows: TypeAlias = Annotated[
 
 
 def check_measured(sample: Sample, renderer: str) -> None:
-    """Refuse a Datum without targets or weights, or with such that do not fit its input; and what is not rendered.
+    """Refuse a Datum whose targets or weights are missing or do not fit its input, and an unaccepted conversation.
 
     Raises:
-        InvalidField: names the array, or the conversation that the renderer takes none of.
+        InvalidField: names the array, or the conversation, if the renderer accepts none.
     """
     check_input(sample.input, renderer)
     if isinstance(sample.input, Datum):
@@ -59,7 +59,7 @@ def checked_targets(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
     """A datum's targets and weights, each of shape (T,), the weights finite.
 
     Raises:
-        InvalidField: one is missing, is no array of that kind, or does not fit the input.
+        InvalidField: one is missing, is not such an array, or does not fit the input.
     """
     targets, weights = _structure(datum)
     if bad := int(np.count_nonzero(~np.isfinite(weights))):
@@ -67,20 +67,20 @@ def checked_targets(datum: Datum) -> tuple[np.ndarray, np.ndarray]:
     return targets, weights
 
 
-def sequence_of(datum: Datum, why: str = "a sampling client knows no other targets") -> np.ndarray:
-    """Input and last target of a datum whose targets were checked: what a sampling client measures, shape (T + 1,).
+def sequence_of(datum: Datum, why: str = "a sampling client measures no other targets") -> np.ndarray:
+    """Input and last target of a datum with checked targets: the sequence for a sampling client, shape (T + 1,).
 
     Args:
-        datum: it.
-        why: these have to be one sequence, for the error.
+        datum: the datum.
+        why: the reason why it must be one sequence, for the error.
 
     Raises:
-        InvalidField: a target that has weight is not the token that follows in the input, or that is no text.
+        InvalidField: a target that has weight is not the token that follows in the input, or the input is not text.
     """
     targets, weights = _structure(datum)
     tokens = datum.model_input.tokens()
     if np.any((targets[:-1] != tokens[1:]) & (weights[:-1] != 0)):
-        raise InvalidField(_TARGETS, f"is not model_input moved by one token, and {why}")
+        raise InvalidField(_TARGETS, f"is not model_input shifted by one token, and {why}")
     return np.append(tokens, targets[-1])
 
 

@@ -1,4 +1,4 @@
-"""Which of the worker's environment variables processes of foreign code get."""
+"""The environment variables that processes of foreign code get from the worker."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _PASSED = (
 
 
 def passed_variables(*further: str) -> dict[str, str]:
-    """Variables that such a process gets of the worker's: none of them is ever a secret, but those of `further`."""
+    """The variables for such a process: none of them is ever a secret, except perhaps those of `further`."""
     return {name: os.environ[name] for name in (*_PASSED, *further) if name in os.environ}

@@ -1,1 +1,1 @@
-"""Graders: what is right, and how that is known."""
+"""Graders: they decide whether answers are right."""

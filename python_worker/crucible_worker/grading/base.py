@@ -25,7 +25,7 @@ class Grade(types.Grade):
 
     @classmethod
     def of(cls, grade: types.Grade) -> Grade:
-        """The same grade with all its fields: a call returns of an item what an evaluation records of a sample."""
+        """The same grade with all its fields: an item of a call and a sample of an evaluation have the same fields."""
         return cls(**{field.name: getattr(grade, field.name) for field in dataclasses.fields(types.Grade)})
 
 
@@ -52,7 +52,7 @@ class AsksJudge(Protocol):
         ...
 
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
-        """The grader of responses to one question, with the model at hand. Its `grade` raises what the model does."""
+        """The grader of responses to one question, bound to the model. Its `grade` raises the model's errors."""
         ...
 
 
@@ -67,7 +67,7 @@ class GraderType:
     options_schema: Mapping[str, Any] = dataclasses.field(default_factory=lambda: NO_OPTIONS)
     """JSON schema of its options, an object."""
     make: Callable[..., Grader]
-    """Makes a grader: `make(options)`. The options have passed the schema, and its defaults are filled in. A built-in
+    """Makes a grader: `make(options)`. The options have passed the schema and include its defaults. A built-in
     grader names what it needs of the worker as keyword-only parameters, see `needs`.
 
     Raises:

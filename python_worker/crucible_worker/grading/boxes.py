@@ -1,8 +1,8 @@
 r"""Boxes around answers, `\boxed{...}` and `\fbox{...}`, from the end of a text on.
 
-A box may lack its braces (`\boxed 5`), or its closing one, where a text was cut off: then it holds what follows on its
-line. Of boxes within boxes the inner one counts, a box that is empty or only a placeholder
-(`\boxed{...}`, `\boxed{your answer}`) is none, and boxes that are joined are one answer, as
+A box may lack its braces (`\boxed 5`), or its closing brace if the text was truncated: then its content is the rest of
+its line. Of nested boxes the inner one counts. A box that is empty or only a placeholder (`\boxed{...}`,
+`\boxed{your answer}`) does not count. Boxes that are joined are one answer, as
 `crucible_worker.grading.joined` says. One pass from the end, over at most `MAX_BRACES` braces.
 """
 
@@ -20,12 +20,12 @@ from crucible_worker.grading.phrase import is_placeholder
 __all__ = ["MAX_BRACES", "alone", "boxed", "has_box", "may_hold_box", "opens_box"]
 
 MAX_BRACES = 50_000
-"""Braces, and boxes without them, that are looked at from the end of a text, for a box."""
+"""Braces, and boxes without them, that a search for a box examines from the end of a text."""
 
-# This reads a reversed text, so that the first match is the last one of the text. Runs are possessive, and each stands
-# behind a character that is not of the run: no character is read again and again.
-# The backslash may be missing, or have become a control character with the letter behind it, in a string literal.
-# It begins with a set of characters, as then it is searched for faster.
+# This reads a reversed text, so that the first match is the last one of the text. Runs are possessive, and each comes
+# after a character that is not of the run: no character is read repeatedly.
+# In a string literal, the backslash may be missing, or form a control character with the letter after it.
+# It begins with a set of characters, because that makes the search faster.
 _BRACE = re.compile(
     r"[{}dx](?:(?<=\})(\\*+)|(?<=\{)(?:\s*+(?P<box>(?:dexob|xobf)(?:\\|(?![A-Za-z]))|dexo\x08|xob\x0c)|(\\*+))"
     r"|(?P<bare>(?<=d)exob|(?<=x)obf)\\)"
@@ -50,9 +50,9 @@ class _Box(NamedTuple):
 
 
 def boxed(text: str) -> tuple[str | None, int]:
-    """What stands in the last box, or in the last ones that are joined; and the work done.
+    """The content of the last box, or of the last ones that are joined; and the work done.
 
-    Empty where no box holds anything, None where there is no box.
+    Empty if every box is empty, None if there is no box.
     """
     command = _last_command(text, len(text))
     if command < 0:
@@ -72,7 +72,7 @@ def boxed(text: str) -> tuple[str | None, int]:
 
 
 def _last_command(text: str, end: int) -> int:
-    """About where the last command of a box begins before some place; -1 where there is none."""
+    """About where the last command of a box begins before some place; -1 if there is none."""
     control = text.rfind("\x08oxed", 0, end) if "\x08" in text else -1
     return max(text.rfind("box", 0, end), control)
 
@@ -102,7 +102,7 @@ def alone(text: str) -> tuple[str, int] | None:
 
 
 def _is_apart(text: str, command: int, start: int) -> bool:
-    """Whether the box at a command is plain, and is not joined to the one behind it."""
+    """Whether the box at a command is plain, and is not joined to the next one."""
     box = _plain_box(text, command)
     if box is None or box.end() > start:
         return False
@@ -113,7 +113,7 @@ def _is_apart(text: str, command: int, start: int) -> bool:
 
 
 def _plain_box(text: str, command: int) -> re.Match[str] | None:
-    """The last box of a text, if it is plain and no placeholder."""
+    """The last box of a text, if it is plain and not a placeholder."""
     box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
     return None if box is None or is_placeholder(box[1].strip()) else box
 
@@ -129,17 +129,17 @@ def has_box(text: str) -> bool:
 
 
 def opens_box(text: str) -> bool:
-    """Whether a box is opened somewhere in a text."""
+    """Whether a text opens a box."""
     return _BOX.search(text) is not None
 
 
 def _with_those_before(text: str, last: _Box, before: Iterator[_Box]) -> tuple[str, int]:
-    """A box with those that it is joined to, as one answer: with their names, where there are several."""
+    """A box with those that it is joined to, as one answer; with their names if there are several."""
     joined, links = [last], []
     steps = last.steps
     for box in before if _may_follow(text, last.start) else ():
         steps = box.steps
-        if box.end > joined[-1].start:  # it is around them
+        if box.end > joined[-1].start:  # it surrounds them
             continue
         how = link(text[box.end : joined[-1].start]) if box.answer and box.closed else None
         if how is None or len(joined) == MAX_JOINED:
@@ -175,8 +175,8 @@ def _named(text: str, box: _Box) -> str:
 def _boxes(text: str) -> Iterator[_Box]:
     """The boxes from the last one on."""
     size = len(text)
-    closing: list[int] = []  # places of the braces that wait for theirs
-    later = size  # where the box behind starts
+    closing: list[int] = []  # positions of closing braces whose opening ones are still sought
+    later = size  # where the next box starts
     marks = 0
     for mark in itertools.islice(_BRACE.finditer(text[::-1]), MAX_BRACES):
         marks += 1
@@ -205,13 +205,13 @@ def _boxes(text: str) -> Iterator[_Box]:
 
 
 def _to_line_end(rest: str) -> str:
-    """What an unclosed box holds: the rest of its line, or of its math."""
+    """The content of an unclosed box: the rest of its line, or of its math."""
     end = _UNBRACED_END.search(rest)
     return (rest[: end.start()] if end else rest).strip()
 
 
 def _unbraced(rest: str) -> tuple[str, int]:
-    r"""What `\boxed` without braces holds, and up to where: all in the same math, otherwise one word."""
+    r"""The content of `\boxed` without braces, and its end: the rest of its math, otherwise one word."""
     if rest[:1].isalpha():
         return "", 0  # a longer command
     end = _UNBRACED_END.search(rest)

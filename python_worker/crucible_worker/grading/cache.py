@@ -1,4 +1,4 @@
-"""Results of questions that are repeated, for example by the answers of a group."""
+"""A cache for repeated questions, for example by the answers of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cache(Generic[_K, _V]):
 
     Args:
         max_entries: at most so many.
-        max_size: of all together, in the unit in which `put` is told.
+        max_size: of all together, in the unit of the sizes for `put`.
     """
 
     def __init__(self, *, max_entries: int, max_size: int) -> None:
@@ -29,7 +29,7 @@ class Cache(Generic[_K, _V]):
         return len(self._entries)
 
     def get(self, key: _K) -> _V | None:
-        """The entry, which has been used by that; None where there is none."""
+        """The entry, which is then marked as used; None if there is none."""
         entry = self._entries.get(key)
         if entry is None:
             return None

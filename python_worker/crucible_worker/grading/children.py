@@ -1,31 +1,38 @@
 """The code of the children of a `GradingPool`: how a child starts, and how it processes its items.
 
-Nothing heavy is imported here: the worker knows these names as well. Items and values travel by pickle, between the
-worker and processes that run its own code alone; what they compute may be foreign.
+Nothing heavy is imported here: the worker knows these names as well. A task names its function; items and values travel
+as msgpack, and are decoded as the types that the function declares. So the worker never unpickles what a child sends.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
-import pickle
+import importlib
 import resource
 import signal
 import socket
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+import msgspec
 
 from crucible_worker.children.bounds import be_first_to_go, limit, limit_growth
 from crucible_worker.children.frames import frame, receive
+from crucible_worker.children.messages import decoded, encoded
 
-__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "Answer", "serve", "work"]
+__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "Answer", "answers_of", "is_there", "serve", "task_of", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
-"""Address space that a child may take beyond what it begins with; more is a MemoryError inside it."""
+"""Address space that a child may add to its initial size; beyond it, Python raises MemoryError in the child."""
 OUT_OF_TIME = -signal.SIGPROF
 """The exit code of a child whose processor time is used up."""
+
+
+Lost: TypeAlias = Literal["", "timeout", "stalled", "memory", "died"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +42,24 @@ class Answer:
     value: Any = None
     """What the function returned."""
     duration_ns: int = 0
-    """Processor time that it took, nanoseconds. Where it was killed for its time: what it had."""
-    lost: Literal["", "timeout", "stalled", "memory", "died"] = ""
-    """Why there is no value: it was killed for its processor time, or by the clock where it got too little of that, had
-    not enough memory, or its child died over it, twice."""
+    """Processor time that it took, nanoseconds. If it was killed for its time, the limit."""
+    lost: Lost = ""
+    """Why there is no value: it was killed at its limit of processor time, or by the clock as it got too little of it,
+    had not enough memory, or its child died over it twice."""
     error: str = ""
-    """Type and text of what the function raised: a bug."""
+    """Type and text of an exception that the function raised: a bug."""
     trace: str = ""
     """Where it was raised."""
 
 
 def serve(end: socket.socket, name: str) -> None:
-    """Be a child, bound and with little memory: work at what is sent until the socket is closed.
+    """Run as a child, with limits of memory: process what is sent until the socket is closed.
 
     Args:
-        end: of the socket.
-        name: is not used.
+        end: the child's end of the socket.
+        name: not used.
     """
-    # A computation inside C hears no handler of Python's; these end it by default.
+    # Python's signal handlers do not run during a computation in C; the default actions end it.
     for number in (signal.SIGTERM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
@@ -60,18 +67,69 @@ def serve(end: socket.socket, name: str) -> None:
     be_first_to_go()
     limit_growth(MEMORY_BYTES, resource.RLIMIT_AS)
     while (body := receive(end)) is not None:
-        end.sendall(frame(pickle.dumps(work(*pickle.loads(body)), pickle.HIGHEST_PROTOCOL)))
+        module, name, items, seconds, cpu_seconds = _TASK.decode(body)
+        function = _named(module, name)
+        answers = work(function, decoded(items, _codec(function).items), seconds, cpu_seconds)
+        end.sendall(frame(encoded([(one.value, one.duration_ns, one.lost, one.error, one.trace) for one in answers])))
+
+
+def task_of(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> bytes:
+    """A frame that has a child do `work`; the function is a module's own."""
+    return frame(encoded((function.__module__, function.__qualname__, items, seconds, cpu_seconds)))
+
+
+def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[Answer]:
+    """The answers of a child to the first of these items.
+
+    Raises:
+        ValueError: they are none of this function, there is none, or there are more than items.
+    """
+    found = decoded(body, _codec(function).answers)
+    if not 0 < len(found) <= len(items):
+        raise ValueError(f"{len(found)} answers to {len(items)} items")
+    return [
+        Answer(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
+        for value, duration_ns, lost, error, trace in found
+    ]
+
+
+def is_there(item: None) -> bool:
+    """Be the first task of a child."""
+    return True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Codec:
+    """Reads what belongs to one function."""
+
+    items: msgspec.msgpack.Decoder[list[Any]]
+    answers: msgspec.msgpack.Decoder[list[tuple[Any, int, Lost, str, str]]]
+
+
+_TASK = msgspec.msgpack.Decoder(tuple[str, str, msgspec.Raw, float, float])
+
+
+@functools.cache
+def _codec(function: Callable[[Any], Any]) -> _Codec:
+    *item, value = (Any if hint is object else hint for hint in get_type_hints(function).values())
+    answer = tuple[value | None, int, Lost, str, str]
+    return _Codec(msgspec.msgpack.Decoder(list[item[0]]), msgspec.msgpack.Decoder(list[answer]))
+
+
+@functools.cache
+def _named(module: str, name: str) -> Callable[[Any], Any]:
+    return getattr(importlib.import_module(module), name)
 
 
 def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[Answer]:
-    """Work through items until so many seconds are over: at least one, and each to its end.
+    """Process items until so many seconds are over: at least one, and each to its end.
 
     Args:
         function: does one item; by contract it never raises.
         items: one or more.
-        seconds: after which the rest is left to another turn, so that nobody waits long for a child.
-        cpu_seconds: of processor time of this process, after which the kernel ends it with `OUT_OF_TIME`. How long
-            others had the processor meanwhile plays no part.
+        seconds: after which the rest is left to another turn, so that no caller waits long for a child.
+        cpu_seconds: of processor time of this process, after which the kernel ends it with `OUT_OF_TIME`. The time
+            that other processes used meanwhile does not count.
 
     Returns:
         Answers to the first items.

@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 MAX_CHOICES = 26
-"""One for each letter."""
+"""One choice for each letter."""
 MAX_MENTIONS = 2_000
-"""That rule a choice out: so many letters, and places of a choice's text, are passed over; the rest is not read."""
+"""Letters, and occurrences of a choice's text, that rule it out and are skipped; after so many the rest is not read."""
 
 _METHOD = "choice"
-# Where `extract` finds an answer that is plainly one, it is looked at before all else.
+# If `extract` finds an explicit answer, it is examined first.
 _EXPLICIT = frozenset({"json", "tag", "box", "sentence"})
 _AROUND = string.whitespace + string.punctuation
 # "the answer is", "Answer:", "choice is", "choose", "\\boxed{": what follows on the line is meant as the answer.
@@ -40,11 +40,11 @@ _MARKER = re.compile(
 _LETTER = re.compile(
     r"\(([A-Z])\)|\*\*([A-Z])[.):]?\*\*|^[ \t]{0,8}([A-Z])[).:](?=\s|$)|^[ \t]{0,8}([A-Z])[ \t]{0,8}$", re.MULTILINE
 )
-# A capital letter as a word, but for "A" and "I" before another word, which are English there.
+# A capital letter as a word, except "A" and "I" before another word, which are English words.
 _WORDS_AFTER = r"(?:or|and|because|since|as|but|is)\b"
 _BARE = rf"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?![\w']|\s+(?!{_WORDS_AFTER})[a-z]))"
 _BARE_LETTER = re.compile(_BARE)
-# Right behind a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
+# After a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
 _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\bor\b|\band\b)\s{{0,2}}{_BARE})*))")
 
 
@@ -52,19 +52,19 @@ _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\
 class MultipleChoice(DirectGrader):
     r"""The response names the choice that a target names, by letter or text.
 
-    What stands in answer tags, a box or a JSON object, or what the last sentence states ("Option D is correct"), is
-    looked at first; see `crucible_worker.grading.extract`. Next is what follows the last "answer (is)", "option",
-    "choice", "choose" or "\boxed{" on its line, then the whole response. Letters count that stand in brackets, alone on
-    a line, or before `)`, `.` or `:` at its start, and texts of choices as whole words, case folded; a text within a
-    longer one that is named does not count. Where there is nothing of these, any capital letter that is a word counts.
+    Answer tags, a box, a JSON object, or a statement of the last sentence ("Option D is correct") are
+    examined first; see `crucible_worker.grading.extract`. Next is what follows the last "answer (is)", "option",
+    "choice", "choose" or "\boxed{" on its line, then the whole response. A letter counts in brackets, alone on
+    a line, or before `)`, `.` or `:` at its start. The text of a choice counts as whole words, case folded, but not
+    within a longer choice that is named. If there is none of these, any capital letter that is a word counts.
     A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.rejection`) is
     not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
-    that names none is wrong. Without choices, targets are
-    letters. A target that names no choice, or two, is UNDECIDED.
+    that names none is wrong. Without choices, targets are letters. A target that names no choice, or two, is
+    UNDECIDED.
     """
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Find the choice that is named, and compare it with the targets'."""
+        """Find the named choice, and compare it with those of the targets."""
         if len(choices) > MAX_CHOICES:
             return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
         texts = [tokens_of(choice.casefold()) for choice in choices]
@@ -90,7 +90,7 @@ class MultipleChoice(DirectGrader):
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
-    """See that a request's choices can be told apart.
+    """Check that a request's choices can be distinguished.
 
     Raises:
         InvalidField: there are more than `MAX_CHOICES`, one is blank, or two are the same.
@@ -107,14 +107,14 @@ def check_choices(choices: Sequence[str], field: str) -> None:
 
 
 def choices_that_are(text: str, choices: Sequence[str]) -> frozenset[int]:
-    """The choices that a text is as a whole, by letter, by text, or both; none of more than `MAX_CHOICES`."""
+    """The choices that the whole text equals, by letter, by text, or both; none of more than `MAX_CHOICES`."""
     if len(choices) > MAX_CHOICES:
         return frozenset()
     return frozenset(_named_as_a_whole(text, [tokens_of(choice.casefold()) for choice in choices], len(choices)))
 
 
 def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool = False) -> set[int]:
-    """The choices that a response names, by the strongest evidence that it has; or those, too, that it rules out."""
+    """The choices that a response names, by its strongest evidence; optionally also those that it rules out."""
     if whole := _named_as_a_whole(response, texts, count):
         return whole
     found = extract(response)
@@ -133,7 +133,7 @@ def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool =
 
 
 def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
-    """The choices that a text is, but for what is around it: by letter, by text, or both."""
+    """The choices that a text equals without its decoration: by letter, by text, or both."""
     tokens = tokens_of(text.casefold())
     named = {index for index, choice in enumerate(texts) if choice == tokens}
     bare = text.strip(_AROUND)
@@ -146,13 +146,13 @@ def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
 
 
 def _named_within(text: str, texts: Sequence[str], count: int, *, leading: bool, ruled_out: bool) -> set[int]:
-    """The choices whose letters or texts a text holds, and does not rule out unless such count too."""
+    """The choices that occur in a text by letter or text; those that it rules out only if these count too."""
     letters = _letters(_LETTER.finditer(text), text, ruled_out=ruled_out)
     if leading and not letters and (match := _LEADING_LETTERS.match(text)):
         letters = _letters(_BARE_LETTER.finditer(text, match.start(1), match.end(1)), text, ruled_out=ruled_out)
     held = tokens_of(text.casefold())
     named = _indices(letters, count)
-    # Longer ones first, and what they cover is taken out: "York" is not named by "New York".
+    # Longer ones first, and their text is removed: "New York" does not name "York".
     for choice in sorted(set(texts), key=len, reverse=True):
         if choice in held:
             if ruled_out or _stands(choice, held):
@@ -179,7 +179,7 @@ def _letters(matches: Iterator[re.Match[str]], text: str, *, ruled_out: bool) ->
 
 
 def _stands(choice: str, held: str) -> bool:
-    """Whether tokens hold those of a choice somewhere without ruling it out."""
+    """Whether the tokens of a choice occur somewhere without being ruled out."""
     end = 1
     for _ in range(MAX_MENTIONS):
         place = held.find(choice, end - 1)

@@ -1,13 +1,13 @@
-r"""Answers that a sentence concludes with, where no box, tag or marker names one.
+r"""Answers at the end of a sentence, if no box, tag or marker names one.
 
-`stated` reads what a sentence says in so many words: which choice is right ("Option D is correct", "I would go with
+`stated` reads explicit statements: which choice is right ("Option D is correct", "I would go with
 (A)"), that there is no solution or no limit, and Yes, No, True or False as the first word of a paragraph that is the
-whole response. `ending` reads what the last sentence ends with: a time or a date, an amount with its unit, that a
-statement is true or false, or a name behind a verb ("the youngest is Alice"); what bounds it is part of it ("at least
-5 km").
+whole response. `ending` reads the end of the last sentence: a time or a date, an amount with its unit, that a
+statement is true or false, or a name after a verb ("the youngest is Alice"). A bound is part of it ("at least 5 km").
 
-Nothing is understood: patterns are matched in the last paragraph. What is denied, asked, supposed or thought for a
-while states nothing: "Option D is wrong", "Is A correct?", "if k = 3 there is no solution", "no solution other than 3".
+Nothing is understood: patterns are matched in the last paragraph. A denial, a question, a supposition or a discarded
+idea states nothing: "Option D is wrong", "Is A correct?", "if k = 3 there is no solution", "no solution other than
+3".
 Work is bounded: at most `MAX_PARAGRAPH` characters are read.
 """
 
@@ -69,7 +69,7 @@ _NONE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = re.compile(r"\b(?:does\s+not|doesn['\u2019]t)\s+exist\b|\bis\s+(?P<undefined>undefined)\b", re.IGNORECASE)
-# One of these is in every sentence that says so: it is looked at first.
+# Every such sentence has one of these, so this is checked first.
 _NO = re.compile(r"\bno\s", re.IGNORECASE)
 _EXISTS = re.compile(r"exist|undefined", re.IGNORECASE)
 _ON = re.compile(
@@ -127,7 +127,7 @@ _QUANTITY = (
 )
 _AMOUNT_AT_END = re.compile(rf"(?<![\w.,/:^-])(?P<first>{_QUANTITY}(?:(?:[,;]|,?\s(?:and|or))?\s{_QUANTITY}){{0,3}})\Z")
 _PART = re.compile(r"(?!and\b)(?<![^\W\d_])[^\W\d_]{1,20}(?=\s*(?:,|and\b|[-\u2212$\u20ac\u00a30-9]|\Z))")
-# Part of what is said: "at least 5 km" is not 5 km.
+# Part of the answer: "at least 5 km" is not 5 km.
 _BOUND = re.compile(
     r"\b(?:at (?:least|most)|(?:no )?(?:more|less|fewer|longer|shorter|later|earlier) than|up to|under|over|above|below"
     r"|between|before|after|until|by|past|exceeds?|within|multiples? of|half(?: of)?|twice)\s\Z",
@@ -142,7 +142,7 @@ _NO_NAMES = frozenset({"I", "It", "The", "This", "That", "We", "They", "He", "Sh
 
 
 def stated(text: str) -> tuple[str, int]:
-    """What the last paragraph of a response states, empty if that is nothing; and the work done."""
+    """The statement of a response's last paragraph, empty if it makes none; and the work done."""
     paragraph = _last_paragraph(text)
     sentences = _sentences(paragraph)
     for answer in (_choice(paragraph, sentences), _none(sentences[-1] if sentences else ""), _first_word(text)):
@@ -152,7 +152,7 @@ def stated(text: str) -> tuple[str, int]:
 
 
 def ending(text: str) -> tuple[str, int]:
-    """What the last sentence of a response ends with, empty if it is no time, amount or name; and the work done."""
+    """The end of a response's last sentence, empty if it is not a time, an amount or a name; and the work done."""
     text = with_commas_for_rows(text).replace(",\n", ", ")
     paragraph = _last_paragraph(text)
     sentences = _sentences(paragraph)
@@ -163,7 +163,7 @@ def ending(text: str) -> tuple[str, int]:
         return "", len(paragraph)
     for answer in (_moment(last), _amount(last), _truth(last), _name(last)):
         if answer == text.strip(_DECORATION + "."):
-            return "", len(paragraph)  # it is no sentence
+            return "", len(paragraph)  # it is not a sentence
         if answer and not rejected(before := last[: last.rfind(answer)], ""):
             bound = _BOUND.search(before)
             return (bound[0] if bound else "") + answer, len(paragraph)
@@ -185,7 +185,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def _choice(paragraph: str, sentences: list[str]) -> str:
-    """The letter that the last sentence names which names one, if no mathematics follows."""
+    """The letter in the last sentence that names one, if no mathematics follows."""
     if not _ANY_LETTER.search(paragraph):
         return ""
     for sentence in reversed(sentences):
@@ -215,12 +215,12 @@ def _letters(sentence: str) -> Iterator[str]:
 
 
 def _none(sentence: str) -> str:
-    """That there is no solution, or that something does not exist, where a sentence says no more."""
+    """The answer "no solution" or "does not exist", if a sentence says nothing more."""
     places = list(_NONE.finditer(sentence)) if _NO.search(sentence) else None
     if places:
         found = places[-1]
         before, behind = sentence[: found.start()], sentence[found.end() :]
-        # "there is no such number that": a description of the number follows, and no answer.
+        # "there is no such number that": a description of the number follows, not an answer.
         if not (found["such"] or _ON.match(behind)) or _LIMITS.search(behind) or _is_supposed(before):
             return ""
         said = found["none"] or found["exists"] or "no solution"
@@ -240,7 +240,7 @@ def _is_supposed(before: str) -> bool:
 
 
 def _first_word(text: str) -> str:
-    """Yes, No, True or False, where a response is one paragraph that begins with it and does not take it back."""
+    """Yes, No, True or False, if a response is one paragraph that begins with it and does not take it back."""
     text = text.strip()
     match = _FIRST_WORD.match(text) if len(text) <= MAX_PARAGRAPH else None
     if match is None or "\n\n" in text or _SECOND_THOUGHTS.search(text, match.end()):

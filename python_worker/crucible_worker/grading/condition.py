@@ -1,8 +1,8 @@
-r"""Conditions behind an answer, which are no part of it: "5, attained at x = 2", "x^2, where x is real".
+r"""Conditions after an answer, which are not part of it: "5, attained at x = 2", "x^2, where x is real".
 
 A condition begins with a word that introduces one ("at", "when", "for", "given that", "by substituting"). Before it
-there may be what holds then ("equality occurs when"); a sentence of its own must refer back ("It is attained at").
-Words that introduce other things as well ("with", "as", "since") need a relation behind them.
+there may be the consequence ("equality occurs when"); a separate sentence must refer back ("It is attained at").
+Words that introduce other things as well ("with", "as", "since") need a relation after them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AFTER = (
     r"(?:(?:by|on|upon|after|when)\s+)?(?:substituting|inserting|setting|taking|putting|letting|choosing"
     r"|plugging\s+in)"
 )
-# These introduce a condition only where a relation follows.
+# These introduce a condition only if a relation follows.
 _WITH = (
     rf"(?:given(?:\s+that)?|assuming(?:\s+that)?|supposing(?:\s+that)?|since|because|while|unless|using|with|{_AFTER}"
     r"|under\s+the\s+(?:condition|assumption|constraint|restriction)s?(?:\s+(?:that|of))?"
@@ -53,7 +53,7 @@ _INTRODUCED = (
     rf"(?:(?P<plain>{_FOR})|(?P<weak>{_WITH})|(?P<tends>as)|(?P<within>on|over|in)(?:\s+the\s+(?:interval|domain|range))?)"
     rf"(?!\w){_OVER}"
 )
-# A sentence that says of what precedes where it holds.
+# A sentence about the conditions of what precedes.
 _IS_REACHED = rf"(?:(?:is|are|was)\s+)?(?:{_ATTAINED})\s+(?:(?:only|exactly|precisely)\s+)?"
 _BACK = (
     rf"(?:(?:it|this|that|(?P<noun>(?:the|this|that)\s+(?:{_EXTREME}\s+)?(?:value|{_EXTREME}|bound))|(?:the\s+)?equality)"
@@ -61,10 +61,10 @@ _BACK = (
     r"|(?:and\s+)?(?:we\s+have\s+)?(?:the\s+)?equality\s+(?:(?:holds|occurs)\s+)?(?:(?:only|exactly)\s+)?)"
 )
 _SENTENCE = rf"[*_)]{{0,4}}[.;:][*_]{{0,3}}\s+{_BACK}{_FOR}(?!\w){_OVER}"
-# What stands between an answer and a formula that is its condition.
+# The text between an answer and a formula that is its condition.
 _CONDITION = re.compile(rf"[\s,(;]*+{_ABOUT}{_HOLDS}{_INTRODUCED}:?\s*+", re.IGNORECASE)
 _CONDITION_SENTENCE = re.compile(rf"{_SENTENCE}:?\s*+", re.IGNORECASE)
-# What a remainder is taken by: "3 when divided by 7".
+# The divisor of a remainder: "3 when divided by 7".
 _BY = (
     r"[\s,(;]*+(?:(?:when|if|on|upon|after)\s+(?:(?:it|this|that|the\s+number)\s+is\s+)?(?:divided|division|dividing)"
     r"\s+by|modulo)\s+"
@@ -72,7 +72,7 @@ _BY = (
 _DIVIDED = re.compile(_BY, re.IGNORECASE)
 _DIVIDED_BY_NUMBER = re.compile(rf"(?<=[0-9)}}$]){_BY}[\\$(]{{0,2}}[0-9]{{1,9}}[\\$).]{{0,3}}\Z", re.IGNORECASE)
 _WHERE = re.compile(r"[\s,(;]*+where(?:\s+[^\W\d_]+){0,3}\s*", re.IGNORECASE)
-# "The minimum value 5" before "is attained at": a value that stands as a name beside its noun.
+# "The minimum value 5" before "is attained at": a value that names its noun.
 _OF_EXTREME = re.compile(rf"\b(?:{_EXTREME}(?:\s+value)?|value|bound)\s+[*_]{{0,3}}\Z", re.IGNORECASE)
 _REACHED = re.compile(rf"\s*{_IS_REACHED}", re.IGNORECASE)
 # "attains a maximum value of" before the value.
@@ -91,7 +91,7 @@ _ORDER = re.compile(r"[<>\u2260\u2264\u2265\u2208\u2209]|\\(?:[lg](?:eq?|t)(?:sl
 _INTERVAL = re.compile(r"(?:\\left\s?)?[\[(][^\])]{1,60}[,;]|\\mathbb|[\u2115\u211a\u211d\u2124]")
 _WORD = re.compile(r"(?<![A-Za-z\\])(?!and\b|or\b)[A-Za-z]{2,}")
 
-# A condition in words and plain formulas that a line ends with.
+# A condition in words and plain formulas at the end of a line.
 _BEGINS = re.compile(
     rf"(?:{_SENTENCE}\s+|(?<=[\w)}}\]!%])[*_]{{0,3}}[,;]?\s+\(?{_ABOUT}{_HOLDS}{_INTRODUCED}\s+)", re.IGNORECASE
 )
@@ -100,8 +100,8 @@ _IN_WORDS = re.compile(
     rf"(?<=[\w)}}\]]),?\s+\(?{_ABOUT}(?:{'|'.join(_VERBS)})\s+(?:only\s+)?(?:at|when|for|if)\b",
     re.IGNORECASE,
 )
-# A number that something is said to be, at the end.
-_SAID = re.compile(
+# "is" with a number, at the end.
+_STATED = re.compile(
     rf"(?:(?<!\w)(?:is|are|be|was|equals?|of)|[=:]|\b{_EXTREME}(?:\s+value)?|\bvalue)"
     r"\s{0,3}[^\s\w]{0,3}[0-9][^\s,;]{0,40}(?:\s[^\W\d_]{1,20}){0,2}\Z",
     re.IGNORECASE,
@@ -109,7 +109,7 @@ _SAID = re.compile(
 
 
 def is_condition(answer: str, between: str, formula: str) -> bool:
-    """Whether a formula behind a text that follows an answer is a condition of that answer."""
+    """Whether a formula after a text that follows an answer is a condition of that answer."""
     if len(between) > MAX_CONDITION or (kind_of(answer) == "equation" and named(formula)):
         return False  # "2x = 6 holds for x = 3"
     if named(answer) and named(formula) and between.strip(" ,").lower() == "with":
@@ -131,12 +131,12 @@ def is_said_of_extreme(text: str, start: int, end: int) -> bool:
 
 
 def says_where(between: str) -> bool:
-    """Whether a text between two formulas begins to say what the letters of the first one are."""
+    """Whether a text between two formulas begins to define the letters of the first one."""
     return len(between) <= MAX_CONDITION and _WHERE.fullmatch(between) is not None
 
 
 def without_condition(line: str) -> str:
-    """An answer in words without the condition that it ends with; an inequality stays, behind "for"."""
+    """An answer in words without the condition at its end; an inequality stays, after "for"."""
     end = max(0, len(line) - MAX_CONDITION)
     said = line[end:].lower()
     if any(verb in said for verb in _VERBS) and (match := _IN_WORDS.search(line, end)):
@@ -144,10 +144,10 @@ def without_condition(line: str) -> str:
     if ("divi" in said or "modulo" in said) and (match := _DIVIDED_BY_NUMBER.search(line, end)):
         return line[: match.start()]
     last = max((sign.end() for signs in (_RELATION, _ARROW) for sign in signs.finditer(said)), default=-1)
-    if last < 0 or _WORD.search(said, last):  # a condition ends with its relation and what that relates
+    if last < 0 or _WORD.search(said, last):  # a condition ends with its relation and the related terms
         return line
     begins = list(_BEGINS.finditer(line, end))
-    if len(begins) != 1:  # of a case for each of several conditions, no condition is left out
+    if len(begins) != 1:  # with several cases, no condition is left out
         return line
     head, formula = line[: begins[0].start()], line[begins[0].end() :].rstrip(" \t\r\n*_.$)")
     if _WORD.search(formula) or not _may_follow(begins[0], formula):
@@ -158,7 +158,7 @@ def without_condition(line: str) -> str:
 
 
 def before_condition(text: str) -> str:
-    """A text without the condition that its last sentence ends with, if it is one of a number that precedes it."""
+    """A text without the condition at the end of its last sentence, if it belongs to a number before it."""
     cut = max(0, len(text) - MAX_CONDITION)
     line = text[cut:].rstrip(" \t\r\n*_.)")
     said = without_condition(line)
@@ -166,7 +166,7 @@ def before_condition(text: str) -> str:
         return text
     begins = _BEGINS.search(line)
     head = said if line.startswith(said) else line[: begins.start()] if begins else said
-    return text[: cut + len(head)] if _SAID.search(head) else text
+    return text[: cut + len(head)] if _STATED.search(head) else text
 
 
 def _may_follow(introduced: re.Match[str], formula: str) -> bool:

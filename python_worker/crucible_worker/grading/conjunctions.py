@@ -1,4 +1,4 @@
-"""Conjunctions of several words between two answers, which join as "and" and "or" do."""
+"""Conjunctions of several words between two answers, which join them like "and" and "or"."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["with_conjunctions"]
 _AND = ("as well as", "and also", "together with", "along with", "in addition to")
 _OR = ("or else", "or perhaps", "or possibly", "or maybe")
 _ALL = (*_AND, *_OR)
-# Mathematics follows: a number, a delimiter, a sign, a command, or a letter with a relation behind it. What precedes is
-# checked behind the first character, as an expression that begins with a set of characters is searched for faster.
+# Mathematics follows: a number, a delimiter, a sign, a command, or a letter followed by a relation. What precedes is
+# checked after the first character, because an expression that begins with a set of characters is searched faster.
 _CONJUNCTION = re.compile(
     r"[, \n](?:(?<=[^\s,;],)[ \n]|(?<=[^\s,;][ \n]))"
     rf"(?:(?P<both>{'|'.join(_AND)})|(?:{'|'.join(_OR)}))[ \n]"

@@ -1,11 +1,11 @@
-"""A text that is nothing but a decimal number, compared without arithmetic.
+"""A text that is only a decimal number, compared without arithmetic.
 
     [sign] digits [. digits] [e [sign] digits] [%]          "-46", "3.14", ".5", "1e-3", "45%"
     [sign] digits, three digits, ... [. digits] [e ...] [%] "1,460,000.5"
 
-Digits are those of ASCII; "1_000", "nan", "inf", "0x10" and "3/4" are no decimals. A number is known by its significant
-digits and its power of ten, both read off the text: neither a million digits nor an exponent of a million costs more
-than its length.
+Digits are those of ASCII; "1_000", "nan", "inf", "0x10" and "3/4" are not decimals. A number is represented by its
+significant digits and its power of ten, both read from the text: neither a million digits nor an exponent of a million
+costs more than its length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 __all__ = ["canonical_decimal"]
 
 _MAX_EXPONENT_DIGITS = 18
-"""Of the exponent as it is written. A number with more of them is none."""
+"""Digits of a written exponent. A number with more of them does not count as a decimal."""
 
 _DECIMAL = re.compile(
     r"(?P<sign>[-+\u2212]?)"
@@ -27,7 +27,7 @@ _DECIMAL = re.compile(
 
 
 def canonical_decimal(text: str) -> str | None:
-    """One spelling for each number: "15e-1" for "1.5", "+1.50" and "150%"; "0e0" for 0. None where it is no decimal.
+    """One spelling for each number: "15e-1" for "1.5", "+1.50" and "150%"; "0e0" for 0. None if it is not a decimal.
 
     Linear in the length of the text.
     """

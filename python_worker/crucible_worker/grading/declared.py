@@ -53,7 +53,7 @@ def declared_grader(name: str, declared: Any, where: str) -> GraderType:
         takes = ", ".join(each.name for each in positional)
         raise Undeclarable(
             f"takes ({takes}) at {where!r}: a grader takes (response, targets) or (response, targets, choices), and "
-            "its options by keyword, behind *"
+            "its options by keyword, after *"
         )
     return GraderType(
         name=name,

@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 MAX_TEXT_BYTES = 1_000_000
-"""A response, or all targets and choices together, beyond this many bytes of UTF-8 is not read."""
+"""A response, or all targets and choices together, beyond this many bytes of UTF-8 is not graded."""
 MAX_SMALL_CHARS = 1_000
-"""Characters of a small target: a response that is too long to be read is wrong by it."""
+"""Characters of a small target: if all targets are small, a response that is too long is wrong."""
 TOO_LONG = "too_long"
 """The method of that verdict."""
 MAX_TARGETS = 1_000
-"""With more, a response is UNDECIDED: it is looked through for each of them."""
+"""Targets, at most; with more, a response is UNDECIDED, because it is searched for each of them."""
 MAX_INLINE_CHARS = 20_000
-"""Longer ones are judged in a thread: the event loop may be blocked for a few milliseconds at most."""
+"""Longer texts are judged in a thread: the event loop may be blocked for a few milliseconds at most."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class DirectGrader(abc.ABC):
     """Whether a response without a target cannot be judged."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """As `grade_now`; long texts in a thread."""
+        """Like `grade_now`; long texts in a thread."""
         if len(response) + sum(map(len, targets)) + sum(map(len, choices)) > MAX_INLINE_CHARS:
             return await asyncio.to_thread(self.grade_now, response, targets, choices)
         return self.grade_now(response, targets, choices)
@@ -83,7 +83,7 @@ def right(extracted: str, method: str) -> Grade:
 
 
 def wrong(extracted: str, method: str, reason: str = "") -> Grade:
-    """A response that equals none."""
+    """A response that equals no target."""
     return Grade(verdict=Verdict.INCORRECT, score=0.0, extracted=extracted, method=method, reason=reason)
 
 
@@ -99,7 +99,7 @@ def undecided(reason: str, *, extracted: str = "", method: str = "") -> Grade:
 
 
 def blank_target(targets: Sequence[str]) -> int | None:
-    """The place of the first target that says nothing: it holds white space, control and format characters alone."""
+    """The index of the first blank target: it has only white space, control and format characters."""
     return next((index for index, target in enumerate(targets) if all(map(_is_blank, target))), None)
 
 

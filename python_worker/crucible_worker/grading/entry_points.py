@@ -9,7 +9,7 @@ never replaces a built-in grader. A complete distribution with a grader, except 
         return response.split() == sorted(response.split())
 
 The worker does not restrict what it computes: it runs on the worker's event loop, in the worker's process, with all its
-rights. A grader that raises, or returns something else than a grade, makes that one response an ERROR.
+rights. A grader that raises, or returns something other than a grade, makes that one response an ERROR.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
 from crucible_worker.declared_options import Undeclarable
 from crucible_worker.entry_points import EntryPoints, told
-from crucible_worker.faults import logged, with_id
+from crucible_worker.faults import Failures, with_id
 from crucible_worker.grading.base import Grade, Grader, GraderType
 from crucible_worker.grading.declared import declared_grader
 
@@ -92,13 +92,15 @@ class Guarded:
     """Its name."""
     grader: Grader
     """It."""
+    failures: Failures = dataclasses.field(default_factory=Failures, repr=False, compare=False)
+    """What it raised."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
-        """Have it judge one response."""
+        """Let it judge one response."""
         try:
             grade = await self.grader.grade(response, targets, choices)
-        except Exception as error:  # whatever foreign code does
-            error_id = logged(_log, "grader_failed", error, grader=self.name)
+        except Exception as error:  # foreign code may raise anything
+            error_id = self.failures.logged(_log, "grader_failed", error, grader=self.name)
             return self._error(with_id(f"failed: {told(error)}", error_id))
         if not isinstance(grade, Grade):
             return self._error(f"gave a {type(grade).__name__}, not a Grade")

@@ -1,4 +1,4 @@
-"""How much of an extracted answer is reported."""
+"""Truncates extracted answers for reports."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ MAX_EXTRACTED_CHARS = 1_000
 
 
 def shown(answer: str) -> str:
-    """What was taken for the answer, cut to `MAX_EXTRACTED_CHARS`, the last of which is an ellipsis then."""
+    """The extracted answer, truncated to `MAX_EXTRACTED_CHARS`; the last of them is then an ellipsis."""
     return answer if len(answer) <= MAX_EXTRACTED_CHARS else answer[: MAX_EXTRACTED_CHARS - 1] + "…"

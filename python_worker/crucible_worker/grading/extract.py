@@ -1,35 +1,35 @@
-r"""The answer inside a response, found from its end.
+r"""The answer in a response, found from its end.
 
-The first of these that a response has, and of its kind the last:
+The first of these kinds that a response has, and the last one of that kind:
 
-1. `json`: the answer in a JSON object that the response ends with; see `crucible_worker.grading.json_answer`.
-2. `tag`: what stands between `<answer>` and `</answer>`; see `crucible_worker.grading.tagged`. A box in it or behind it
-   counts instead (`box`), as does what a marker in it says; of a content of several lines with words the answer is
-   found as of a response.
-3. `box`: what stands in `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
-4. `marker`: what follows "the answer is", "final answer:", "answer:" (also in some other languages, and within
+1. `json`: the answer in a JSON object at the end of the response; see `crucible_worker.grading.json_answer`.
+2. `tag`: the text between `<answer>` and `</answer>`; see `crucible_worker.grading.tagged`. A box in it or after it
+   counts instead (`box`), as does an answer after a marker in it. If the content has several lines with words, the
+   answer is found as in a response.
+3. `box`: the content of `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
+4. `marker`: the text after "the answer is", "final answer:", "answer:" (also in some other languages, and within
    `\text{}` or HTML, see `crucible_worker.grading.wrapped`), "A:" at the start of a line, or "####" on the last line;
    see `crucible_worker.grading.phrase` for where it ends.
-5. `sentence`: what the last paragraph states: which choice is right, that there is no solution, Yes or No as its first
+5. `sentence`: a statement of the last paragraph: the right choice, that there is no solution, Yes or No as its first
    word; see `crucible_worker.grading.conclusion`.
 6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
-   a last line that holds no word.
-7. `sentence`: what the last sentence ends with: a time, an amount with its unit, a name.
-8. `whole`: the response itself, where it is one short line of at most four words.
-9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it stands
+   a last line without words.
+7. `sentence`: the end of the last sentence: a time, an amount with its unit, a name.
+8. `whole`: the response itself, if it is one short line of at most four words.
+9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it is
    in, see `crucible_worker.grading.plain`.
 
-An answer that the response takes back (`<answer>41</answer> is wrong`) is none, as
+An answer that the response takes back (`<answer>41</answer> is wrong`) does not count, as
 `crucible_worker.grading.retraction` says.
 
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
 no answers, nor are formulas and numbers that the text rules out ("it is not 5").
 
-What stands in `<think>...</think>` is not part of the answer, nor is what precedes a `</think>` that was not opened in
+Text in `<think>...</think>` is not part of the answer, nor is the text before a `</think>` that was not opened in
 the response; a block that is never closed reaches to the end.
 
-Every stage scans the response at most once, and only if the one before found nothing. Boxes are searched from the last
-`boxes.MAX_BRACES` braces on, all else in the last `MAX_TAIL_CHARS` characters: an answer before those is not found.
+Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
+last `boxes.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ from crucible_worker.grading.wrapped import without_special_tokens
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
 MAX_TAIL_CHARS = 100_000
-"""Where there is no box, an answer is looked for in so many characters at the end, white space there left aside."""
+"""Without a box, an answer is sought in so many characters at the end, not counting final white space."""
 
 MAX_STEPS_PER_CHARACTER = 20
-"""`Extraction.steps` is never more than this for each character of the response, and 16 in all besides."""
+"""`Extraction.steps` is never more than this for each character of the response, plus 16."""
 MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
-_MAX_CUT = 1_000  # characters of a word that a tail may begin behind
+_MAX_CUT = 1_000  # characters of a word that is skipped at the start of the tail
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
-# What a line of mathematics begins with and what is no part of it: the sign that it follows from what precedes.
+# A sign of implication at the start of a line of mathematics, which is not part of it.
 _SIGN = re.compile(r"\A(?:=>|[\u21d2\u2234\u2192\u27f9]|\\(?:implies|(?:Long)?[Rr]ightarrow|therefore)(?![A-Za-z]))\s*")
 # A line that announces a list and begins it: "Solutions: 2" over "3".
 _LABEL = re.compile(
@@ -95,23 +95,23 @@ _DECORATION = " \t\r\f\v*_`"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """The answer that was read in a response."""
+    """The answer in a response."""
 
     answer: str = ""
     """The answer as written, without white space around it; empty if there is none."""
     how: str = ""
-    """"json", "tag", "box", "marker", "sentence", "math", "whole" or "number"; empty where there is none."""
+    """"json", "tag", "box", "marker", "sentence", "math", "whole" or "number"; empty if there is none."""
     reason: str = ""
-    """Why there is none, where that is not plain: the response is too long, or nothing but thinking."""
+    """Why there is none, if that is not obvious: the response is too long, or only reasoning."""
     steps: int = dataclasses.field(default=0, compare=False, repr=False)
-    """Characters and marks that were looked at, for tests of linearity; see `MAX_STEPS_PER_CHARACTER`."""
+    """Characters and marks that were examined, for tests of linearity; see `MAX_STEPS_PER_CHARACTER`."""
 
 
 def extract(text: str) -> Extraction:
-    """Find the answer of a response. Never raises; linear, and at most `MAX_TEXT_BYTES` are looked at.
+    """Find the answer of a response. Never raises; linear, and at most `MAX_TEXT_BYTES` are examined.
 
     Args:
-        text: the response; lone surrogates are characters like others.
+        text: the response; lone surrogates count as characters.
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
@@ -121,7 +121,7 @@ def extract(text: str) -> Extraction:
         return Extraction(answer=answer, how=how, steps=len(text))
     said = with_conjunctions(with_rows_in_one_line(with_exponents_in_text(said)))
     if not said or said.isspace():
-        return Extraction(reason="the response is nothing but thinking" if text.strip() else "", steps=len(text))
+        return Extraction(reason="the response is only reasoning" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))
     if not _may_be_taken_back(said, found):
         return found
@@ -136,10 +136,10 @@ def extract(text: str) -> Extraction:
 
 
 def _at_once(said: str) -> tuple[str, str] | None:
-    """The answer of most responses, and how it was found: nothing else could be the answer, nothing retracts it.
+    """The answer of a response of a usual form, and how it was found: no other text can be the answer or retract it.
 
-    It is the only box, or without boxes a numeral behind a marker on the last line. What is found is what a thorough
-    search would find.
+    It is the only box, or without boxes a numeral after a marker on the last line. The full search would find
+    the same.
     """
     if (box := alone(said)) is not None:
         answer, end = box
@@ -154,7 +154,7 @@ def _at_once(said: str) -> tuple[str, str] | None:
 
 
 def _may_be_taken_back(said: str, found: Extraction) -> bool:
-    """Whether what follows an answer may take it back, or an object before it was no answer as it is taken back."""
+    """Whether the text after an answer may take it back, or an earlier object may be no answer as it is taken back."""
     if found.how not in ("box", "tag"):
         return 'nswer"' in said and is_retracted(said)
     at = said.rfind(found.answer)
@@ -162,7 +162,7 @@ def _may_be_taken_back(said: str, found: Extraction) -> bool:
 
 
 def _extracted(said: str, steps: int) -> Extraction:
-    """What is found in a response without its thinking, after so many steps."""
+    """The answer in a response without its reasoning, after so many steps."""
     answer, looked = json_answer(_tail(said)) if '"' in said else (None, 0)
     if answer is not None:
         found = _in_content(answer, "json") if answer else Extraction(reason="the JSON object gives no answer")
@@ -173,7 +173,7 @@ def _extracted(said: str, steps: int) -> Extraction:
 
 
 def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int]]]], steps: int = 0) -> Extraction:
-    """What the first of some stages finds that finds anything, after so many steps before them."""
+    """The result of the first stage that finds anything, after so many steps before."""
     tail = ""
     for how, stage in stages:
         if how in _IN_TAIL:
@@ -186,7 +186,7 @@ def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int
 
 
 def _between(said: str, tagged: Tagged, before: int) -> Extraction:
-    """The answer of a tag: a box in it or behind it, or what its content is; of joined tags, those of all."""
+    """The answer of a tag: a box in it or after it, or the answer in its content; for joined tags, those of all."""
     joined = joined_tags(tagged)
     box, steps = _box(said[tagged.end if len(joined) > 1 else tagged.start :])
     if box:
@@ -209,9 +209,9 @@ def _of_tag(tagged: Tagged) -> Extraction:
 
 
 def _in_content(content: str, how: str) -> Extraction:
-    """What a content is that is meant as an answer: a box, what a marker in it says, or all of it where it is one line.
+    """The answer in a content: a box, the answer after a marker in it, or all of it if it is one line.
 
-    Of more lines with words the answer is looked for as in a response.
+    In several lines with words, the answer is sought as in a response.
     """
     found = _found(content, _STAGES[:2])
     if not found.answer and len(content) <= MAX_WHOLE_CHARS and not (has_words(content) and "\n" in content):
@@ -226,7 +226,7 @@ def _in_content(content: str, how: str) -> Extraction:
 
 
 def spoken(text: str) -> str:
-    """A response without its thinking."""
+    """A response without its reasoning."""
     if "<" not in text or not _THINKING.search(text):
         return text
     pieces: list[str] = []
@@ -234,7 +234,7 @@ def spoken(text: str) -> str:
     for tag in _THINKING.finditer(text):
         if tag[1]:
             if not inside:
-                # The block was opened in the prompt: what precedes is thinking too.
+                # The block was opened in the prompt: the text before is reasoning too.
                 pieces.clear()
             start, inside = tag.end(), False
         elif not inside:
@@ -246,7 +246,7 @@ def spoken(text: str) -> str:
 
 
 def _tail(said: str) -> str:
-    """The end of a response, from the beginning of a word where there is one."""
+    """The end of a response, from the beginning of a word if there is one."""
     said = said.rstrip()
     if len(said) <= MAX_TAIL_CHARS:
         return said
@@ -254,12 +254,12 @@ def _tail(said: str) -> str:
     if said[-MAX_TAIL_CHARS - 1].isspace():
         return tail
     blank = _BLANK.search(tail, 0, _MAX_CUT)
-    # Of a number that was cut nothing is left.
+    # A number that is cut off is dropped.
     return tail[blank.start() :] if blank else tail.lstrip("0123456789.,/")
 
 
 def has_box(text: str) -> bool:
-    """Whether a text, its thinking left aside, has a complete box that is not empty, as `extract` looks for it."""
+    """Whether a text without its reasoning has a complete box that is not empty, as `extract` finds it."""
     return boxes.has_box(spoken(text))
 
 
@@ -277,7 +277,7 @@ def _math(text: str) -> tuple[str, int]:
 
 
 def _formula_lines(text: str) -> tuple[list[str], bool, int]:
-    """The last lines, as far as they hold no words; whether nothing precedes or a colon does; and the work done."""
+    """The last lines without words; whether they are preceded by nothing or by a colon; and the work done."""
     end = text.rstrip()[-_MAX_LINES_CHARS:]
     above, lines, dashed = end.splitlines(), collections.deque[str](), collections.deque[bool]()
     while above and len(lines) < MAX_JOINED:
@@ -303,7 +303,7 @@ def _whole(text: str) -> tuple[str, int]:
     if len(line) > MAX_WHOLE_CHARS or "\n" in line or boxes.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
     if has_marker(line):
-        return "", 2 * len(line)  # it was looked at as a marker, which gives none: "the answer is not 5"
+        return "", 2 * len(line)  # the marker search has examined it, and found no answer: "the answer is not 5"
     answer = phrase(_concluded(line))
     if not says_something(answer) or judges(answer):
         return "", 2 * len(line)
@@ -313,15 +313,15 @@ def _whole(text: str) -> tuple[str, int]:
 
 
 def _concluded(line: str) -> str:
-    """What a line without other words concludes: "x = 5" of "x + 2 = 7, so x = 5"; all of any other line."""
+    """The conclusion of a line without other words: "x = 5" of "x + 2 = 7, so x = 5"; otherwise the whole line."""
     *_, end = (0, *(end.end() for end in _SO.finditer(line)))
     return line[end:] if any(map(str.isdigit, line[end:])) and not has_words(line[end:]) else line
 
 
 def _number(text: str) -> tuple[str, int]:
-    """The formula that the last number which is not ruled out stands in, with those that it is joined to.
+    """The formula with the last number that is not ruled out, and the formulas that it is joined to.
 
-    What is ruled out is not the answer where it stands before, either.
+    An earlier occurrence of a number that is ruled out is not the answer either.
     """
     wrong: set[str] = set()
     text = before_condition(with_commas_for_rows(text))
@@ -339,7 +339,7 @@ def _number(text: str) -> tuple[str, int]:
 
 
 def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
-    """The formula that the last of some numbers stands in, or the number with those that it is joined to."""
+    """The formula with the last of some numbers, or the number with those that it is joined to."""
     number = numbers[-1]
     if formulas := [formula for formula in formulas_around(text, number) if formula.content not in wrong]:
         return chosen(text, formulas)[0]

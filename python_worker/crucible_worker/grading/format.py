@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CALL_STEPS", "MAX_MARKS", "Format", "FormatOptions", "StepsLeft", "format_of"]
 
 MAX_MARKS = 1_000
-"""Marks of one form."""
+"""Marks of one form, at most."""
 MAX_CALL_STEPS = 4_000_000
-"""Steps of `crucible_worker.grading.json_document` for the documents of one call together, 4 to 16 s; those behind are
-UNDECIDED. A document that fits a usual schema takes some hundred."""
+"""Steps of `crucible_worker.grading.json_document` for the documents of one call together, 4 to 16 s; later ones are
+UNDECIDED. A document that fits a usual schema takes some hundred steps."""
 
 _METHOD = "format"
-_KEPT = 4  # schemas that were read, the latest ones: with their patterns they may be large
+_CACHED = 4  # parsed schemas, the latest ones: with their patterns they may be large
 
 _Mark: TypeAlias = Annotated[str, Meta(min_length=1)]
 
@@ -38,27 +38,27 @@ class FormatOptions:
     """The response has a form: a boxed answer, marks in order, or JSON that fits a schema."""
 
     form: Literal["boxed", "marks", "json_schema"] = "boxed"
-    """A boxed answer is there, the marks occur in order, or the response is JSON that fits."""
+    """The form: a boxed answer, marks in order, or JSON that fits a schema."""
     marks: Annotated[Sequence[_Mark] | UnsetType, Meta(min_length=1, max_length=MAX_MARKS)] = UNSET
-    """What occurs in this order, for the form marks."""
+    """Texts that must occur in this order, for the form marks."""
     json_schema: Mapping[str, Any] | UnsetType = UNSET
     """JSON schema (draft 2020-12), for the form json_schema."""
 
 
 @dataclasses.dataclass(slots=True)
 class StepsLeft:
-    """What the documents of one call may still spend together."""
+    """The steps that the documents of one call may still take together."""
 
     steps: int = MAX_CALL_STEPS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Format(DirectGrader):
-    """Right where a response has a form; targets play no part.
+    """Right if a response has a form; targets are ignored.
 
-    - boxed: a complete box that is not empty stands outside of the thinking.
-    - marks: each occurs behind the one before it, in the thinking or outside.
-    - JSON schema: the whole response is JSON and fits; see `crucible_worker.grading.json_schema` for what is read of
+    - boxed: there is a complete box that is not empty, outside of the reasoning.
+    - marks: each occurs after the previous one, in the reasoning or outside.
+    - JSON schema: the whole response is JSON and fits; see `crucible_worker.grading.json_schema` for its support of
       schemas. A response that takes too long to check is UNDECIDED.
     """
 
@@ -69,7 +69,7 @@ class Format(DirectGrader):
     field: str = "form"
     """Its path in the request, for errors."""
     left: StepsLeft | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Bounds all its documents together; None: each of them alone is bounded."""
+    """Limits all its documents together; if None, each is limited alone."""
 
     def __post_init__(self) -> None:
         if isinstance(self.form, JsonSchemaForm):
@@ -78,7 +78,7 @@ class Format(DirectGrader):
             raise InvalidField(self.field, f"has {len(self.form.marks):,} marks, at most {MAX_MARKS:,} are accepted")
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Look at the form. Targets and choices play no part."""
+        """Check the form. Targets and choices are ignored."""
         match self.form:
             case BoxedForm():
                 return right("", _METHOD) if has_box(response) else wrong("", _METHOD, "there is no boxed answer")
@@ -88,7 +88,7 @@ class Format(DirectGrader):
                 return _fits(response, _schema(text, self.field), self.left)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED)
 def _schema(text: str, field: str) -> JsonSchema:
     from crucible_worker.grading.json_schema import JsonSchema  # 7 ms that a worker need not spend at start
 
@@ -100,7 +100,7 @@ def _in_order(response: str, marks: Sequence[str]) -> Grade:
     for number, mark in enumerate(marks, 1):
         found = response.find(mark, place)
         if found < 0:
-            where = f"behind mark {number - 1}" if number > 1 else "anywhere"
+            where = f"after mark {number - 1}" if number > 1 else "anywhere"
             return wrong("", _METHOD, f"mark {number}, {mark[:60]!r}, does not occur {where}")
         place = found + len(mark)
     return right("", _METHOD)
@@ -125,10 +125,10 @@ def _fits(response: str, schema: JsonSchema, left: StepsLeft | None) -> Grade:
 
 
 def format_of(options: Mapping[str, Any]) -> Format:
-    """Make one of options that passed the schema of `FormatOptions`.
+    """Make one from options that passed the schema of `FormatOptions`.
 
     Raises:
-        InvalidField: what the form needs is missing, or the schema cannot be used. Paths begin at the options:
+        InvalidField: an option of the form is missing, or the schema cannot be used. Paths begin at the options:
             `["marks"]`.
     """
     form = options["form"]

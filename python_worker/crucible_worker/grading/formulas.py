@@ -1,7 +1,7 @@
 r"""Formulas between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, from the end of a text on: which of them is its answer.
 
-It is the last one, with those that it is joined to, as `crucible_worker.grading.joined` says; but what a formula holds
-for is not the answer ("5, attained at x = 2"), nor is what a sentence says of the letters in it ("where k is ...").
+It is the last one, with those that it is joined to, as `crucible_worker.grading.joined` says; but a condition of
+a formula is not the answer ("5, attained at x = 2"), nor is a definition of its letters ("where k is ...").
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from crucible_worker.grading.results import first_row, of_rows, result, side
 __all__ = ["MAX_FORMULAS", "Formula", "chosen", "last_formulas", "listed_below", "with_exponents_in_text"]
 
 MAX_FORMULAS = 2 * MAX_JOINED
-"""Formulas at the end that are looked at."""
+"""Formulas at the end that are examined."""
 
-_FEW_FORMULAS = 12  # that are enough, as a rule
+_FEW_FORMULAS = 12  # usually enough
 _DELIMITER = re.compile(r"[)\](\[]\\|\$\$?(?!\\)")
 _NAME_OF = re.compile(rf"({NAME})\s*&?\s*=")
 _NAME = re.compile(r"\\?[A-Za-z]+(?:_\w)?(?:\([a-z]\))?")
@@ -32,7 +32,7 @@ _IS = re.compile(
     re.IGNORECASE,
 )
 _DIGIT = re.compile(r"[-+\u2212(\[{\\$]{0,3}[0-9]")
-# Words before formulas that the sentence sets out from: "for $x = 1$, $y = 2$".
+# Words before formulas that are premises of the sentence: "for $x = 1$, $y = 2$".
 _LEADS_IN = re.compile(
     r"(?<!\w)(?:with|for|when|if|at|since|because|given|let|letting|using|substituting|setting|where|as|from|while)\s*\Z",
     re.IGNORECASE,
@@ -50,7 +50,7 @@ _GIVES = re.compile(
 _FUNCTION_VALUE = re.compile(r"[A-Za-z](?:_\w)?'{0,2}\([^()=]{1,20}\)\s*&?\s*=")
 _VANISHES = re.compile(r"(?:[A-Za-z](?:_\w)?'{0,2}\([a-z]\)\s*=\s*)?0")
 _MAX_LEAD = 20
-# With one of these between two formulas, the later one is no condition of the earlier.
+# With one of these between two formulas, the later one is not a condition of the earlier.
 _CONCLUDES = re.compile(
     r"[.?!](?:\s|\Z)|\n\s*\n|(?<!\w)(?:so|thus|hence|therefore|then|we|gives?|answer|result|implies|conclude)(?!\w)",
     re.IGNORECASE,
@@ -60,7 +60,7 @@ _PLAIN = r"(?:[A-Za-z]\s?=\s?)?[-+\u2212]?[0-9][0-9,]{0,20}(?<![,])(?:\.[0-9]{1,
 _JOINING = r"(?:,\s(?:and\s|or\s)?|;\s|\s(?:and|or)\s)"
 _PLAIN_NUMBER = re.compile(rf"(?<![\w.,$\\^=+*/-]){_PLAIN}")
 _PLAIN_BEFORE = re.compile(rf"(?<![\w.,$\\^=+*/-])(?<![=+*/^-]\s)(?P<item>{_PLAIN})(?P<joint>{_JOINING})\Z")
-_PLAIN_BEHIND = re.compile(
+_PLAIN_AFTER = re.compile(
     rf"{_JOINING}(?P<item>{_PLAIN})(?=[.;!?]?\s*(?:\Z|\n)|[.;!?]\s|{_JOINING}(?:\$|\\[(\[]|[0-9]))"
 )
 _LISTS = re.compile(r"(?:\b(?:are|were|be|either)|:)\s+\Z", re.IGNORECASE)
@@ -70,12 +70,12 @@ _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
-# Behind a unit or a number.
+# After a unit or a number.
 _EXPONENT = re.compile(
     r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
 )
 _MAX_CLAUSE = 8  # formulas that say what letters are
-# What is said of a letter and is no answer: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
+# Definitions of letters, which are not answers: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
 _DESCRIBED = re.compile(
     rf"(?:(?:,|,?\sand)\s\$?\\?{NAME}\$?){{0,4}},?\s(?:(?:is|are|being|denotes?|both)\s)?"
     r"(?:(?:an?|any|some|the|arbitrary|real|complex|positive|negative|non-?negative|non-?zero|fixed|free|given)\s){0,4}"
@@ -95,18 +95,18 @@ class Formula:
     end: int
     """Where it ends, with its delimiter."""
     content: str
-    """What is written in it."""
+    """Its content."""
     steps: int = 0
-    """Characters and marks that were looked at until it was found."""
+    """Characters and marks that were examined until it was found."""
 
 
 def with_exponents_in_text(text: str) -> str:
-    """A text in which exponents of plain text are no formulas: `18 cm^2` for `18 cm$^2$`."""
+    """A text with its exponents in plain text, so that they are not formulas: `18 cm^2` for `18 cm$^2$`."""
     return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def last_formulas(text: str) -> tuple[str, int]:
-    """The answer that the last formulas of a text are, empty without one; and the work done."""
+    """The answer in the last formulas of a text, empty without one; and the work done."""
     answer, steps, certain = _answer_of(text, _FEW_FORMULAS)
     if not certain:
         answer, more, _ = _answer_of(text, MAX_FORMULAS)
@@ -115,7 +115,7 @@ def last_formulas(text: str) -> tuple[str, int]:
 
 
 def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
-    """The answer by so many last formulas, the work done, and whether formulas before them cannot change it."""
+    """The answer in so many last formulas, the work done, and whether earlier formulas cannot change it."""
     formulas = list(itertools.islice(_formulas(text), count))[::-1]
     steps, all_seen = (formulas[0].steps if formulas else 2 * len(text)), len(formulas) < count
     answer, certain = chosen(text, _with_plain(text, formulas))
@@ -123,7 +123,7 @@ def _answer_of(text: str, count: int) -> tuple[str, int, bool]:
 
 
 def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
-    """The answer that the last of some formulas are, empty if it is none, and whether it is found without the first.
+    """The answer in the last of some formulas, empty if there is none, and whether it does not depend on the first.
 
     Those that the text rules out are dropped from the list.
     """
@@ -140,7 +140,7 @@ def chosen(text: str, formulas: list[Formula]) -> tuple[str, bool]:
         last = _last_of_answer(text, formulas)
         first = _first_joined(text, formulas, last)
     if first == last:
-        return _said_of(text, formulas[last]) or result(formulas[last].content), first > 0
+        return _value_of_name(text, formulas[last]) or result(formulas[last].content), first > 0
     links = [_link(text, formulas, at) or "" for at in range(first, last)]
     return written([side(formula.content) for formula in formulas[first : last + 1]], links), first > 0
 
@@ -152,7 +152,7 @@ def _with_plain(text: str, formulas: Sequence[Formula]) -> list[Formula]:
         found += _plain_before(text, found[-1].end if found else 0, formula)
         found.append(formula)
         while len(found) < 2 * MAX_FORMULAS and (
-            behind := _PLAIN_BEHIND.match(text, found[-1].end, found[-1].end + _MAX_PLAIN)
+            behind := _PLAIN_AFTER.match(text, found[-1].end, found[-1].end + _MAX_PLAIN)
         ):
             found.append(Formula(*behind.span("item"), behind["item"], formula.steps))
     return found
@@ -171,7 +171,7 @@ def _plain_before(text: str, begin: int, formula: Formula) -> list[Formula]:
 
 
 def _drop_described(text: str, formulas: list[Formula]) -> None:
-    """Drop the last formulas that are letters of one before them, if their sentence says what letters they are."""
+    """Drop the last formulas that are letters of one before them, if their sentence defines these letters."""
     at = len(formulas) - 1
     while at > 0 and _NAME.fullmatch(formulas[at].content) and _DESCRIBED.match(text, formulas[at].end):
         if _CONCLUDES.search(text, formulas[at - 1].end, formulas[at].start):
@@ -192,8 +192,8 @@ def _drop_ruled_out(text: str, formulas: list[Formula]) -> None:
         formulas.pop()
 
 
-def _said_of(text: str, formula: Formula) -> str:
-    """What plain text says that a name is: 5 of "the value of $x$ is 5."; empty if it says nothing."""
+def _value_of_name(text: str, formula: Formula) -> str:
+    """The value that plain text gives a name: 5 of "the value of $x$ is 5."; empty without one."""
     if not _NAME.fullmatch(formula.content):
         return ""
     says = _IS.match(text, formula.end)
@@ -202,7 +202,7 @@ def _said_of(text: str, formula: Formula) -> str:
 
 
 def listed_below(text: str) -> str:
-    """The answer that begins a text and is a list of formulas, each on a line of its own; empty for any other."""
+    """The answer at the start of a text that is a list of formulas, each on a separate line; empty for any other."""
     written_lines = text[:_MAX_LIST_CHARS].splitlines()
     if len(written_lines) < 2:
         return ""
@@ -224,7 +224,7 @@ def listed_below(text: str) -> str:
 
 
 def _numbers_below(text: str) -> list[str]:
-    """The numbers that a text is, each on a line of its own, without an empty line between; none for other texts."""
+    """The numbers of a text that has only numbers, one per line, without empty lines; none for other texts."""
     if len(text) > _MAX_LIST_CHARS:
         return []
     lines = [line.strip(_AROUND) for line in text.strip().splitlines()]
@@ -232,13 +232,13 @@ def _numbers_below(text: str) -> list[str]:
 
 
 def _link(text: str, formulas: Sequence[Formula], at: int) -> str | None:
-    """What joins a formula with the next one."""
+    """The joint between a formula and the next one."""
     how = link(text[formulas[at].end : formulas[at + 1].start])
     return how if how is not None and together(formulas[at].content, formulas[at + 1].content, how) else None
 
 
 def _first_joined(text: str, formulas: Sequence[Formula], last: int) -> int:
-    """The first of the formulas that are one answer with one, up to it."""
+    """The first of the formulas that form one answer with a given one, which is the last."""
     first = _first_linked(text, formulas, last)
     if _LEADS_IN.search(text[max(0, formulas[first].start - _MAX_LEAD) : formulas[first].start]):
         # "for $x = 1$, $y = 2$": the answer begins after the last comma.
@@ -250,7 +250,7 @@ def _first_joined(text: str, formulas: Sequence[Formula], last: int) -> int:
 
 
 def _first_linked(text: str, formulas: Sequence[Formula], last: int) -> int:
-    """The first of the formulas that are joined up to one."""
+    """The first of the formulas that are joined to a given one."""
     first = last
     while first > 0 and last - first < MAX_JOINED - 1 and _link(text, formulas, first - 1) is not None:
         first -= 1
@@ -258,7 +258,7 @@ def _first_linked(text: str, formulas: Sequence[Formula], last: int) -> int:
 
 
 def _first_named(text: str, formulas: Sequence[Formula], last: int) -> int:
-    """Of formulas below each other, values or those of several names, the first one where they are announced.
+    """The first of formulas on successive lines, values or equations of several names, if they are announced.
 
     Values without a name are announced by a colon or a verb, or nothing precedes them.
     """
@@ -280,13 +280,13 @@ def _first_named(text: str, formulas: Sequence[Formula], last: int) -> int:
 
 
 def _last_of_answer(text: str, formulas: list[Formula]) -> int:
-    """The last formula that is no condition of one before it; a number in plain text is put into the list."""
+    """The last formula that is not a condition of an earlier one; a number in plain text is added to the list."""
     last = len(formulas) - 1
     for at in range(last - 1, max(-1, last - 1 - _MAX_CLAUSE), -1):
         between = text[formulas[at].end : formulas[at + 1].start]
         if _CONCLUDES.search(between):
             break
-        if says_where(between) and ("," in between or _is_said(text, formulas[at])):
+        if says_where(between) and ("," in between or _is_stated(text, formulas[at])):
             return at
     first = _first_linked(text, formulas, last)
     begin = formulas[first - 1].end if first else 0
@@ -302,19 +302,19 @@ def _plain_with_condition(text: str, begin: int, condition: Formula) -> Formula 
     if not numbers or not is_condition(numbers[-1][0], text[numbers[-1].end() : condition.start], condition.content):
         return None
     number = Formula(*numbers[-1].span(), numbers[-1][0], condition.steps)
-    return number if _is_said(text, number) or is_said_of_extreme(text, number.start, number.end) else None
+    return number if _is_stated(text, number) or is_said_of_extreme(text, number.start, number.end) else None
 
 
 def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
-    """Whether the formula behind another one is its condition, and that one is said to be something."""
+    """Whether the formula after another one is its condition, and the other one is a stated value."""
     between = text[formulas[at].end : formulas[at + 1].start]
     if not is_condition(formulas[at].content, between, formulas[at + 1].content):
         return False
     before = formulas[_first_joined(text, formulas, at)]
-    if _is_said(text, before):
+    if _is_stated(text, before):
         return True
     if _VANISHES.fullmatch(before.content):
-        return False  # where a function is zero is what was asked
+        return False  # the zero of a function is the question itself
     if _NAME_OF.match(before.content) or _FUNCTION_VALUE.match(before.content):
         return True
     if _NAME.fullmatch(before.content) or kind_of(before.content) != "value":
@@ -323,15 +323,15 @@ def _has_condition(text: str, formulas: Sequence[Formula], at: int) -> bool:
     return given or is_said_of_extreme(text, before.start, before.end)
 
 
-def _is_said(text: str, formula: Formula) -> bool:
-    """Whether a formula is what something is said to be: "the minimum is $5$"."""
+def _is_stated(text: str, formula: Formula) -> bool:
+    """Whether a formula is a stated value: "the minimum is $5$"."""
     return _COPULA.search(text[max(0, formula.start - _MAX_LEAD) : formula.start]) is not None
 
 
 def _formulas(text: str) -> Iterator[Formula]:
     """The formulas from the last one on, empty ones left out."""
     size = len(text)
-    ends, end, outer = "", 0, 0  # the delimiter that waits for its opening one, and where its formula ends
+    ends, end, outer = "", 0, 0  # the closing delimiter whose opening one is sought, and where its formula ends
     marks = 0
     for mark in _DELIMITER.finditer(text[::-1]):
         marks += 1
@@ -350,9 +350,9 @@ def _formulas(text: str) -> Iterator[Formula]:
 
 
 def _hugs(text: str, start: int, end: int) -> bool:
-    """Whether what stands between two dollars is math and not prose between prices: "$5 and $6" has a blank at one end.
+    """Whether the text between two dollars is math, not prose between prices: "$5 and $6" has a blank at one end.
 
-    Math has blanks at both ends or at none, and no figure right behind it.
+    Math has blanks at both ends or at none, and no digit directly after it.
     """
     behind = text[end + 1 : end + 2]
     return text[start : start + 1].isspace() == text[end - 1 : end].isspace() and not behind.isdigit()

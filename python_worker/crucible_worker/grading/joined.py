@@ -1,9 +1,9 @@
-r"""Which answers of a text are one answer together, and how that is written.
+r"""Which answers of a text form one answer together, and how it is written.
 
-Answers that stand in one sentence with a comma, "and", "or", white space or nothing else between them are one list:
+Answers in one sentence with a comma, "and", "or", white space or nothing else between them are one list:
 `\boxed{8} and \boxed{4}` is `8 and 4`. A unit may follow an answer, and a name may precede it: `$3$ cm and $4$ cm`,
 `$x = \boxed{3}$, $y = \boxed{4}$`. Any other word divides ("..., no, ...", "... so ..."), as does a full stop: then the
-last answer is the answer. Work is bounded: longer texts between two answers divide them unread.
+last answer is the answer. Work is bounded: longer texts between two answers divide them without being read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MAX_JOINED = 32
-"""Answers that are one answer together: the last ones of a text."""
+"""Answers that may form one answer: the last ones of a text."""
 MAX_BETWEEN = 80
 """Characters between two of them."""
 
@@ -39,15 +39,15 @@ _MARKUP = re.compile(
     r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|q?quad)(?![A-Za-z])|\\[()\[\],;:! \\]|\\n(?![A-Za-z])|[${}*&~]"
     r"|</?[A-Za-z][A-Za-z_ -]{0,15}>|<\|[A-Za-z_]{1,20}\|>"
 )
-# What may open a line of a list: a bullet, or a letter or number of its own.
+# The start of a line of a list: a bullet, or a letter or number.
 _BULLET = re.compile(r"\n\s*+(?:[-+\u2022]\s|\(?[A-Za-z0-9][.)]\s)|\([a-h]\)")
 NAME = r"[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?'{0,2}(?:\([a-z]\))?"
 """Expression of a name before a sign of equality: `x`, `x_1`, `f'(x)`."""
 _NAMED = re.compile(rf"{NAME}\s*(?:[=:]|(?<=\s)is(?!\w))")
 _NAME_BEFORE = re.compile(rf"(?<![\w\\])({NAME})\s*&?\s*=\s*(?:\\?\$|\\[(\[]|\s)*\Z")
 _STARTS_WITH_NAME = re.compile(rf"({NAME}|\([a-z](?:, ?[a-z])+\))\s*&?\s*=(?!=)")
-# What changes nothing but how an answer looks; of a fraction, its size.
-_TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)[dt](?=frac)|[\s{}$]")
+# Commands that change only the look of an answer, such as the size of a fraction.
+_TYPE = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![A-Za-z])|(?<=\\)(?:[dtcs]|nice)(?=frac)|[\s{}$]")
 _THOUSANDS = re.compile(r"-?[0-9]{1,3}(?>(?:,[0-9]{3})+)(?:\.[0-9]++)?")
 _INEQUALITY = re.compile(r"[<>\u2264\u2265\u2260]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\(?:text|mathrm)\s?\{[^{}]*+\}|\\[A-Za-z]++")
@@ -60,7 +60,7 @@ _NUMBER_JOINT = re.compile(
 )
 _ANNOUNCES = re.compile(r"(?:\b(?:are|were|be)|:)\s+\\?\$?\Z", re.IGNORECASE)
 _MAX_NAME = 24
-# What stands before a number and makes it a part of something else: "2 followed by", "2 if n is odd, otherwise".
+# Text before a number that makes it a part of something else: "2 followed by", "2 if n is odd, otherwise".
 _TIED = re.compile(
     r"(?<![\w.])(?:[0-9][0-9.,/]{0,20}\s(?:followed by|plus|minus|times|over|divided by|through)"
     r"|[0-9][0-9.,/]{0,20},?\s(?:if|when|for)\s[^.;\n0-9]{1,60}\s(?:otherwise|else)|first\s[0-9][0-9.,/]{0,20},?\ssecond"
@@ -68,11 +68,11 @@ _TIED = re.compile(
     re.IGNORECASE,
 )
 _MAX_TIE = 100
-# Between two formulas of one line: what makes them one; on the next line it is a bullet.
+# Operators between two formulas of one line join them into one; on the next line they are bullets.
 _IN_WORDS = ("to", "through", "plus", "minus", "times", "over", "divided by", "followed by")
 _OPERATOR = re.compile(rf"[ ]?(?:([-+/*\u2212\u2013])|({'|'.join(_IN_WORDS)})(?!\w))[ ]?")
 OPERATORS = frozenset({"-", "+", "/", "*", *_IN_WORDS})
-"""Links of answers that are one answer as they stand, and no list: `\\boxed{2} to \\boxed{3}`."""
+"""Links that join answers into one expression, not a list: `\\boxed{2} to \\boxed{3}`."""
 # If one of these follows an answer, the next answer corrects it, follows from it, or answers something else.
 _DIVIDERS = spelled(
     "no not nor but wait hmm oops sorry actually rather instead wrong incorrect false mistake correction corrected"
@@ -84,7 +84,7 @@ _DIVIDERS = spelled(
 
 
 def link(between: str) -> str | None:
-    """What joins two answers with a text between them; None for nothing.
+    """The link between two answers with a text between them; None if they are not linked.
 
     It is ",", "and", "or", "" for white space, or one of `OPERATORS`.
     """
@@ -114,7 +114,7 @@ def _is_unit(nouns: Sequence[str], most: int) -> bool:
 
 
 def name_before(text: str, start: int) -> str:
-    r"""The name that an answer is given where it begins: `y` of `y = \boxed{4}`; empty without one."""
+    r"""The name at the beginning of an answer: `y` of `y = \boxed{4}`; empty without one."""
     match = _NAME_BEFORE.search(text[max(0, start - _MAX_NAME) : start])
     return match[1] if match else ""
 
@@ -122,8 +122,8 @@ def name_before(text: str, start: int) -> str:
 def numbers_joined(text: str, numbers: Sequence[Numeral]) -> str:
     """The last of some numbers of a text, with those that it is joined to: "10, 12" of "either 10 or 12".
 
-    There must be "and" or "or" before the last one, or a verb or colon before the first: of "in 2010, 50 people" the
-    last one alone is the answer. What is counted may stand behind each, where it is the same.
+    There must be "and" or "or" before the last one, or a verb or colon before the first: in "in 2010, 50 people" only
+    the last one is the answer. The counted noun may follow each number, if it is the same.
     """
     last = numbers[-1]
     noun = _COUNTED.match(text, last.start + len(last.text))
@@ -143,7 +143,7 @@ def numbers_joined(text: str, numbers: Sequence[Numeral]) -> str:
 
 
 def tied_number(text: str, number: Numeral) -> str:
-    """A number with what it is a part of, "2 followed by 3"; empty where it stands for itself."""
+    """A number with the expression that it is part of, "2 followed by 3"; empty if it is not part of one."""
     tie = _TIED.search(text, max(0, number.start - _MAX_TIE), number.start)
     return text[tie.start() : number.start] + number.text if tie else ""
 
@@ -151,13 +151,13 @@ def tied_number(text: str, number: Numeral) -> str:
 def together(earlier: str, later: str, how: str) -> bool:
     r"""Whether two formulas that follow each other are two answers, and not steps of one computation.
 
-    Both are values, or both are equations for a name: of `2x = 6`, `x = 3` the second follows from the first, as it
-    does of `A = \pi r^2`, `A = 9 \pi`. What words join may also be `x = 2` or `3`, and equations of another form.
-    On lines of their own there are steps as often as answers: there, both must be without letters, or name one thing.
+    Both are values, or both are equations for a name: in `2x = 6`, `x = 3` the second follows from the first, as it
+    does in `A = \pi r^2`, `A = 9 \pi`. Words may also join `x = 2` or `3`, and equations of another form.
+    On separate lines there are steps as often as answers: there, both must be without letters, or name the same thing.
 
     Args:
         earlier: a formula.
-        later: the one behind it.
+        later: the one after it.
         how: their link.
     """
     kind, kind_later = kind_of(earlier), kind_of(later)
@@ -183,7 +183,7 @@ def named(answer: str) -> bool:
 
 
 def kind_of(answer: str) -> str:
-    """What a formula is: "name" for an equation for a name, another "equation", "inequality", or "value"."""
+    """The kind of a formula: "name" for an equation for a name, another "equation", "inequality", or "value"."""
     if _STARTS_WITH_NAME.match(answer):
         return "name"
     if "=" in answer:
@@ -197,7 +197,7 @@ def _name(answer: str) -> str:
 
 
 def is_constant(answer: str) -> bool:
-    """Whether there are no variables in an answer, but for the name that it is the value of."""
+    """Whether an answer has no variables, except the name whose value it is."""
     match = _STARTS_WITH_NAME.match(answer)
     return _VARIABLE.search(_COMMAND.sub(" ", answer[match.end() :] if match else answer)) is None
 
@@ -205,7 +205,7 @@ def is_constant(answer: str) -> bool:
 def written(answers: Sequence[str], links: Sequence[str]) -> str:
     """Answers in their order, each with the next by its link, as one list; equal ones in a row are one.
 
-    "and" divides lists alone: between inequalities it would say that both hold at once.
+    "and" only divides lists: between inequalities it would mean that both hold at once.
 
     Args:
         answers: one or more.
@@ -221,7 +221,7 @@ def written(answers: Sequence[str], links: Sequence[str]) -> str:
 
 
 def _alike(answer: str, other: str) -> bool:
-    """Whether two answers are written alike, but for type and blanks, and for a name that one of them may have."""
+    """Whether two answers have the same text, except typography, blanks, and a name that one of them may have."""
     names = {_name(answer), _name(other)}
     return len(names | {""}) <= 2 and _plain(answer) == _plain(other)
 

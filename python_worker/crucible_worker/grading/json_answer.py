@@ -1,10 +1,10 @@
-r"""The answer in a JSON object that a response ends with: `{"reasoning": "...", "answer": 42}`, fenced or not.
+r"""The answer in a JSON object at the end of a response: `{"reasoning": "...", "answer": 42}`, fenced or not.
 
-The object is the last thing in the response, and its key is `answer` or `final_answer` in any spelling of its capitals
-and joints ("finalAnswer", "Final Answer"); of both the final one counts. Values are text, a number, true or false, or a
-list of these. An object whose answer is null, empty or a placeholder answers nothing: nothing else of it is the answer.
-Nor does an object that is all of a response and has no such key, `{"wrong": 42}`, unless its one key is a word for an
-answer: `{"result": 42}`. LaTeX whose backslashes were not doubled is read as it was meant.
+The object is the last thing in the response, and its key is `answer` or `final_answer`, with any capitals and joints
+("finalAnswer", "Final Answer"); of both the final one counts. Values are text, a number, true or false, or a list of
+these. An object whose answer is null, empty or a placeholder has no answer: no other part of it counts. The same is
+true of an object that is the whole response without such a key, `{"wrong": 42}`, unless its only key is a word for an
+answer: `{"result": 42}`. LaTeX with single backslashes is read as it was meant.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _BRACE = re.compile(r"[{}]")
 _KEY = re.compile(r'"\s?(?:final)?[_ -]?answer\s?"\s*+:', re.IGNORECASE)
 _JOINTS = str.maketrans("", "", "_- ")
 _KEYS = ("finalanswer", "answer")
-# Of an object that says nothing else.
+# Keys of an answer in an object without other keys.
 _OTHER_KEYS = frozenset(
     ("answers", "finalanswers", "finalresult", "finalvalue", "output", "result", "solution", "solutions", "value")
 )
-# All that may precede an object which is the whole response.
+# Text that may precede an object which is otherwise the whole response.
 _BEFORE = re.compile(r'\s*+(?:(?:```|~~~)\w{0,10}\s*+)?(?=\{\s*+")')
-# Escapes that JSON has, but that begin a command of LaTeX here; and those that it has not.
+# JSON escapes that begin a LaTeX command here; and escapes that JSON does not have.
 _COMMAND = re.compile(
-    r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|otin)"
+    r"(?<!\\)((?:\\\\)*)\\(?=(?:b(?:ar|egin|eta|inom|oxed|mod)|f(?:box|orall|rac)|n(?:abla|eq|icefrac|otin)"
     r"|r(?:angle|ho|ight)|t(?:ext(?:bf|it|rm)?|frac|heta|imes|riangle))(?![a-z])|[^\"\\/bfnrtu])"
 )
 _MAX_FENCE = 20
 
 
 def json_answer(text: str) -> tuple[str | None, int]:
-    """The answer that an object at the end of a text gives, empty if it gives none; None where there is no such object.
+    """The answer of an object at the end of a text, empty if it has none; None if there is no such object.
 
     Objects that follow each other are one answer, as `crucible_worker.grading.joined` says, and so are those of an
-    array. Also the work done. Linear.
+    array. Also returns the work done. Linear.
     """
     end = _without_fence(text)
     before = _BEFORE.match(end)
@@ -81,7 +81,7 @@ def json_answer(text: str) -> tuple[str | None, int]:
 
 
 def may_end_with_object(text: str) -> bool:
-    """Whether an object may be the last thing in a text: most texts end with something else."""
+    """Whether an object may be the last thing in a text: most texts end differently."""
     if '"' not in text:
         return False
     end = text.rstrip()
@@ -98,9 +98,9 @@ def _without_fence(text: str) -> str:
 
 
 def _answer_of(written: str, *, whole: bool) -> str | None:
-    """The answer of an object, empty if it gives none; None if it is no object, or does not say that it answers.
+    """The answer of an object, empty if it has none; None if it is not an object, or has no key of an answer.
 
-    An object that is the whole response gives its answer or none.
+    For an object that is the whole response, the answer may be empty, but is not None.
     """
     if not whole and not _KEY.search(written):
         return None
@@ -116,7 +116,7 @@ def _answer_of(written: str, *, whole: bool) -> str | None:
 
 
 def _parsed(written: str) -> list[tuple[str, Any]] | None:
-    """The keys and values of an object, numbers as they are written; None where it is none."""
+    """The keys and values of an object, numbers as written; None if it is not an object."""
     for text in (_COMMAND.sub(r"\1\\\\", written), written):
         try:
             found = json.loads(text, strict=False, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
@@ -128,7 +128,7 @@ def _parsed(written: str) -> list[tuple[str, Any]] | None:
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A number as written."""
 
     __slots__ = ()
 

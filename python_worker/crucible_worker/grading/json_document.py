@@ -1,4 +1,4 @@
-"""One JSON document against a schema that was looked at before, its work counted."""
+"""Checks one JSON document against a parsed schema, and counts the work."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from crucible_worker.grading.patterns import Pattern
 __all__ = ["MAX_NESTING", "MAX_STEPS", "TYPES", "Check", "Exhausted", "is_number"]
 
 MAX_STEPS = 200_000
-"""Keywords looked at, values compared and so on, for one document: 0.2 to 0.8 s."""
+"""Steps for one document, such as examined keywords and compared values: 0.2 to 0.8 s."""
 MAX_NESTING = 100
-"""Schemas within schemas, references included, in a schema as in a document."""
+"""Nested schemas, including references, in a schema and in a document."""
 
 _PATTERN_WORK_PER_STEP = 500  # instructions of a pattern times bytes that take about as long as a step
 _MAX_SHOWN = 40  # characters of a key that a flaw repeats
 
 
 class Exhausted(Exception):
-    """A document cannot be checked within the bounds; the message goes on a sentence about it."""
+    """A document cannot be checked within the bounds; the message continues a sentence about it."""
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -38,11 +38,11 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
     "number": is_number,
     "integer": lambda value: is_number(value) and value == int(value),
 }
-"""What each type of a schema is."""
+"""The check of each type of a schema."""
 
 
 class Check:
-    """The check of one document: `flaw` is asked once."""
+    """The check of one document: `flaw` is called once."""
 
     def __init__(self, references: Mapping[str, Any], patterns: Mapping[str, Pattern]) -> None:
         self._references, self._patterns = references, patterns
@@ -50,10 +50,10 @@ class Check:
         """Steps taken so far, a little over `MAX_STEPS` at most."""
 
     def flaw(self, schema: Any, value: Any, depth: int) -> str:
-        """The first thing in which a value does not fit, as the end of a sentence; empty where it fits.
+        """The first flaw of a value, as the end of a sentence; empty if it fits.
 
         Raises:
-            Exhausted: that takes more than `MAX_STEPS`, or `MAX_NESTING`.
+            Exhausted: the check takes more than `MAX_STEPS`, or `MAX_NESTING`.
         """
         self._spend(1)
         if isinstance(schema, bool):
@@ -81,21 +81,21 @@ class Check:
             if not any(TYPES[kind](value) for kind in kinds):
                 return f" is not of type {' or '.join(kinds)}"
         if "const" in schema and self._key(schema["const"]) != self._key(value):
-            return " is not the constant that is asked for"
+            return " is not the required constant"
         if "enum" in schema:
             key = self._key(value)
             if all(self._key(other) != key for other in schema["enum"]):
-                return " is none of the values that are asked for"
+                return " is not one of the accepted values"
         return ""
 
     def _key(self, value: Any, depth: int = 0) -> Any:
-        """Something hashable that is equal for equal values of JSON: 1 is 1.0, and neither is true.
+        """A hashable value that is equal for equal JSON values: 1 equals 1.0, and neither equals true.
 
-        It is made of texts, as Python hides from strangers which texts have one hash; numbers are chosen with ease.
+        It consists of texts, because Python randomises their hashes; numbers with equal hashes are easy to choose.
         """
         self._spend(1)
         if depth > MAX_NESTING:
-            # A hash reads all that is below, at each level again.
+            # A hash reads all nested values again at each level.
             raise Exhausted(f"is nested deeper than {MAX_NESTING}")
         if isinstance(value, dict):
             return "object", frozenset((key, self._key(item, depth + 1)) for key, item in value.items())
@@ -103,7 +103,7 @@ class Check:
             return "array", tuple(self._key(item, depth + 1) for item in value)
         if isinstance(value, str):
             return value
-        # A float that is whole has as many digits as the integer that it equals.
+        # An integral float may equal an integer with many digits.
         whole = is_number(value) and value == int(value)
         return ("number" if is_number(value) else "word", str(int(value) if whole else value))
 
@@ -115,7 +115,7 @@ class Check:
 
     def _matches(self, pattern: str, text: str) -> bool:
         known = self._patterns[pattern]
-        # At most four bytes a character.
+        # At most four bytes per character.
         self._spend(1 + known.size * len(text) * 4 // _PATTERN_WORK_PER_STEP)
         return known.find(text) is not None
 
@@ -135,7 +135,7 @@ class Check:
         if "contains" in schema:
             found = sum(not self.flaw(schema["contains"], item, depth) for item in value)
             if not schema.get("minContains", 1) <= found <= schema.get("maxContains", found):
-                return f" contains {found:,} of the items that are asked for"
+                return f" contains {found:,} of the required items"
         return ""
 
     def _object(self, schema: Mapping[str, Any], value: Mapping[str, Any], depth: int) -> str:
@@ -163,7 +163,7 @@ class Check:
         return next((f" lacks {_shown(name)}" for name in names if name not in value), "")
 
     def _schemas_of(self, schema: Mapping[str, Any], key: str) -> list[Any]:
-        """What the value of a key must fit."""
+        """The schemas for the value of a key."""
         self._spend(1)
         named = schema.get("properties", {})
         parts = [named[key]] if key in named else []
@@ -185,9 +185,9 @@ class Check:
         if "oneOf" in schema:
             fitting = sum(not self.flaw(part, value, depth) for part in schema["oneOf"])
             if fitting != 1:
-                return f" fits {fitting} of the alternatives, not one"
+                return f" fits {fitting} of the alternatives, not exactly one"
         if "not" in schema and not self.flaw(schema["not"], value, depth):
-            return " fits what is excluded"
+            return " fits an excluded schema"
         return ""
 
 
@@ -202,9 +202,9 @@ def _number(schema: Mapping[str, Any], value: float) -> str:
         return " is out of range"
     if value <= schema.get("exclusiveMinimum", -math.inf) or value >= schema.get("exclusiveMaximum", math.inf):
         return " is out of range"
-    # As they are written: 0.3 is a multiple of 0.1.
+    # Decimals as written: 0.3 is a multiple of 0.1.
     if "multipleOf" in schema and Fraction(repr(value)) % Fraction(repr(schema["multipleOf"])):
-        return " is no multiple of what is asked for"
+        return " is not a multiple of the required number"
     return ""
 
 

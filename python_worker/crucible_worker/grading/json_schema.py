@@ -1,7 +1,7 @@
-"""JSON schemas (draft 2020-12) that neither a schema nor a document can make expensive.
+"""JSON schemas (draft 2020-12), checked so that neither a schema nor a document can make a check expensive.
 
-The library `jsonschema` is not used for them, as schemas come with requests and documents from models. jsonschema
-4.26 and this module, in seconds of a processor on the same machine:
+The library `jsonschema` is not used, because schemas come from requests and documents from models. jsonschema
+4.26 and this module, in seconds of processor time on the same machine:
 
 | schema and document | jsonschema | here |
 |---|---|---|
@@ -12,11 +12,11 @@ The library `jsonschema` is not used for them, as schemas come with requests and
 | two properties, one of them a list of ten | 0.0005 | 0.0006, with reading the schema |
 
 It also resolves references in other places and writes documents into its messages. This module counts its work and
-gives up, reads patterns as RE2, and knows references within the schema alone (`#`, `#/$defs/name`).
+gives up, reads patterns as RE2, and only supports references within the schema (`#`, `#/$defs/name`).
 
 Refused are `unevaluatedItems`, `unevaluatedProperties`, dynamic references, anchors, `$id` below the root, and keywords
-of older drafts; an assertion that was silently ignored would call documents right that are not. `format` is an
-annotation, as the draft has it.
+of older drafts; if an assertion were silently ignored, wrong documents would pass. `format` is an
+annotation, as in the draft.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 MAX_SCHEMA_BYTES = 100_000
-"""Of UTF-8; a larger schema is refused."""
+"""Bytes of UTF-8; a larger schema is refused."""
 MAX_PATTERNS = 64
-"""Of one schema; each may take `crucible_worker.grading.patterns.MAX_PATTERN_MEMORY`."""
+"""Patterns of one schema; each may take `crucible_worker.grading.patterns.MAX_PATTERN_MEMORY`."""
 MAX_NUMBER_CHARS = 1_000
-"""A document with a longer number is not looked at."""
+"""A document with a longer number is not checked."""
 
 _MAX_SHOWN = 40  # characters of a name that an error repeats
 
@@ -75,32 +75,32 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class NotJson(ValueError):
-    """A text is no JSON; the message says why."""
+    """A text is not JSON; the message says why."""
 
 
 def parse_json(text: str) -> Any:
     """Read JSON, and nothing that JSON does not have.
 
     Raises:
-        NotJson: it is none.
+        NotJson: it is not JSON.
         Exhausted: it is nested deeper than Python's stack, or has a number that is too long or beyond floats.
     """
     try:
         return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_constant)
     except json.JSONDecodeError as error:
-        raise NotJson(f"is no JSON: {error.msg} at character {error.pos:,}") from None
+        raise NotJson(f"is not JSON: {error.msg} at character {error.pos:,}") from None
     except RecursionError:
         raise Exhausted("is nested too deep") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JsonSchema:
-    """A schema that was looked at whole."""
+    """A schema that was read completely."""
 
     root: Any
     """The schema."""
     references: Mapping[str, Any]
-    """What each `$ref` points at."""
+    """The target of each `$ref`."""
     patterns: Mapping[str, Pattern]
     """Every pattern in it."""
 
@@ -113,7 +113,7 @@ class JsonSchema:
             field: its path in the request, for errors.
 
         Raises:
-            InvalidField: it is no schema, uses what is refused, or is beyond a bound (reason INVALID_SCHEMA).
+            InvalidField: it is not a schema, uses an unsupported feature, or is beyond a bound (reason INVALID_SCHEMA).
         """
         if len(text.encode("utf-8", "surrogatepass")) > MAX_SCHEMA_BYTES:
             raise _invalid(field, f"is longer than {MAX_SCHEMA_BYTES:,} bytes")
@@ -132,16 +132,16 @@ class JsonSchema:
         return Check(self.references, self.patterns)
 
     def flaw(self, document: Any) -> str:
-        """The first thing found in which a document does not fit, or nothing.
+        """The first flaw of a document, or an empty text.
 
         Raises:
-            Exhausted: that takes more than `MAX_STEPS`, or `MAX_NESTING`.
+            Exhausted: the check takes more than `MAX_STEPS`, or `MAX_NESTING`.
         """
         return self.check().flaw(self.root, document, 0)
 
 
 class _Reader:
-    """Looks at every schema within a schema, once, and at what they refer to."""
+    """Reads every nested schema once, and the targets of references."""
 
     def __init__(self, root: Any, field: str) -> None:
         self._root, self._field = root, field
@@ -151,10 +151,10 @@ class _Reader:
         self.patterns: dict[str, Pattern] = {}
 
     def read(self) -> None:
-        """Look at all of it.
+        """Read all of it.
 
         Raises:
-            InvalidField: something in it is no schema, or refused.
+            InvalidField: a part of it is not a schema, or is refused.
         """
         self._referred.append(("#", self._root))
         while self._referred:
@@ -187,12 +187,12 @@ class _Reader:
         for keyword in _SCHEMA_LISTS:
             parts = schema.get(keyword, [])
             if not isinstance(parts, list) or (keyword in schema and not parts):
-                raise self._error(f"{path}/{keyword}", "is no list of schemas")
+                raise self._error(f"{path}/{keyword}", "is not a list of schemas")
             yield from ((f"{path}/{keyword}/{index}", part) for index, part in enumerate(parts))
         for keyword in _SCHEMA_MAPS:
             named = schema.get(keyword, {})
             if not isinstance(named, dict):
-                raise self._error(f"{path}/{keyword}", "is no object of schemas")
+                raise self._error(f"{path}/{keyword}", "is not an object of schemas")
             yield from ((f"{path}/{keyword}/{name[:_MAX_SHOWN]}", part) for name, part in named.items())
 
     def _values(self, schema: Mapping[str, Any], path: str) -> None:
@@ -200,25 +200,25 @@ class _Reader:
         if not isinstance(kinds, str | list) or not all(
             isinstance(kind, str) and kind in TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds)
         ):
-            raise self._error(f"{path}/type", f"is none of: {', '.join(TYPES)}")
+            raise self._error(f"{path}/type", f"is not one of: {', '.join(TYPES)}")
         for keyword in _COUNTS:
             value = schema.get(keyword, 0)
             if not TYPES["integer"](value) or value < 0:
-                raise self._error(f"{path}/{keyword}", "is no whole number from 0")
+                raise self._error(f"{path}/{keyword}", "is not a whole number from 0")
         for keyword in _LIMITS:
             if not is_number(schema.get(keyword, 1)):
-                raise self._error(f"{path}/{keyword}", "is no number")
+                raise self._error(f"{path}/{keyword}", "is not a number")
         if schema.get("multipleOf", 1) <= 0:
             raise self._error(f"{path}/multipleOf", "is not above 0")
         if not isinstance(schema.get("enum", []), list):
-            raise self._error(f"{path}/enum", "is no list")
+            raise self._error(f"{path}/enum", "is not a list")
         if not isinstance(schema.get("uniqueItems", True), bool):
-            raise self._error(f"{path}/uniqueItems", "is no boolean")
+            raise self._error(f"{path}/uniqueItems", "is not a boolean")
         dependent = schema.get("dependentRequired", {})
         if not isinstance(dependent, dict) or not all(
             map(_are_names, [schema.get("required", []), *dependent.values()])
         ):
-            raise self._error(path, "requires something else than a list of names")
+            raise self._error(path, "requires something other than a list of names")
         patterns = schema.get("patternProperties", {})
         for pattern in [
             *(patterns if isinstance(patterns, dict) else []),
@@ -228,7 +228,7 @@ class _Reader:
 
     def _pattern(self, pattern: Any, path: str) -> None:
         if not isinstance(pattern, str):
-            raise self._error(path, "has a pattern that is no string")
+            raise self._error(path, "has a pattern that is not a string")
         try:
             self.patterns[pattern] = compiled(pattern)
         except BadPattern as error:
@@ -247,7 +247,7 @@ class _Reader:
             elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key[:9]) < len(found):
                 found = found[int(key[:9])]
             else:
-                raise self._error(path, f"refers to {reference[:_MAX_SHOWN]!r}, which is not there")
+                raise self._error(path, f"refers to {reference[:_MAX_SHOWN]!r}, which does not exist")
         self.references[reference] = found
         return found
 
@@ -277,4 +277,4 @@ def _float(text: str) -> float:
 
 
 def _constant(text: str) -> float:
-    raise NotJson(f"is no JSON: it has {text}")
+    raise NotJson(f"is not JSON: it has {text}")

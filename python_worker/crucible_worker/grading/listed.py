@@ -1,9 +1,9 @@
-r"""Lists as texts have them: elements between square brackets and commas, in JSON's or Python's spelling, or bare.
+r"""Lists in texts: elements between square brackets and commas, in JSON's or Python's spelling, or bare.
 
     [1, 2]    ["a", "b, c"]    ['a', "it's"]    [red, dark blue]    [[1, 2], [3]]    [(1, 2), f(x, y)]    []
 
 A comma divides the elements of the brackets around it, of any kind: "[(1, 4), (3, 2)]" has two elements, and "[1,000]"
-has two as well. Quotes are no part of an element, nor is white space around it or around brackets.
+has two as well. Quotes are not part of an element, nor is white space around it or around brackets.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TypeAlias
 __all__ = ["MAX_DEPTH", "MAX_TOKENS", "Element", "read_list"]
 
 MAX_DEPTH = 40
-"""Levels of brackets. A text with more of them is no list."""
+"""Levels of brackets. A text with more of them is not a list."""
 
 MAX_TOKENS = 200_000
-"""Brackets, commas and texts together. A text with more of them is no list: a list of 100,000 numbers has as many."""
+"""Brackets, commas and texts together. A text with more is not a list; a list of 100,000 numbers has as many."""
 
 Element: TypeAlias = "str | tuple[Element, ...]"
-"""A text; or what brackets hold, behind the opening one: ("(", "1", "2"); or, behind "", texts and brackets that stand
-next to each other: ("", "f", ("(", "x"))."""
+"""A text; or the content of brackets, after the opening one: ("(", "1", "2"); or, after "", texts and brackets that are
+adjacent: ("", "f", ("(", "x"))."""
 
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
-# A quote that does not close before a comma or a bracket is a character of a bare element ("'tis"). Each alternative
-# keeps what it matched, and a quoted one is tried again from behind its first comma or bracket at most: linear.
+# A quote that does not close before a comma or a bracket is a character of a bare element ("'tis"). Each alternative is
+# possessive, and a quoted one is tried again after its first comma or bracket at most: linear.
 _TOKEN = re.compile(
     r"\s*+(?:(?P<mark>[\[\](){},])"
     r"|(?P<quoted>\"(?>(?:[^\"\\]|\\.)*)\"|'(?>(?:[^'\\]|\\.)*)')(?=\s*+[\]),}])"
@@ -37,16 +37,16 @@ _ESCAPE = re.compile(r"\\(['\"\\])")
 
 
 class _Group:
-    """Brackets that are open."""
+    """Open brackets."""
 
     def __init__(self, opening: str) -> None:
         self.opening = opening
         self.elements: list[Element] = []
         self.pieces: list[Element] = []
-        """Of the element that has begun."""
+        """Parts of the current element."""
 
     def end_element(self) -> bool:
-        """Add the element that has begun; whether there is one."""
+        """Add the current element; returns whether there is one."""
         if not self.pieces:
             return False
         self.elements.append(self.pieces[0] if len(self.pieces) == 1 else ("", *self.pieces))
@@ -54,14 +54,14 @@ class _Group:
         return True
 
     def end(self, closing: str) -> bool:
-        """Add the last element; whether the brackets can be closed so: "[]", "[1]" and "(1,)", not "[1,]"."""
+        """Add the last element; returns whether the brackets may be closed now: "[]", "[1]" and "(1,)", not "[1,]"."""
         ended = self.end_element()
         begun = len(self.elements) == 1 and self.opening == "("
         return _CLOSING[self.opening] == closing and (ended or not self.elements or begun)
 
 
 def read_list(text: str) -> tuple[Element, ...] | None:
-    """The elements of the list that a text is; None where it is none, or beyond the bounds. Linear in its length."""
+    """The elements of a text that is a list; None if it is not a list, or beyond the bounds. Linear in its length."""
     text = text.strip()
     if not text.startswith("["):
         return None
@@ -90,7 +90,7 @@ def read_list(text: str) -> tuple[Element, ...] | None:
 
 
 def _unquoted(token: str) -> str:
-    """What a quoted text says: JSON's escapes in double quotes, elsewhere those of quotes and backslashes alone."""
+    """The value of a quoted text: JSON's escapes in double quotes, otherwise only those of quotes and backslashes."""
     if "\\" in token and token[0] == '"':
         try:
             return json.loads(token, strict=False)

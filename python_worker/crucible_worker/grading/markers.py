@@ -1,8 +1,8 @@
-r"""Answers behind markers: "the answer is 42", "Answer: 42", "#### 42", in about 20 languages.
+r"""Answers after markers: "the answer is 42", "Answer: 42", "#### 42", in about 20 languages.
 
-The last marker counts that says an answer. Markers of one kind that follow each other with nothing but their answers
+The last marker with an answer counts. Markers of one kind that follow each other with only their answers
 between them, "Answer: 8" over "Answer: 4", are one answer together, as `crucible_worker.grading.joined` says; after
-more reasoning, or behind a full stop, a marker corrects the one before it.
+more reasoning, or after a full stop, a marker corrects the one before it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from crucible_worker.grading.wrapped import MAX_BEFORE, unwrapped
 
 __all__ = ["has_marker", "last_marked", "numeral_at_end"]
 
-# "Answer" in the languages of multilingual test sets, for one with prefixes of these: "Antwort: 7".
+# "Answer" in the languages of multilingual test sets: "Antwort: 7".
 _WORDS = (
     *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
     *("ответ", "ответом", "відповідь", "cevap", "jawaban", "jibu", "đáp án", "đáp số", "ìdáhùn", "idahun"),
     *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
     *("الإجابة", "إجابة", "الجواب", "جواب"),
 )
-_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # looked at first: most characters are none of them
+_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # checked first: most characters are not among them
 # This and the next read a reversed text: the first match is the last one of the text.
 _MARKER = re.compile(
     rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
 )
-# The same where the text holds no word but the English one: one character of eight may end a marker.
+# The same for a text with only the English word: one character of eight may end a marker.
 _ENGLISH_MARKER = re.compile(r"[#:rRsS](?:(?<=#)###|(?<=:)A(?=[\s*]|\Z)|(?i:(?<=r)ewsna|(?<=s)rewsna))")
 _OTHER_WORDS = tuple(word for word in _WORDS if not word.startswith("answer"))
 _OTHER_ASCII_WORDS = tuple(filter(str.isascii, _OTHER_WORDS))
-# What must follow such a word, forwards: at most some characters are read.
+# What must follow such a word, read forwards: at most some characters.
 _MARKED = re.compile(
     r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
     r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
@@ -45,21 +45,21 @@ _MARKED = re.compile(
     r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
     re.IGNORECASE,
 )
-# A line that says no more than "Final answer", and the answer below it.
+# A line that is only "Final answer", with the answer below it.
 _HEADING = re.compile(r"[*_` ]{0,4}\n")
 _BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
 _MAX_LEAD = 24
-# What belongs to the marker that follows: decoration, a bullet or number of its own, "my final".
+# Text before a marker that belongs to it: decoration, a bullet or number, "my final".
 _LEAD = re.compile(
     r"(?:(?:[-\s*_`>#\u2022]|\(?[a-z0-9][.)]\s|(?<!\w)(?:the|my|final|correct)(?!\w)){1,12})?\Z", re.IGNORECASE
 )
 _JOINT = re.compile(r"(?:[,;]?\s{0,2}(?P<word>and|or)|(?P<comma>[,;\uff0c\u3001\uff1b]))\Z")
-# What else may precede a marker on its line; of "step answer: 5" the answer is another one.
+# Other text that may precede a marker on its line; in "step answer: 5" the answer is another one.
 _BEFORE_LEAD = re.compile(r"(?<!\w)(?:so|thus|hence|therefore|then)[\s,:]{0,3}\Z", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
 _DECORATION = " \t\r\f\v*_`"
 _WRONG = ("wrong", "incorrect")
-# An answer that its sentence, or the next one, replaces with another one: "41. Wait, no, 42."
+# An answer that its sentence, or the next one, replaces: "41. Wait, no, 42."
 _VALUE = r"(?:\\?\$)?[-+\u2212]?[0-9][0-9.,/]{0,30}%?|\$[^$\n]{1,60}\$"
 _REPLACED = re.compile(
     rf"[\s*:]{{0,4}}(?:{_VALUE})[\s.,;(\u2026\u2013\u2014-]{{1,6}}"
@@ -70,10 +70,10 @@ _REPLACED = re.compile(
     re.IGNORECASE,
 )
 _MAX_REPLACED = 200
-_LETTERS = 4  # of a marker, which another one of its kind begins with too
+_LETTERS = 4  # letters of a marker, with which another one of its kind must begin
 _NEAR = 200  # characters at the end of a text that are searched first: most markers are there
-_MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from where it matches
-# The end of the last line of most responses with a marker: it and a numeral. Whatever markup precedes is not closed.
+_MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from its match on
+# The end of the last line of most responses with a marker: the marker and a numeral, without markup to close.
 _AT_END = re.compile(
     r"(?:(?P<sign>A:|####)|(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)(?:\*\*)?) ?"
     r"(?P<numeral>[-+]?[0-9]++(?>(?:[.,/][0-9]++)*)%?)\.?"
@@ -81,12 +81,12 @@ _AT_END = re.compile(
 
 
 def has_marker(text: str) -> bool:
-    """Whether there is a marker, also one that says no answer."""
+    """Whether there is a marker, also one without an answer."""
     return next(_marks(text), None) is not None
 
 
 def numeral_at_end(text: str) -> str:
-    """The numeral behind a marker that are the last line of a text, if no marker before it is of the same kind."""
+    """The numeral after a marker if they are the last line of a text, and no earlier marker is of the same kind."""
     end = text.rstrip()
     line = end.rfind("\n") + 1
     word = end.rfind("nswer", line) - 1
@@ -99,7 +99,7 @@ def numeral_at_end(text: str) -> str:
 
 
 def last_marked(text: str) -> tuple[str, int]:
-    """What the last marker says that says an answer, or the last ones together; and the work done."""
+    """The answer of the last marker that has one, or of the last ones together; and the work done."""
     size = later = len(text)
     marks = 0
     for start, begin, marks in _marks(text):
@@ -116,9 +116,9 @@ def last_marked(text: str) -> tuple[str, int]:
 
 
 def _answer(text: str, begin: int, said: str) -> str:
-    """The answer that a text behind a marker begins with; empty if it says none, or takes it back."""
+    """The answer at the start of the text after a marker; empty if there is none, or the text takes it back."""
     answer = listed_below(said) or phrase(said)
-    # "Answer: correct" is an answer, "the answer is correct" is none.
+    # "Answer: correct" is an answer, "the answer is correct" is not.
     judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
     if not says_something(answer) or is_placeholder(answer) or judged or is_taken_back(said, answer):
         return ""
@@ -157,7 +157,7 @@ def _with_those_before(text: str, last: str, start: int, begin: int) -> str:
 
 
 def _lead(text: str, start: int) -> int:
-    """Where what belongs to a marker begins before it."""
+    """The start of the text before a marker that belongs to it."""
     before = text[max(0, start - _MAX_LEAD) : start]
     lead = _LEAD.search(before)
     return start - len(before) + lead.start() if lead else start
@@ -170,12 +170,12 @@ def _is_described(text: str, start: int) -> bool:
 
 
 def _kind(text: str, start: int, begin: int) -> str:
-    """The letters of a marker and of what belongs to it: "thefinalansweris"."""
+    """The letters of a marker with the text that belongs to it: "thefinalansweris"."""
     return re.sub(r"[\W_]", "", text[_lead(text, start) : begin].lower()) or text[start]
 
 
 def _joint(between: str) -> tuple[str, str]:
-    """What a marker says up to the next one, and what joins the two: "and", "or", a comma or nothing."""
+    """The answer of a marker up to the next one, and the joint between them: "and", "or", a comma or nothing."""
     value = between.strip()
     joint = _JOINT.search(value[-8:])
     if joint is None:
@@ -184,7 +184,7 @@ def _joint(between: str) -> tuple[str, str]:
 
 
 def _marks(text: str) -> Iterator[tuple[int, int, int]]:
-    """Where each marker begins, from the last one on, where its answer begins, and how many were looked at so far."""
+    """The start of each marker, from the last one on, the start of its answer, and how many were examined so far."""
     size = len(text)
     last_line = -1
     for marks, mark in enumerate(_found_in(text), 1):
@@ -197,10 +197,10 @@ def _marks(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _found_in(text: str) -> Iterator[re.Match[str]]:
-    """What may be a marker in a text reversed; what is near its end is found before the rest is looked through."""
+    """Candidates for markers in a reversed text; those near the text's end are found before the rest is searched."""
     reverse, at = text[::-1], 0
     if len(text) > _NEAR:
-        # What begins here is read whole, so that it is the same as in all of the text.
+        # A match that begins here is read completely, so that it is the same as in the whole text.
         sure = _NEAR - _MAX_MARK
         for mark in _marker_in(text[-_NEAR:]).finditer(reverse, 0, _NEAR):
             if mark.start() >= sure:
@@ -212,7 +212,7 @@ def _found_in(text: str) -> Iterator[re.Match[str]]:
 
 
 def _last_lines(text: str) -> int:
-    """Where the last line begins, or the last ones if each begins with the sign of an answer."""
+    """The start of the last line, or of the last lines if each begins with the sign of an answer."""
     start = text.rstrip().rfind("\n") + 1
     for _ in range(MAX_JOINED if text.startswith("####", start) else 0):
         above = text[: max(0, start - 1)].rstrip()
@@ -234,7 +234,7 @@ def _marker_in(text: str) -> re.Pattern[str]:
 
 
 def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
-    """Where the answer of a marker begins; None where it is no marker."""
+    """The start of the answer of a marker; None if it is not a marker."""
     if text[start] == "#":
         return end if start >= last_line else None  # elsewhere it is a heading
     line = text[max(0, start - 24) : start].rpartition("\n")

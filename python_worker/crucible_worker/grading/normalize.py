@@ -9,12 +9,12 @@ import unicodedata
 __all__ = ["MAX_COMBINING_MARKS", "Normalization", "Unnormalizable", "without_punctuation"]
 
 MAX_COMBINING_MARKS = 30
-"""Combining marks in a row that NFKC is asked to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
+"""Combining marks in a row that NFKC may have to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
 
 _WHITESPACE = re.compile(r"\s+")
-# The underscore is punctuation too, though a letter to regular expressions.
+# The underscore is punctuation too, although regular expressions treat it as a letter.
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
-_SIGNS = "-\u2013\uff0d"  # those that are punctuation to Unicode; U+2212 is not
+_SIGNS = "-\u2013\uff0d"  # signs that Unicode classes as punctuation; U+2212 is not
 
 
 class Unnormalizable(ValueError):
@@ -23,26 +23,26 @@ class Unnormalizable(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Normalization:
-    """What is done to response and target alike before they are compared: nfkc, case, punctuation, white space."""
+    """Steps for both response and target before they are compared: nfkc, case, punctuation, white space."""
 
     strip: bool = True
-    """Ignore white space around."""
+    """Ignore white space at both ends."""
     collapse_whitespace: bool = False
     """Treat a run of white space as one space."""
     fold_case: bool = False
     """Ignore case, by Unicode case folding: "STRASSE" equals "straße"."""
     strip_punctuation: bool = False
-    """Drop punctuation (Unicode's classes P) but between two digits ("1,460.5", "3/4"), a point or a sign that starts a
-    number or a name (".5", "-5", "-x", "-$5"), the sign of an exponent ("1e-5", "x^-1"), and a percent sign behind a
-    digit. A text that is nothing else keeps it."""
+    """Drop punctuation (Unicode's classes P), except between two digits ("1,460.5", "3/4"), a point or a sign that
+    starts a number or a name (".5", "-5", "-x", "-$5"), the sign of an exponent ("1e-5", "x^-1"), and a percent sign
+    after a digit. A text of only punctuation keeps it."""
     nfkc: bool = False
-    """Compare by Unicode NFKC: full-width digits, ligatures and composed letters equal their like."""
+    """Compare by Unicode NFKC: full-width digits, ligatures and composed letters equal their plain forms."""
 
     def __call__(self, text: str) -> str:
         """Normalise a text, in linear time.
 
         Raises:
-            Unnormalizable: more than `MAX_COMBINING_MARKS` combining marks follow each other where `nfkc` is on.
+            Unnormalizable: more than `MAX_COMBINING_MARKS` combining marks follow each other and `nfkc` is on.
         """
         if self.nfkc and not text.isascii():
             _check_marks(text)
@@ -57,13 +57,13 @@ class Normalization:
 
 
 def without_punctuation(text: str) -> str:
-    """Drop punctuation as `Normalization.strip_punctuation` says. Linear."""
+    """Drop punctuation as `Normalization.strip_punctuation` describes. Linear."""
     stripped = _PUNCTUATION.sub(lambda mark: mark[0] if _counts(text, mark.start()) else "", text)
     return stripped if stripped.strip() else text
 
 
 def _counts(text: str, index: int) -> bool:
-    """Whether the character at an index, none of a word, is no punctuation, or punctuation that means something."""
+    """Whether the character at an index, outside of words, is kept: no punctuation, or punctuation with a meaning."""
     character = text[index]
     if not unicodedata.category(character).startswith("P"):
         return True
@@ -77,12 +77,12 @@ def _counts(text: str, index: int) -> bool:
 
 
 def _signed(character: str) -> bool:
-    """Whether what starts with a character can have a sign."""
+    """Whether a text that starts with this character can have a sign."""
     return character.isalnum() or character == "." or (character != "" and unicodedata.category(character) == "Sc")
 
 
 def _in_exponent(text: str, index: int) -> bool:
-    """Whether what stands before an index is the "e" of a number."""
+    """Whether the "e" of a number is before an index."""
     return index >= 2 and text[index - 1] in "eE" and text[index - 2].isdigit()
 
 

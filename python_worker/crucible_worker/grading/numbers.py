@@ -3,14 +3,14 @@
 A number is, in ASCII digits and never inside a word ("x46" has none, "46km" has 46):
 
     [sign] digits [. digits] [e [sign] digits] [%]          "-46", "3.14", ".5", "1e-3", "45%"
-    [sign] digits, three digits, ... [. digits] [%]         "1,460,000.5": a comma only ever divides thousands
+    [sign] digits, three digits, ... [. digits] [%]         "1,460,000.5": a comma only separates thousands
     number/number                                           "3/4"; a longer chain ("1/2/2024") is its last part
 
-A sign ("+", "-" or the minus U+2212) counts where no word, digit or closing bracket stands before it: "10-46" ends in
+A sign ("+", "-" or the minus U+2212) counts if no word, digit or closing bracket is before it: "10-46" ends in
 46. LaTeX, mixed numbers and units are not read.
 
-Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off and bounded by an error; of what
-is 10^1000 or more only that is known, so that "1e999999999" costs nothing.
+Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off, with a bound of the error. A
+value of 10^1000 or more is only known to be that large, so that "1e999999999" costs nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["MAX_MAGNITUDE", "UNSIGNED", "Flaw", "Number", "Numeral", "is_negated
 MAX_MAGNITUDE = 1_000
 """Values are exact between 10^-1000 and 10^1000."""
 
-_FIRST_REACH = 200  # characters at the end of a text in which its last numbers are looked for at first
-_MAX_EXPONENT_DIGITS = 18  # an exponent of more digits outweighs every mantissa that fits into a response
+_FIRST_REACH = 200  # characters at the end of a text in which its last numbers are sought first
+_MAX_EXPONENT_DIGITS = 18  # an exponent with more digits outweighs every mantissa that fits into a response
 _FAR = 10**_MAX_EXPONENT_DIGITS
 
-# Possessive, and each group of thousands is checked by itself: no character is looked at more than a few times.
+# Possessive, and each group of thousands is checked by itself: no character is examined more than a few times.
 _DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
 UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+\u2212]?[0-9]++)?)"
 """The expression of a number without its sign."""
@@ -43,7 +43,7 @@ _NUMBER = re.compile(
 _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE](?P<exponent>[-+]?[0-9]++))?)")
 
 
-# A sign with a blank behind it, or its word: no difference, and no "plus or minus".
+# A sign with a blank after it, or its word; not a difference, and not "plus or minus".
 _MINUS = re.compile(
     r"(?:[A-Za-z]{2}\s[-\u2212]|(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative))\s\Z", re.IGNORECASE
 )
@@ -51,7 +51,7 @@ _MINUS_REACH = 16
 
 
 class Flaw(enum.StrEnum):
-    """Why a number has no value to compare; the text is a reason."""
+    """The reason why a number has no value to compare."""
 
     HUGE = f"the number is 10^{MAX_MAGNITUDE:,} or more"
     ZERO_DENOMINATOR = "the number divides by 0"
@@ -60,22 +60,22 @@ class Flaw(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A number as it stands in a text."""
+    """A number in a text."""
 
     text: str
-    """How it is written."""
+    """Its spelling."""
     value: Fraction = Fraction(0)
-    """What it is, the percent sign left aside; meaningless where there is a flaw."""
+    """Its value without the percent sign; meaningless if there is a flaw."""
     error: Fraction = Fraction(0)
-    """The true value is `value` where this is 0, else closer to `value` than this."""
+    """Bound of the error: if 0, `value` is exact; otherwise the true value is closer to `value` than this."""
     percent: bool = False
     """Whether a percent sign follows."""
     flaw: Flaw | None = None
-    """Why it has no value, where it has none."""
+    """Why it has no value, if it has none."""
 
 
 class Numeral(NamedTuple):
-    """How a number is written, and where: all that is needed of most numbers."""
+    """The spelling and position of a number: enough for most numbers."""
 
     text: str
     start: int
@@ -87,17 +87,17 @@ def last_numbers(text: str, count: int) -> Sequence[Number]:
 
 
 def last_numerals(text: str, count: int) -> Sequence[Numeral]:
-    """As `last_numbers`, unread."""
+    """Like `last_numbers`, without values."""
     return [Numeral(match[0], match.start()) for match in _last_matches(text, count)]
 
 
 def is_negated(text: str, start: int) -> bool:
-    """Whether what stands before a number that begins there makes it negative: "is - 5", "minus 5"."""
+    """Whether the text before a number that begins there makes it negative: "is - 5", "minus 5"."""
     return _MINUS.search(text[max(0, start - _MINUS_REACH) : start]) is not None
 
 
 def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:
-    """The last numbers, looked for from a blank on that is near the end; there are none that go on behind a blank."""
+    """The last numbers, sought from a blank near the end on; no number continues after a blank."""
     reach = _FIRST_REACH
     while True:
         start = max(0, text.rfind(" ", 0, max(0, len(text) - reach)))
@@ -110,7 +110,7 @@ def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:
 def _read(match: re.Match[str]) -> Number:
     parts = match["parts"].split("/")
     number = _divide(_part(parts[0]), _part(parts[1])) if len(parts) == 2 else _part(parts[-1])
-    # The sign of a chain belongs to its first part, of which nothing is left.
+    # The sign of a chain belongs to its first part, which is dropped.
     negative = len(parts) <= 2 and match["sign"] in ("-", "\u2212")
     return dataclasses.replace(
         number,

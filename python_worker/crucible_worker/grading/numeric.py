@@ -16,19 +16,19 @@ from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_nu
 __all__ = ["Numeric"]
 
 _METHOD = "number"
-# So far below the magnitude that is told apart that a target, as a percentage too, never reaches it.
+# So far below the exact range that no target reaches it, not even as a percentage.
 _TARGET_BOUND = 10 ** (MAX_MAGNITUDE - 3)
-_TOLD_APART = 10 ** (MAX_MAGNITUDE - 1)
+_EXACT_BELOW = 10 ** (MAX_MAGNITUDE - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Numeric(DirectGrader):
     """The last number of the response equals a target's, exactly or within a tolerance.
 
-    What a number is, is said in `crucible_worker.grading.numbers`. A number with a percent sign equals one without
-    where it does so as it stands or divided by 100: 45% = 45 = 0.45. Tolerances are taken as they are written in
-    decimal, and added: |answer - target| <= absolute + relative * |target|. A target that does not hold exactly one
-    number, behind its marker where it has one, is UNDECIDED; a response without any is wrong.
+    `crucible_worker.grading.numbers` defines numbers. A number with a percent sign equals one without
+    if it does so unchanged or divided by 100: 45% = 45 = 0.45. Tolerances are exact decimals, as they are
+    written, and are added: |answer - target| <= absolute + relative * |target|. A target that does not have exactly one
+    number, after its marker if it has one, is UNDECIDED; a response without any is wrong.
     """
 
     relative_tolerance: Annotated[float, Meta(ge=0)] = 0
@@ -36,18 +36,18 @@ class Numeric(DirectGrader):
     absolute_tolerance: Annotated[float, Meta(ge=0)] = 0
     """Accept a response within this distance of the target, added to the other."""
     target_marker: str = ""
-    """If a target has this, as "####" in GSM8K, what follows the last one is the target."""
+    """If a target has this marker, such as "####" in GSM8K, the text after the last one is the target."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Compare the last number with each target. Choices play no part."""
+        """Compare the last number with each target. Choices are ignored."""
         wanted = []
         for target in targets:
             numbers = last_numbers(target.rpartition(self.target_marker)[2] if self.target_marker else target, 2)
             if len(numbers) != 1:
-                flaw = "holds several numbers" if numbers else "is no number"
+                flaw = "has several numbers" if numbers else "is not a number"
                 return undecided(f"the target {_short(target)} {flaw}", method=_METHOD)
             if numbers[0].flaw or numbers[0].error or abs(numbers[0].value) >= _TARGET_BOUND:
-                return undecided(f"the target {_short(target)} is no number that can be compared", method=_METHOD)
+                return undecided(f"the target {_short(target)} is not a number that can be compared", method=_METHOD)
             wanted.append(numbers[0])
         found = last_numbers(response, 1)
         if not found:
@@ -55,9 +55,9 @@ class Numeric(DirectGrader):
         answer = found[0]
         if answer.flaw is Flaw.LONG_FRACTION:
             return wrong(answer.text, TOO_LONG, answer.flaw)
-        if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _TOLD_APART for target in wanted):
+        if answer.flaw is Flaw.HUGE and any(self._allowed(target.value) >= _EXACT_BELOW for target in wanted):
             return undecided(
-                "the number is too large to tell under this tolerance", extracted=answer.text, method=_METHOD
+                "the number is too large to compare with this tolerance", extracted=answer.text, method=_METHOD
             )
         if answer.flaw:
             return wrong(answer.text, _METHOD, answer.flaw)
@@ -65,11 +65,11 @@ class Numeric(DirectGrader):
         if True in verdicts:
             return right(answer.text, _METHOD)
         if None in verdicts:
-            return undecided("the number has too many digits to tell", extracted=answer.text, method=_METHOD)
+            return undecided("the number has too many digits to compare", extracted=answer.text, method=_METHOD)
         return wrong(answer.text, _METHOD)
 
     def _equal(self, answer: Number, target: Number) -> bool | None:
-        """Whether they are equal; None where the answer's error leaves it open."""
+        """Whether they are equal; None if the answer's error leaves it open."""
         readings = [(answer.value, target.value)]
         if answer.percent and not target.percent:
             readings.append((answer.value / 100, target.value))

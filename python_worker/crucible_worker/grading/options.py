@@ -31,16 +31,16 @@ _KINDS = {
 
 
 def load_checker() -> None:
-    """Import what `checked_options` needs: at the first use a thread does so, which does not block the event loop."""
+    """Import what `checked_options` needs; call it in a thread, which does not block the event loop."""
     import jsonschema  # pyright: ignore[reportUnusedImport]  # noqa: F401  # 40 ms that a worker need not spend at start
 
 
 def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """The options as a schema wants them: checked, with defaults filled in, and whole numbers as int for `integer`.
+    """The options by a schema: checked, with defaults added, and whole numbers as int for `integer`.
 
     Args:
         options: JSON values.
-        schema: of an object; its own properties may bear a `default`.
+        schema: of an object; its own properties may have a `default`.
         field: path of the options, for errors.
 
     Raises:
@@ -56,7 +56,7 @@ def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field
         raise _described(errors[0], field)
     properties: Mapping[str, Any] = schema.get("properties", {})
     filled = {key: rule["default"] for key, rule in properties.items() if "default" in rule and key not in options}
-    # A number that came through google.protobuf.Struct is a float.
+    # A number from google.protobuf.Struct is a float.
     given = {key: int(value) if properties[key].get("type") == "integer" else value for key, value in options.items()}
     return filled | given
 
@@ -106,5 +106,5 @@ def _step(key: str | int) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)  # true, as it was typed
+    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)  # "true", not Python's True
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

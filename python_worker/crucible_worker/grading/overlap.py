@@ -1,6 +1,6 @@
-"""Graders that measure how much of a target a response says: token F1, sentence BLEU, ROUGE-L.
+"""Graders that measure how much of a target a response contains: token F1, sentence BLEU, ROUGE-L.
 
-Where there are several targets, F1 and ROUGE-L are those of the target that fits best; BLEU takes all for references.
+With several targets, F1 and ROUGE-L are those of the best target; BLEU uses all targets as references.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 MAX_BLEU_CHARS = 100_000
-"""Of the response and all targets; with more, BLEU is UNDECIDED."""
+"""Characters of the response and all targets; with more, BLEU is UNDECIDED."""
 MAX_ROUGE_CELLS = 1_000_000
-"""Words of the response times words of all targets, as ROUGE-L's table has them; with more, it is UNDECIDED."""
+"""Words of the response times words of all targets, the size of ROUGE-L's table; with more, it is UNDECIDED."""
 
 _EXTRA = "text"  # the extra of this distribution that holds sacrebleu and rouge-score
 
@@ -45,7 +45,7 @@ _ROUGE_WORD = re.compile(r"[a-z0-9]+", re.IGNORECASE | re.ASCII)
 
 
 def require(module: str) -> None:
-    """See that a library of the extra `text` is installed, without importing it.
+    """Check that a library of the extra `text` is installed, without importing it.
 
     Raises:
         FailedPrecondition: it is not (reason EXTRA_NOT_INSTALLED).
@@ -58,35 +58,35 @@ def require(module: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Overlap(DirectGrader, abc.ABC):
-    """Options of each of these graders."""
+    """Options that each of these graders has."""
 
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """A score from here on is correct, one between 0 and this is partial."""
+    """A score of at least this is correct, one between 0 and this is partial."""
     case_sensitive: bool = False
     """Case counts."""
     normalization: Internal[Normalization] = Normalization()
-    """What else does not count."""
+    """Further differences that do not count."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class F1(_Overlap):
-    """The F1 of the words that response and target share.
+    """The F1 of the words that response and target have in common.
 
     Each counts as often as it occurs, as in SQuAD's evaluation.
 
-    Punctuation and the articles a, an, the never count; case does where it is asked for. Unlike in SQuAD's script,
+    Punctuation and the articles a, an, the never count; case counts on request. Unlike in SQuAD's script,
     numbers keep their points and signs: 1.5 is not 15, and -5 not 5.
     """
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """The best F1 over the targets. Choices play no part."""
+        """The best F1 over the targets. Choices are ignored."""
         try:
             said = self._words(response)
             wanted = [self._words(target) for target in targets]
         except Unnormalizable as error:
             return undecided(str(error), method="f1")
         if not all(wanted):
-            return undecided("a target has no words but articles", method="f1")
+            return undecided("a target has no words except articles", method="f1")
         return measured(max(_f1(said, words) for words in wanted), self.threshold, response.strip(), "f1")
 
     def _words(self, text: str) -> collections.Counter[str]:
@@ -103,14 +103,14 @@ def _f1(said: collections.Counter[str], wanted: collections.Counter[str]) -> flo
 class Bleu(_Overlap):
     """The sentence BLEU of the response with the targets as references.
 
-    As sacrebleu computes it, over 100: 13a tokens, exponential smoothing, effective order.
+    sacrebleu's value, divided by 100: 13a tokens, exponential smoothing, effective order.
     """
 
     def __post_init__(self) -> None:
         require("sacrebleu")
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """BLEU with the targets as references. Choices play no part."""
+        """BLEU with the targets as references. Choices are ignored."""
         size = len(response) + sum(map(len, targets))
         if size > MAX_BLEU_CHARS:
             return undecided(f"BLEU of {size:,} characters is not computed, at most {MAX_BLEU_CHARS:,}", method="bleu")
@@ -131,7 +131,7 @@ class Bleu(_Overlap):
 
 @functools.cache
 def _bleu() -> tuple[Any, Callable[[], None]]:
-    """The metric, and what has its tokenizers forget the texts that they keep: up to 65,536 of any length."""
+    """The metric, and a function that clears its tokenizers' caches of texts: up to 65,536 of any length."""
     metric = importlib.import_module("sacrebleu.metrics.bleu").BLEU(effective_order=True)
     tokenizers = [type(metric.tokenizer), importlib.import_module("sacrebleu.tokenizers.tokenizer_re").TokenizerRegexp]
 
@@ -144,9 +144,9 @@ def _bleu() -> tuple[Any, Callable[[], None]]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rouge(_Overlap):
-    """The F of ROUGE-L of response and target.
+    """The F score of ROUGE-L of response and target.
 
-    As rouge-score computes it, without stemming: words are runs of the letters a to z and digits. A target without
+    rouge-score's value, without stemming: words are runs of the letters a to z and digits. A target without
     such words, as in most other scripts, is UNDECIDED.
     """
 
@@ -154,7 +154,7 @@ class Rouge(_Overlap):
         require("rouge_score")
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """The best F over the targets. Choices play no part."""
+        """The best F over the targets. Choices are ignored."""
         try:
             said, *wanted = [self._words(text) for text in (response, *targets)]
         except Unnormalizable as error:
@@ -175,7 +175,7 @@ class Rouge(_Overlap):
 
 
 class _Split:
-    """A tokenizer for texts that are lists of words already."""
+    """A tokenizer for texts that are already lists of words."""
 
     def tokenize(self, text: list[str]) -> list[str]:
         return text

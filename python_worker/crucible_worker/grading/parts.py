@@ -1,4 +1,4 @@
-"""What graders use that belongs to one worker, handed to them as they are made."""
+"""The parts of a worker that graders use, passed to them when they are made."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["NO_GRADING_PARTS", "GradingParts"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GradingParts:
-    """The worker's. A grader that needs one of them is refused as it is made if there is none."""
+    """The parts of one worker. A grader that needs a missing part is refused when it is made."""
 
     pool: GradingPool | None = None
     """The processes in which mathematics is computed."""
     places: Places | None = None
-    """Where programs are run."""
+    """The places where programs run."""
     own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
-    """Those of files that a user names on the command line, by name; no call can add one."""
+    """Graders of files that a user names on the command line, by name; no call can add one."""
 
 
 NO_GRADING_PARTS = GradingParts()
-"""Those of a worker that has none."""
+"""The parts of a worker that has none."""

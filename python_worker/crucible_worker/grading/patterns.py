@@ -1,4 +1,4 @@
-"""Regular expressions that do not backtrack: RE2, with bounds on what it may hold and compute."""
+"""Regular expressions that do not backtrack: RE2, with limits of memory and computation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MAX_PATTERN_CHARS = 10_000
 MAX_PATTERN_MEMORY = 1_000_000
 """Bytes that RE2 may use for a pattern; one that needs more is refused."""
 MAX_PATTERN_WORK = 100_000_000
-"""Instructions of a pattern, times bytes of a text: about half a second at worst, some milliseconds as a rule."""
+"""Instructions of a pattern, times bytes of a text: at most about half a second, usually some milliseconds."""
 
-_KEPT = 32  # compiled patterns, each up to its bound of memory
+_CACHED = 32  # compiled patterns, each up to its memory limit
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class BadPattern(ValueError):
-    """A pattern is not one of RE2, or is too large; the message goes on a sentence about it."""
+    """A pattern is not valid in RE2, or is too large; the message continues a sentence about it."""
 
 
 class TooMuchText(Exception):
@@ -46,10 +46,10 @@ class Pattern:
     """Instructions."""
 
     def find(self, text: str, *, full: bool = False, limit: int = MAX_PATTERN_WORK) -> str | None:
-        """What the pattern matches first in a text, or None; lone surrogates are read as U+FFFD.
+        """The first match of the pattern in a text, or None; lone surrogates are read as U+FFFD.
 
         Args:
-            text: where to look.
+            text: the text to search.
             full: the whole text must match.
             limit: instructions times bytes that may be spent.
 
@@ -60,7 +60,7 @@ class Pattern:
         return None if match is None else match[0].decode("utf-8", "replace")
 
     def capture(self, text: str) -> str | None:
-        """What the pattern's first group, or where it has none the pattern, matches first in a text; None if nothing.
+        """The first match of the pattern's first group, or of the whole pattern without groups; None without a match.
 
         Raises:
             TooMuchText: it would take more than `MAX_PATTERN_WORK`.
@@ -76,26 +76,26 @@ class Pattern:
         return self.program.fullmatch(data) if full else self.program.search(data)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED)
 def compiled(pattern: str) -> Pattern:
     """Compile a pattern.
 
     Raises:
-        BadPattern: it cannot be.
+        BadPattern: it cannot be compiled.
     """
-    import re2  # seen where it is needed alone
+    import re2  # imported only if it is needed
 
     if len(pattern) > MAX_PATTERN_CHARS:
         raise BadPattern(f"is longer than {MAX_PATTERN_CHARS:,} characters")
     if _SURROGATES.search(pattern):
-        raise BadPattern("holds a lone surrogate")
+        raise BadPattern("has a lone surrogate")
     options = re2.Options()
     options.max_mem = MAX_PATTERN_MEMORY
     options.log_errors = False
     try:
-        # Bytes, so that offsets of matches are not translated: that is done a character at a time.
+        # Bytes, because translating the offsets of matches to characters takes a step for each character.
         program = re2.compile(pattern.encode(), options)
-        # It keeps 128 of its own, whatever they hold.
+        # The re2 module caches 128 patterns, whatever memory they take: clear its cache.
         re2.purge()
     except re2.error as error:
         cause = error.args[0] if error.args else ""

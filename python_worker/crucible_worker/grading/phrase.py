@@ -1,11 +1,11 @@
-r"""Where an answer that follows a marker ends, and what of it is the answer.
+r"""The end of a phrase after a marker, and the answer in it.
 
-"The answer is" is followed by prose as often as by mathematics. A phrase ends with its sentence, its line, or the word
-that starts an explanation ("because", "since", "which", "where", "so"); of "the total is 5" only what follows the verb
-is the answer, and adverbs before it ("therefore", "exactly") are no part of it. Math that is the whole phrase loses its
-delimiters, and what it comes to is the answer.
+"The answer is" is followed by prose as often as by mathematics. A phrase ends with its sentence, its line, or a word
+that starts an explanation ("because", "since", "which", "where", "so"). In "the total is 5", only the text after the
+verb is the answer, and adverbs before it ("therefore", "exactly") are not part of it. If the whole phrase is math, its
+delimiters are removed, and its result is the answer.
 
-All of this is one pass each: every expression starts at a character that is no blank, or reads a bounded run.
+All of this is one pass each: every expression starts at a character that is not a blank, or reads a bounded run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 MAX_WHOLE_CHARS = 200
-"""A longer line is not taken for an answer as a whole."""
+"""Characters of a line that can be an answer as a whole."""
 
 _LEAD = ' \t\r\n\f\v:=*_`"\u201c\u201d\u300c\u300e\uff1a\xa0#'
 _TAIL = ' \t\r\n\f\v*_`"\u201c\u201d,;:'
@@ -44,13 +44,13 @@ _EXPLANATION = re.compile(
     r"|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
     re.IGNORECASE,
 )
-# A number, and another one that it is not: "42 and not 17".
+# A number, and another one that is excluded: "42 and not 17".
 _NOT_ANOTHER = re.compile(
     r"((?>[\\$(]{0,3})[-\u2212]?[0-9][0-9.,/]{0,20}(?>[\\$)]{0,3})),?\s(?:and|but|et|und|y|e)\s(?:not|non|pas|nicht|no)"
     r"\s[\\$(]{0,3}[-\u2212]?[0-9][0-9.,/]{0,20}[\\$)]{0,3}\.?",
     re.IGNORECASE,
 )
-# Said of the values of a list behind the last one: "10; 20 are the answers".
+# A remark about a list after its last value: "10; 20 are the answers".
 _ARE_ANSWERS = re.compile(
     r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
     r"(?:answers|solutions|roots|zeros|values)"
@@ -58,7 +58,7 @@ _ARE_ANSWERS = re.compile(
     r"\s?[.!]?\s{0,4}\Z",
     re.IGNORECASE,
 )
-_MAX_SAID = 60
+_MAX_REMARK = 60
 # The letter of a choice before its value: "D. 15 km".
 _CHOICE = re.compile(r"[A-J]\.\s(?=[-+\u2212(]?(?:\\?\$|\\[(\\]|[0-9]))")
 _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equals?|equal to)|(?<=\w)['\u2019]s)(?![\w}])", re.IGNORECASE)
@@ -68,14 +68,14 @@ _ADVERBS = re.compile(
     r"[,:]?\s?)+)",
     re.IGNORECASE,
 )
-# Said of an answer, not an answer: "so the answer is correct".
+# A remark about an answer, not an answer: "so the answer is correct".
 _JUDGEMENTS = re.compile(
     r"(?:in)?(?:correct|valid|consistent)|right|wrong|reasonable|confirmed|unique|as follows|below|above|not .*"
     r"|to be .*|in (?:the|this|a|an|terms) .*|(?:nicht|pas|не|non|não) .*|.*(?:では|じゃ)(?:ない|ありません|なく.*)"
     r"|.*[가이] (?:아니\w*|아닙니다)",
     re.IGNORECASE | re.DOTALL,
 )
-# Words that only hold the place of an answer, as the form that a prompt asks for does: "your final answer here".
+# Words of placeholders, as in the form that a prompt shows: "your final answer here".
 _PLACEHOLDERS = spelled("answer answers letter placeholder here")
 _FILLERS = _PLACEHOLDERS | spelled(
     "a an and as choice chosen correct exact final go goes in insert is latex my number numeric numerical of only"
@@ -85,17 +85,17 @@ _MAX_PLACEHOLDER_CHARS = 100
 _HOLDS_PLACE = re.compile(r"answer|letter|placeholder|here|dots|[.\u2026]", re.IGNORECASE)
 _DOTS = re.compile(r"(?:\\[lc]?dots|[.\u2026\s$])+")
 _PUNCTUATION = re.compile(r"\\text\b|[\s\[\](){}<>$*_`'\".,:;-]")
-# A span between dollars, as `extract` tells it from prices.
+# A span between dollars that are not prices, as in `extract`.
 _INNER = re.compile(
     r"(?<!\\)\$\$([^$\n]++)\$\$|(?<!\\)\$(?=\S)([^$\n]++)(?<=[^\s\\])\$(?!\d)|(?<!\\)\$\s([^$\n]++)(?<=\s)\$"
     r"|\\\(([^\n\\]*+(?>(?:\\[^()\n][^\n\\]*+)*))\\\)|\\\[([^\n\\]*+(?>(?:\\[^\[\]\n][^\n\\]*+)*))\\\]"
 )
 _BOLD = re.compile(r"(?<!\w)\*\*([^*\n]++)\*\*(?!\w)")
-# One formula behind another one, which is no unit or exponent.
+# A formula directly after another one, which is not a unit or exponent.
 _APART = re.compile(
     r"(?<=\S)(\$|\\[)\]])(?>(?:\s|\\q?quad|\\\\)+)(\$|\\[(\[])(?!\s*+(?:\\(?:text|mathrm|circ)|\^))(?<!\$(?=\s))"
 )
-# What a line of a list may end with.
+# The possible ends of a line of a list.
 _GOES_ON = re.compile(r"(?:[,&]|(?<!\w)(?:and|or))\s*\Z")
 # The verb that ends a sentence of Japanese or Korean.
 _COPULA = re.compile(
@@ -104,14 +104,14 @@ _COPULA = re.compile(
 _SAYING = re.compile(r"[^\W_]|[\\{}\u2205\u221e]")
 _WORD = re.compile(r"\\[A-Za-z]++|[^\W\d_]{2,}+")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[A-Za-z]{1,16}\*?\}(?:\s?\{[^{}]{0,20}\})?")
-_MAX_END = 8  # characters at the end of a line that show whether it goes on
+_MAX_END = 8  # characters at the end of a line that show whether it continues
 _JOINTS = frozenset({"and", "or"})
-# A phrase that is a numeral, as most are, holds nothing that the expressions above look for.
+# Most phrases are numerals; none of the expressions above matches in them.
 _ONLY_NUMERAL = re.compile(r"([-+\u2212]?[0-9]++(?>(?:[.,/:][0-9]++)*)%?)\.?\s*")
 
 
 def phrase(text: str) -> str:
-    """The answer at the start of a text that follows a marker; empty where there is none. Linear."""
+    """The answer at the start of a text that follows a marker; empty if there is none. Linear."""
     text = without_bold(text).lstrip(_LEAD)
     if numeral := _ONLY_NUMERAL.fullmatch(text):
         return numeral[1]
@@ -123,7 +123,7 @@ def phrase(text: str) -> str:
         if span and ("\n" in span or _ends(behind)):
             return result(span)
     line = _first_line(text)
-    if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_SAID)):
+    if said := _ARE_ANSWERS.search(line, max(0, len(line) - _MAX_REMARK)):
         line = line[: said.start()]
     label = _label(line)
     if end := _sentence_end(line[label:]):
@@ -146,7 +146,7 @@ def phrase(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line, with those below it as long as each ends with a comma or "and"."""
+    """The first line, with the next ones as long as each ends with a comma or "and"."""
     line, _, below = text.partition("\n")
     for _ in range(MAX_JOINED):
         if not below or not _GOES_ON.search(line[-_MAX_END:]):
@@ -157,7 +157,7 @@ def _first_line(text: str) -> str:
 
 
 def _sentence_end(line: str) -> re.Match[str] | None:
-    """Where the first sentence of a line ends; a semicolon between formulas or amounts is one of a list."""
+    """The end of the first sentence of a line; a semicolon between formulas or amounts belongs to a list."""
     semicolons: list[re.Match[str]] = []
     stop = None
     for end in _SENTENCE_END.finditer(line):
@@ -174,7 +174,7 @@ def _sentence_end(line: str) -> re.Match[str] | None:
 
 
 def _label(line: str) -> int:
-    """How long the letter of a choice is before a value that ends its line, with its full stop; 0 without one."""
+    """The length of a choice's letter, with its full stop, before a value that ends its line; 0 without one."""
     choice = _CHOICE.match(line)
     if choice is None or any(_ends_list(word[0]) for word in _WORD.finditer(line, choice.end())):
         return 0
@@ -190,7 +190,7 @@ def _ends_list(word: str) -> bool:
 
 
 def undelimited(text: str) -> str:
-    """A text without the decoration around it, and without the delimiters of a span of math that is all of it."""
+    """A text without the decoration around it; if it is one span of math, also without the delimiters."""
     text = text.strip(_LEAD + _TAIL)
     for opening, closing in _CLOSERS.items():
         inner = text[len(opening) : -len(closing)]
@@ -200,17 +200,17 @@ def undelimited(text: str) -> str:
 
 
 def without_bold(text: str) -> str:
-    """A text without the asterisks of what is bold in it."""
+    """A text without the asterisks of bold parts."""
     return _BOLD.sub(r"\1", text) if "**" in text else text
 
 
 def says_something(text: str) -> bool:
-    """Whether a text can be an answer: it is not punctuation alone."""
+    """Whether a text can be an answer: it is not only punctuation."""
     return _SAYING.search(text) is not None
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text only holds the place of an answer: "...", "your answer", "$Answer"."""
+    """Whether a text is a placeholder: "...", "your answer", "$Answer"."""
     if text.isdecimal() or len(text) > _MAX_PLACEHOLDER_CHARS or not _HOLDS_PLACE.search(text):
         return False
     if _DOTS.fullmatch(text):
@@ -220,27 +220,27 @@ def is_placeholder(text: str) -> bool:
 
 
 def judges(text: str) -> bool:
-    """Whether a phrase says something of an answer rather than what it is: "the answer is correct"."""
+    """Whether a phrase is a remark about an answer, not the answer: "the answer is correct"."""
     return bool(_JUDGEMENTS.fullmatch(text))
 
 
 def has_words(text: str) -> bool:
-    """Whether two letters stand together outside of LaTeX commands, and are not "and" or "or"."""
+    """Whether there are two adjacent letters outside of LaTeX commands, and not of "and" or "or"."""
     return any(_is_word(word[0]) for word in _WORD.finditer(_without_environments(text)))
 
 
 def words(text: str) -> int:
-    """How many words there are outside of LaTeX commands; a letter alone is a symbol."""
+    """How many words there are outside of LaTeX commands; a single letter is a symbol."""
     text = _without_environments(text)
     return sum(not word[0].startswith("\\") for word in _WORD.finditer(text))
 
 
 def _without_environments(text: str) -> str:
-    """A text without the names and columns of its environments, which are no words."""
+    """A text without the names and columns of its environments, which are not words."""
     return _ENVIRONMENT.sub(" ", text) if "\\begin" in text or "\\end" in text else text
 
 
 def _ends(text: str) -> bool:
-    """Whether nothing of a phrase is left: its sentence or line ends here, or an explanation starts."""
+    """Whether a phrase has ended: its sentence or line ends here, or an explanation starts."""
     rest = text[:40].lstrip(_TAIL.replace("\n", "").replace("\r", ""))
     return not rest or rest[0] in "\n\r?)" or bool(_SENTENCE_END.match(rest)) or bool(_EXPLANATION.match(" " + rest, 1))

@@ -1,10 +1,10 @@
 r"""Mathematics in plain text, without delimiters: `x = 2` and `x = 3` of "the solutions are x = 2 and x = 3.".
 
-A formula of a sentence is a run of numbers, letters that are no word, signs, brackets, names of functions and commands
-of LaTeX. Blanks do not end it next to a sign or within brackets. A number alone is no formula, nor is one with a unit
-behind it or a computation before it: of `5 + 3 = 8` the last value counts.
+A formula of a sentence is a run of numbers, letters that are not a word, signs, brackets, names of functions and
+commands of LaTeX. Blanks do not end it next to a sign or within brackets. A single number is not a formula, nor is one
+with a unit after it or a computation before it: in `5 + 3 = 8` the last value counts.
 
-Work is bounded: at most `MAX_BEFORE` characters before a number and `MAX_BEHIND` behind it are read, on its line.
+Work is bounded: at most `MAX_BEFORE` characters before a number and `MAX_BEHIND` after it are read, on its line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MAX_BEFORE", "MAX_BEHIND", "formulas_around"]
 MAX_BEFORE = 400
 """Characters before a number in which its formula, and those that are joined to it, may begin."""
 MAX_BEHIND = 200
-"""Characters behind a number in which they may end."""
+"""Characters after a number in which they may end."""
 
 _VALUE = rf"(?>(?:\\?\$)?){UNSIGNED}(?>(?: ?\\?%)?)"
 _FUNCTION = r"(?:(?:arc)?(?:sin|cos|tan|cot)h?|sqrt|cbrt|log|ln|exp|pi|mod)(?![^\W\d_])"
@@ -40,16 +40,16 @@ _UNIT_PART = r"[^\W\d_]{1,12}(?:\^-?[1-9](?![0-9])|[\u00b2\u00b3])?"
 _UNIT = re.compile(rf"(?P<blank>\s?){_UNIT_PART}(?:\s?[/*\u00b7]\s?{_UNIT_PART}){{0,2}}(?![\w^(])")
 _UNIT_NAME = re.compile(r"[^\W\d_]+")
 _POWER = re.compile(r"[\^\u00b2\u00b3]")
-_EXCLAIMED = re.compile(r"[$.,%]")  # no factorial is taken of 3.50, $15 or 15%
+_EXCLAIMED = re.compile(r"[$.,%]")  # an exclamation mark after 3.50, $15 or 15% is not a factorial
 _SYMBOL = re.compile(r"[A-Za-z\u0370-\u03ff]")
-# Letters behind a number that are no factors: of ordinals, the clock and counts.
+# Letters after a number that are not factors: of ordinals, times of day and counts.
 _NO_FACTORS = re.compile(r"st|nd|rd|th|am|pm|pcs?|pts|ish|yo|ies|s", re.IGNORECASE)
 _FACTORS = re.compile(r"[a-zA-Z]{2,3}")
-# Letters that are a product where a sign stands next to them: xy, abc, pq.
+# Letters that are a product if a sign is next to them: xy, abc, pq.
 _PRODUCT = re.compile(r"[a-d]{2,3}|mn|[p-t]{2,3}|[u-z]{2,3}")
 _MAX_COEFFICIENT = 2  # digits: 4m is a product, 400m is a length
 _ARTICLES = frozenset({"a", "A", "I"})
-_SIGN_BEHIND = re.compile(r"\s?[+*/^=<>\u2260\u2264\u2265\u00b1]|-|\s[-\u2212]\s")
+_SIGN_AFTER = re.compile(r"\s?[+*/^=<>\u2260\u2264\u2265\u00b1]|-|\s[-\u2212]\s")
 _MIXED = re.compile(r"(?<![0-9.,])[0-9]{1,3} [0-9]{1,2}/[0-9]{1,3}")
 _MAX_MIXED = 8
 _SUBSCRIPT = re.compile(r"_[0-9]+\Z")
@@ -63,9 +63,9 @@ _NUMBER = re.compile(rf"[-+\u2212]?{_VALUE}(?:/{_VALUE})?")
 _NO_LETTERS = re.compile(rf"(?>(?:{_FUNCTION}|(?<=[0-9%)])\s?[xX](?=\s?[$(0-9])|[^A-Za-z\u0370-\u03bf\u03c1-\u03ff])*)")
 _END_OF_CLAUSE = re.compile(r"[\s*_`)]{0,8}(?:[.,;:!?]|\Z)")
 _JOINT = re.compile(r"[\s*_`]{0,4}(?:[,;]\s?)?(?:(?:and|or)\s)?(?<=\s)[\s*_`]{0,4}|,")
-# A word before a number and one behind it, or the end of the line: it stands in no formula and in no list, as most do.
+# A word before a number and one after it, or the end of the line: it is in no formula and no list, like most numbers.
 _WORD_BEFORE = re.compile(rf"(?:(?<!\S)(?!(?:and|or|{_FUNCTION})\s)[A-Za-z]{{2,}} |>>)(?>(?:\\?\$)?)\Z")
-_WORD_BEHIND = re.compile(
+_WORD_AFTER = re.compile(
     rf"[.?]?[^\S\n]*(?:\n|\Z)| (?!(?:and|or|{_FUNCTION})(?![A-Za-z]))[A-Za-z]{{2,}}"
     r"(?=[ .,;?\n]|\Z)(?! ?[-+*/^=<>\u2260\u2264\u2265\u00b1\u2212])"
 )
@@ -74,20 +74,20 @@ _MAX_WORD = 24
 
 @dataclasses.dataclass(slots=True)
 class _Run:
-    """What may be a formula, while it is read."""
+    """A candidate for a formula, while it is read."""
 
     start: int
     end: int
     kind: str
-    """Of its last token."""
+    """The end of its last token."""
     brackets: list[int] = dataclasses.field(default_factory=list)
-    """Where those begin that are open."""
+    """The starts of its open brackets."""
 
 
 def formulas_around(text: str, number: Numeral) -> Sequence[Formula]:
-    """The formulas of a line up to a number in it; none where the number stands alone, or in a list of numbers.
+    """The formulas of a line up to a number in it; none if the number stands alone, or in a list of numbers.
 
-    Numbers before it are among them, as what joins them to it is for `crucible_worker.grading.joined` to say.
+    Numbers before it are included, because `crucible_worker.grading.joined` decides what is joined.
     """
     if _stands_alone(text, number):
         return []
@@ -114,17 +114,17 @@ def formulas_around(text: str, number: Numeral) -> Sequence[Formula]:
 
 
 def _stands_alone(text: str, number: Numeral) -> bool:
-    """Whether words stand on both sides of a number, or its line ends: then it is in no formula."""
+    """Whether there are words on both sides of a number, or its line ends: then it is in no formula."""
     return (
         number.text[0].isdigit()
         and number.text.count("/") <= 1
         and _WORD_BEFORE.search(text, max(0, number.start - _MAX_WORD), number.start) is not None
-        and _WORD_BEHIND.match(text, number.start + len(number.text)) is not None
+        and _WORD_AFTER.match(text, number.start + len(number.text)) is not None
     )
 
 
 def _is_joined(text: str, before: Formula, formula: Formula, end: int) -> bool:
-    """Whether a comma, "and" or "or" and nothing else stands between two formulas, and the clause ends behind them."""
+    """Whether only a comma, "and" or "or" is between two formulas, and the clause ends after them."""
     joint = _JOINT.fullmatch(text, before.end, formula.start)
     return joint is not None and _END_OF_CLAUSE.match(text, formula.end, end) is not None
 
@@ -134,7 +134,7 @@ def _is_number(content: str) -> bool:
 
 
 def _trimmed(text: str, start: int, end: int) -> Formula | None:
-    """A run without what does not belong to it at its edges; of a computation its value; None if nothing is left."""
+    """A run without foreign text at its edges; for a computation, its value; None if nothing is left."""
     content = text[start:end]
     sides, equals, value = content.rpartition("=")
     if equals and _is_number(value.strip(_EDGE)) and _NO_LETTERS.fullmatch(sides):
@@ -202,7 +202,7 @@ def _goes_on(line: str, run: _Run, kind: str, start: int, end: int) -> bool:
 
 
 def _tokens(line: str) -> Iterator[tuple[str, int, int]]:
-    """What a line consists of: its kind, where it begins and where it ends."""
+    """The tokens of a line: kind, start and end."""
     at, before = 0, ""
     while at < len(line):
         token = _TOKEN.match(line, at)
@@ -225,7 +225,7 @@ def _tokens(line: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _is_unit(unit: re.Match[str], number: str) -> bool:
-    """Whether what stands behind a number is its unit; a letter right behind a short number is a factor of it."""
+    """Whether the letters after a number are its unit; a letter directly after a short number is a factor of it."""
     names = _UNIT_NAME.findall(unit[0])
     if not unit["blank"] and len(names) == len(names[0]) == 1 and sum(map(str.isdigit, number)) <= _MAX_COEFFICIENT:
         return False
@@ -236,10 +236,10 @@ def _kind_of(line: str, start: int, end: int, before: str) -> str:
     """Whether letters are a word, a symbol, a product of symbols, or the sign of a product, as in 3 x 4.
 
     Args:
-        line: where they stand.
-        start: where they begin.
-        end: where they end.
-        before: the token before them; blanks where they are set off.
+        line: the line with the letters.
+        start: their start.
+        end: their end.
+        before: the token before them; a blank if there is one.
     """
     letters = line[start:end]
     if before in ("'", "\u2019") or not all(map(_SYMBOL.match, letters)):
@@ -248,10 +248,10 @@ def _kind_of(line: str, start: int, end: int, before: str) -> str:
     if len(letters) > 1:
         if behind_number and _FACTORS.fullmatch(letters) and letters not in UNITS:
             return "word" if _NO_FACTORS.fullmatch(letters) else "letter"
-        signed = before in ("+", "*", "/", "^", "=") or _SIGN_BEHIND.match(line, end)
+        signed = before in ("+", "*", "/", "^", "=") or _SIGN_AFTER.match(line, end)
         return "letter" if signed and _PRODUCT.fullmatch(letters) else "word"
     if _TIMES.match(line, start) and _MULTIPLIED.search(line, max(0, start - 2), start):
         return "sign"
     if letters in _ARTICLES and not (before and before[-1] in "0123456789)^*/+-=([{"):
-        return "letter" if _SIGN_BEHIND.match(line, end) else "word"
+        return "letter" if _SIGN_AFTER.match(line, end) else "word"
     return "letter"

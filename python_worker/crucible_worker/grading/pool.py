@@ -12,6 +12,8 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import heapq
+import itertools
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -23,7 +25,6 @@ from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.pool_processes import Ending, Processes
-from crucible_worker.grading.pool_turns import Turns
 
 __all__ = [
     "CLOCK_FACTOR",
@@ -39,6 +40,7 @@ __all__ = [
     "TURN_ITEMS",
     "TURN_SECONDS",
     "GradingPool",
+    "Turns",
     "default_children",
     "no_pool",
 ]
@@ -48,19 +50,19 @@ MATH_MODULES = ("crucible_worker.grading.math.rehearsal",)
 MIN_CHILDREN = 2
 """One for slow tasks, and one that never gets slow tasks."""
 MAX_CHILDREN = 64
-"""Of one worker."""
+"""The most children of one worker."""
 DEFAULT_MAX_CHILDREN = 4
-"""Of one worker without the option: there may be many workers on a machine."""
+"""The most children of a worker without the option: there may be many workers on a machine."""
 TURN_ITEMS = 128
 """Most items that are sent to a child at once."""
 TURN_BYTES = 256 * 1024
-"""Of the items of a turn; the item that reaches it is the last of its turn."""
+"""Bytes of the items of a turn; the item that reaches it is the last of its turn."""
 HEAVY_BYTES = 16 * 1024
-"""Of an item; a larger one gets a separate turn."""
+"""Bytes of an item; a larger one gets a separate turn."""
 TURN_SECONDS = 0.010
 """After this time a child returns what it has done and takes the next in line, of any caller."""
 PATIENCE_SECONDS = 0.050
-"""Calls that have not had a turn come first; others, and work that may be long, wait this much longer."""
+"""Calls without a turn so far come first; other calls, and work that may be long, wait this much longer."""
 STUCK_SECONDS = 0.150
 """Processor time of a turn: if it takes longer, an item in it does not end. The child is ended, and each item is tried
 separately."""
@@ -83,7 +85,44 @@ class _End:
 
     said: list[Answer] | Ending
     duration_ns: int
-    """By the clock."""
+    """A time limit by the clock."""
+
+
+class Turns:
+    """A limited number of turns at once; more callers wait in line: first come, first served, except for patient ones.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._line: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    async def acquire(self, patience: float = 0.0) -> None:
+        """Wait for a turn; callers without patience that come up to `patience` seconds later go first."""
+        if self._free and not self._line:
+            self._free -= 1
+            return
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        heapq.heappush(self._line, (loop.time() + patience, next(self._numbers), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release()  # it came with the cancellation
+            raise
+
+    def release(self) -> None:
+        """Give a turn back, to the next in line."""
+        while self._line:
+            _, _, turn = heapq.heappop(self._line)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 def default_children() -> int:
@@ -94,8 +133,8 @@ def default_children() -> int:
 class GradingPool:
     """Runs functions in children that can be killed. Belongs to the event loop that starts it.
 
-    Functions are sent by name, so they must be module-level; items and values are pickled. When a pool is closed, the
-    fork server stays for the next one; it ends with this process.
+    Functions are sent by name, so they must be module-level; items and values are of the types that they declare. When
+    a pool is closed, the fork server stays for the next one; it ends with this process.
 
     Args:
         children: how many; `default_children` if None.
@@ -203,7 +242,7 @@ class GradingPool:
             await asyncio.wait(self._tasks)
 
     async def _turn(self, function: Callable[[Any], Any], items: Sequence[Any], patience: float) -> Sequence[Answer]:
-        """Give a child its turn at some items; answers to the first of them."""
+        """Give a child a turn with some items; returns the answers to the first of them."""
         end = await self._attempt(STUCK_SECONDS, function, items, TURN_SECONDS, patience)
         if not isinstance(end.said, Ending):
             return end.said
@@ -226,7 +265,7 @@ class GradingPool:
     async def _attempt(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, patience: float
     ) -> _End:
-        """Have a child work at items when it is their turn.
+        """Let a child process items when it is their turn.
 
         Work that has begun continues when its caller is gone: to kill a child costs more than it saves.
         """
@@ -305,7 +344,7 @@ class GradingPool:
             self._log.warning("grading_pool_broken")
 
     def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Run something to its end, even if no caller waits for it."""
+        """Run a task to its end, even if no caller waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -24,7 +24,7 @@ def main() -> None:
     except Exception as error:
         message = f"the children that grade do not start: {type(error).__name__}: {error}"
         refuse(control, Unavailable(message, reason=Reason.GRADING_POOL))
-    # Collections would write into every page that is shared with what is forked.
+    # Garbage collections would write to every page that is shared with forks.
     gc.collect()
     gc.freeze()
     ForkServer(control, children.serve).serve()

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import enum
 import os
-import pickle
 import socket
 import sys
 import threading
@@ -23,7 +22,6 @@ from typing import Any
 from crucible_worker.children.channel import Channel
 from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
-from crucible_worker.children.frames import frame
 from crucible_worker.children.process import Process
 from crucible_worker.grading import children
 from crucible_worker.grading.children import Answer
@@ -92,7 +90,7 @@ class Processes:
             async with asyncio.timeout(START_SECONDS):
                 for _ in range(count):  # one by one: `stop` ends those that are there
                     processes._idle.append(await processes._forked())
-                said = await processes.ask(START_SECONDS, bool, (None,), 0.0, START_SECONDS)
+                said = await processes.ask(START_SECONDS, children.is_there, (None,), 0.0, START_SECONDS)
                 ready = not isinstance(said, Ending)
         except (TimeoutError, NotForked, _Broken):
             return None
@@ -104,7 +102,7 @@ class Processes:
     async def ask(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
     ) -> list[Answer] | Ending:
-        """Have a child do `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
+        """Let a child run `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
 
         To be called for no more tasks at once than there are children.
         """
@@ -113,24 +111,27 @@ class Processes:
         except (NotForked, _Broken):
             return Ending.BROKEN
         self._busy.add(child)
-        body = None
+        answers = None
         try:
             async with asyncio.timeout(seconds):
-                child.channel.send(frame(pickle.dumps((function, items, turn, cpu_seconds), pickle.HIGHEST_PROTOCOL)))
+                child.channel.send(children.task_of(function, items, turn, cpu_seconds))
                 body = await child.channel.receive()
+            answers = None if body is None else children.answers_of(function, items, body)
         except TimeoutError:
-            await self._gone(child)
+            await self._reaped(child)
             return Ending.BROKEN if self._over else Ending.STALLED
+        except ValueError:
+            pass  # a child that sends what is no answer has died over its task
         finally:
             self._busy.discard(child)
-            if body is None:
+            if answers is None:
                 child.fork.kill()
                 child.channel.abort()
             else:
                 self._idle.append(child)
-        if body is not None:
-            return pickle.loads(body)
-        status = await self._gone(child)
+        if answers is not None:
+            return answers
+        status = await self._reaped(child)
         if self._over or status is None:
             return Ending.BROKEN
         return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
@@ -144,7 +145,7 @@ class Processes:
             child.fork.kill()
             child.channel.abort()
         for child in living:
-            await self._gone(child)
+            await self._reaped(child)
         self._forks.close()
 
     async def _taken(self) -> _Child:
@@ -162,7 +163,7 @@ class Processes:
         fork = await self._forks.start()
         return _Child(fork, await Channel.over(fork.end))
 
-    async def _gone(self, child: _Child) -> int | None:
+    async def _reaped(self, child: _Child) -> int | None:
         """Wait for a child's end, within a limit; its exit status if that is known."""
         child.fork.kill()
         with contextlib.suppress(TimeoutError):

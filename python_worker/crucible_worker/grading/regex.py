@@ -1,4 +1,4 @@
-"""The grader of regular expressions: a response matches one that a target is, in RE2's syntax."""
+"""The grader of regular expressions: targets are expressions in RE2's syntax that a response must match."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _METHOD = "regex"
 class Regex(DirectGrader):
     """A target, as a regular expression of RE2, matches in the response.
 
-    Case counts; `(?i)` at the start of an expression has it not count. A target that is no such expression is
-    UNDECIDED, and so is a response that is too long for those that come first together
+    Case counts; `(?i)` at the start of an expression ignores it. A target that is not such an expression is
+    UNDECIDED, and so is a response that is too long for the first expressions together
     (`crucible_worker.grading.patterns.MAX_PATTERN_WORK`).
     """
 
@@ -27,7 +27,7 @@ class Regex(DirectGrader):
     """The whole response must match, white space around it included."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Look for the targets, in their order. Choices play no part."""
+        """Search for the targets, in their order. Choices are ignored."""
         left = MAX_PATTERN_WORK
         for target in targets:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,9 @@ from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.choice import MultipleChoice
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.format import FormatOptions, format_of
+from crucible_worker.grading.judge.grader import rubric_of
 from crucible_worker.grading.judge.options import RubricOptions
 from crucible_worker.grading.math.grader import MathOptions, math_grader_of
-from crucible_worker.grading.needs import handed
 from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.overlap import F1, Bleu, Rouge
@@ -29,18 +30,32 @@ if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.pool import GradingPool
 
-__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "names"]
+__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "handed", "names"]
+
+
+def handed(make: Callable[..., Any], parts: object) -> dict[str, Any]:
+    """The parts that the keyword-only parameters of a function name.
+
+        def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader: ...
+
+    is handed the worker's pool, because `pool` is the name of a part in `GradingParts`.
+
+    Raises:
+        AttributeError: there is no part of such a name.
+    """
+    parameters = inspect.signature(make).parameters.values()
+    return {needed.name: getattr(parts, needed.name) for needed in parameters if needed.kind is needed.KEYWORD_ONLY}
 
 
 class OwnGrader:
-    """A grader that comes with the worker: its options are the fields of a class."""
+    """A built-in grader: its options are the fields of a class."""
 
     def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
-        """Nothing of the class is read before it is needed.
+        """Make one; the class is not read before it is needed.
 
         Args:
             name: its name in requests.
-            declared: its fields are the options; the first line of its docstring is the description.
+            declared: class whose fields are the options; the first line of its docstring is the description.
             make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
             parameters name parts of `GradingParts`.
         """
@@ -74,9 +89,8 @@ def _rubric(
     places: Places | None,
     own_graders: Mapping[str, GraderType],
 ) -> Grader:
-    from crucible_worker.grading.judge.grader import rubric_of  # which needs graders itself
-
-    return rubric_of(options, GradingParts(pool=pool, places=places, own_graders=own_graders))
+    parts = GradingParts(pool=pool, places=places, own_graders=own_graders)
+    return rubric_of(options, functools.partial(create, parts=parts))
 
 
 GRADERS: Mapping[str, OwnGrader] = MappingProxyType(

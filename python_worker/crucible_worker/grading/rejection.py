@@ -1,7 +1,7 @@
 """Whether a text names a choice only to rule it out: "not A", "anything but A", "A is wrong".
 
-What is looked at is a choice's own clause, a few words on either side. Nothing is understood: a word of the lists below
-that stands by the choice is enough, and a verb, a comma or a "but" between them is too much.
+Only a choice's own clause is examined, a few words on either side. Nothing is understood: a word of the lists below
+next to the choice is enough, but not with a verb, a comma or a "but" between them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = [
 REACH = 60
 """Characters on either side of a choice in which it may be ruled out."""
 MAX_RULED_OUT = 8
-"""Answers at the end of a text that may be ruled out ("it is not 5"): one that stands before them is the answer."""
+"""Answers at the end of a text that may be ruled out ("it is not 5") before an earlier one is the answer."""
 
-# Words of these lists begin where a word does, all but the second one: this is looked at once, before any of them.
+# Words of these lists begin at the start of a word, except those of the second list: this is checked once, first.
 _NOT = r"(?:not|cannot|never|neither|nor|nicht|keine?|pas|no es|\u043d\u0435|não é|non è)"
 _NOT_IN_WORDS = r"(?:n\s?['\u2019]\s?t|不是|不为|不等于|並非|并非)"
 _OTHER_THAN = (
@@ -32,12 +32,12 @@ _OTHER_THAN = (
 )
 _VERB = r"(?:is|are|was|were|be|has|have|had|so|but|because|since)"
 _GAP = r"(?:\\text(?:bf|it|rm)?\s?\{|[\s\"'\u201c\u2018(*$\\}~]){0,8}"
-# Three words may stand between: "not the second choice, A", but "not a mammal is A" rules nothing out.
+# Three words may be in between: "not the second choice, A", but "not a mammal is A" rules nothing out.
 _WORDS = rf"(?:\s+(?!{_VERB}\b)\w{{1,12}}){{0,3}}"
-# "if option A is correct" says nothing of it.
+# "if option A is correct" does not name A.
 _IF = r"(?:(?<!only\s)if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))"
 _SUPPOSED = rf"{_IF}(?:\s+(?:that|the|an?|option|choice|answer|statement)){{0,3}}"
-# What is ruled out may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
+# The rejected value may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
 _BE = r"(?:\s+(?:to\s+)?be\b)?"
 _BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
@@ -45,13 +45,13 @@ _BEFORE = re.compile(
     rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
     re.IGNORECASE,
 )
-# A part of every such word: most texts have none.
+# Every such word contains one of these: most texts have none.
 _MAY_BE_BEFORE = re.compile(
     r"no|n\s?['\u2019]\s?t|never|neither|nicht|kein|pas|\u043d\u0435|n\u00e3o|\u4e0d|[\u5e76\u4e26]\u975e"
     r"|excep|exclud|without|other|rather|instead|rule|elimin|reject|discard|dismiss|but|if|whether|unless|suppos|assum",
     re.IGNORECASE,
 )
-_BEHIND = re.compile(
+_AFTER = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
     r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
@@ -62,7 +62,7 @@ _BEHIND = re.compile(
 )
 
 
-# What takes an answer back that precedes: "is wrong", ", which is wrong", ". No, that is not right."
+# Text that takes the preceding answer back: "is wrong", ", which is wrong", ". No, that is not right."
 _QUALIFIED = (
     r"(?:(?:also|clearly|definitely|obviously|actually|certainly|simply|still|however|indeed|just|in fact)\s+){0,2}"
 )
@@ -84,9 +84,9 @@ _RETRACTION = re.compile(
     r"(?![\w-])(?!\s(?:if|unless|when|only|to|about|for|in|of)\b)(?![^.!?\n]{0,80}\?)",
     re.IGNORECASE,
 )
-# All that most responses have after their box.
+# The only text that most responses have after their box.
 _AFTER_BOX = " \n.$\\])}"
-# One of these is in every text that takes an answer back.
+# Every text that takes an answer back has one of these.
 _SAYS_WRONG = (
     *(
         "wrong",
@@ -121,7 +121,7 @@ _LISTED = re.compile(
 
 
 def number_ruled_out(text: str, start: int, end: int) -> bool:
-    """Whether a number is ruled out, or the first value of its list is, or the formula that it is in."""
+    """Whether a number is ruled out, or the first value of its list, or the formula that contains it."""
     if ruled_out_in_line(text, start, end):
         return True
     before = text[max(0, start - REACH) : start].rstrip("\\$")
@@ -134,15 +134,15 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
 
 
 def rejected(before: str, behind: str) -> bool:
-    """Whether what stands around a choice rules it out. Bounded work: at most `REACH` characters of each are read."""
+    """Whether the text around a choice rules it out. Bounded work: at most `REACH` characters on each side are read."""
     before, behind = before[-REACH:], behind[:REACH]
-    if _BEHIND.match(behind):
+    if _AFTER.match(behind):
         return True
     return _MAY_BE_BEFORE.search(before) is not None and _BEFORE.search(before) is not None
 
 
 def ruled_out_in_line(text: str, start: int, end: int) -> bool:
-    """Whether what stands around a part of a text, on its line, rules it out."""
+    """Whether the text around a part of a text, on its line, rules it out."""
     before = text[max(0, start - REACH) : start].rpartition("\n")[2]
     if _NONE_BUT.search(before):
         return False
@@ -150,10 +150,10 @@ def ruled_out_in_line(text: str, start: int, end: int) -> bool:
 
 
 def is_retracted(text: str) -> bool:
-    """Whether a text may take an answer back: without the words for it, it does not."""
+    """Whether a text may take an answer back: it has words for it."""
     return bool(text.strip(_AFTER_BOX)) and any(word in text for word in _SAYS_WRONG)
 
 
 def retraction_at(text: str, end: int) -> re.Match[str] | None:
-    """What takes back the answer that ends somewhere; None if nothing does. Bounded work."""
+    """The text that takes back an answer with this end; None if there is none. Bounded work."""
     return _RETRACTION.match(text, end)

@@ -1,11 +1,11 @@
-r"""What a formula comes to: the last side of a chain of equalities, the values in its rows.
+r"""The result of a formula: the last side of a chain of equalities, the values in its rows.
 
-Of a computation, `3 + 4 = 7`, the last side is the result. Rows of a formula are its lines (`\\`, `\newline`) and what
-wide blanks divide (`\quad`, `\hspace{1cm}`); a row that begins with a sign of relation belongs to the one before. Rows
-are one answer by the same rule as formulas on separate lines: `x = 1 \\ x = 2` is a list, and of `2x = 6 \\ x = 3`
+In a computation, `3 + 4 = 7`, the last side is the result. Rows of a formula are its lines (`\\`, `\newline`) and parts
+between wide blanks (`\quad`, `\hspace{1cm}`); a row that begins with a sign of relation belongs to the one before. Rows
+are one answer by the same rule as formulas on separate lines: `x = 1 \\ x = 2` is a list, and in `2x = 6 \\ x = 3`
 the last row is the answer. In an environment for derivations (`aligned`) values of names are a list, too.
 
-All of this is one pass each: every expression starts at a character that is no blank, or reads a bounded run.
+All of this is one pass each: every expression starts at a character that is not a blank, or reads a bounded run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crucible_worker.grading.math.notation import spelled
 
 __all__ = ["first_row", "of_rows", "result", "side", "with_commas_for_rows", "with_rows_in_one_line"]
 
-# Commands that are letters, as x is; pi is a number.
+# Commands that are letters, like x; pi is a number.
 _LETTERS = frozenset(
     "\\" + name
     for name in spelled(
@@ -28,7 +28,7 @@ _LETTERS = frozenset(
     )
 )
 
-# What shows that a text is more than one chain of equalities.
+# Signs that a text is more than one chain of equalities.
 _NO_CHAIN = frozenset(
     {
         *(",", ";", "<", ">", "<=", ">=", "!=", "\u2264", "\u2265"),
@@ -43,11 +43,11 @@ _NAME_OF = re.compile(rf"({NAME})\s{{0,4}}&?\s{{0,4}}=")
 _LAST_NAME = re.compile(rf"(?<![\w\\])({NAME})\s{{0,4}}&?\s{{0,4}}\Z")
 _MAX_NAME = 24
 
-# Where a formula may have rows, it has one of these.
+# A formula with rows has one of these.
 _MAY_HAVE_ROWS = ("\\\\", "newline", "\\linebreak", "quad", "\\hspace", "\\cr", "\\par", "\\break")
 # And in mathematics also one of these.
 _MAY_DIVIDE = (*_MAY_HAVE_ROWS, "\\begin", "\n", "&", "~", "\\;", "\\:", "\\ ")
-# A command that was escaped twice begins no row.
+# A command that was escaped twice does not begin a row.
 _SPACING = r"\\\\(?:\s?\[[-0-9. a-z]{2,10}\])?(?![A-Za-z]{2}|[,;:!()\[\]{}%$])"
 _LINE = r"\\(?:newline|linebreak|tabularnewline|break|cr|par|q?quad)(?![A-Za-z])"
 _ROW_ENDS = rf"(?>(?:(?:{_SPACING}|{_LINE}|{WIDE_SPACE})\s*+)+)"
@@ -55,7 +55,7 @@ _ROW_END = re.compile(rf"(?:[,;][ \t]?|[ \t])?{_ROW_ENDS}(?:(?P<joint>and|or)(?:
 _ENVIRONMENT = r"\\(?P<edge>begin|end)\s?\{(?P<name>[A-Za-z]{1,16})\*?\}(?:\s?\{[^{}]{0,20}\})?"
 _MARK = re.compile(
     rf"(?P<row>{_SPACING}|{_LINE}|{WIDE_SPACE})|(?P<line>\n)|{_ENVIRONMENT}|\\[{{}}]|[\[({{}})\]]"
-    # Blanks divide before a further equation, as they do for the parser.
+    # Blanks before another equation separate rows, as in the parser.
     rf"|(?P<gap>(?:\\[;: ]|[~&])\s{{0,4}}(?={NAME}\s{{0,4}}&?\s{{0,4}}=))"
 )
 _WHOLE_ENVIRONMENT = re.compile(
@@ -79,14 +79,14 @@ _BROKEN_END = re.compile(r"\n[ \t]*+(?=\\end\{)")
 
 
 def result(math: str) -> str:
-    """What a formula comes to; an equation as it is. Linear.
+    """The result of a formula; an equation is unchanged. Linear.
 
-    A computation has no unknowns on its left, and is not said of a numeral alone: "5 = x" and "1 = 2" are equations.
+    A computation has no unknowns on its left, and its left is not a single numeral: "5 = x" and "1 = 2" are equations.
     """
     if any(mark in math for mark in _MAY_DIVIDE) and (found := _of_formula(math)):
         return found
     depth = 0
-    sides: list[int] = []  # where each side but the first begins
+    sides: list[int] = []  # starts of all sides except the first
     unknown = False
     for piece in _PIECE.finditer(math):
         token = piece[0]
@@ -106,11 +106,11 @@ def result(math: str) -> str:
 
 
 def of_rows(rows: Sequence[str], *, introduced: bool) -> str:
-    """The answer that the last rows are, which hold formulas alone.
+    """The answer in the last rows, which have only formulas.
 
     Args:
-        rows: of which the last one is the answer.
-        introduced: nothing but these rows is there, or what precedes them announces them.
+        rows: the last one is the answer, or a part of it.
+        introduced: there are only these rows, or the text before announces them.
     """
     first = first_row(rows, introduced=introduced)
     if first == len(rows) - 1:
@@ -127,13 +127,13 @@ def first_row(rows: Sequence[str], *, introduced: bool) -> int:
 
 
 def side(content: str) -> str:
-    """A formula's result, as the value of its name."""
+    """A formula's result, with the name whose value it is."""
     value, name = result(content), _NAME_OF.match(content)
     return f"{name[1]} = {value}" if name and value != content.strip() else value
 
 
 def with_commas_for_rows(text: str) -> str:
-    """A text with a comma where a row ends, and "and" and "or" in plain type."""
+    """A text with a comma at the end of each row, and "and" and "or" in plain type."""
     if "\\text" in text:
         text = _JOINT_IN_TEXT.sub(r" \1 ", text)
     if not any(mark in text for mark in _MAY_HAVE_ROWS):
@@ -142,7 +142,7 @@ def with_commas_for_rows(text: str) -> str:
 
 
 def with_rows_in_one_line(text: str) -> str:
-    r"""A text whose rows go on in the same line, where a line of the source ends behind `\\`."""
+    r"""A text whose rows continue on the same line, if a line of the source ends after `\\`."""
     if "\n" not in text or ("\\\\" not in text and "\\newline" not in text and "\\begin" not in text):
         return text
     text = _BROKEN_ROW.sub(r"\1 ", text)
@@ -150,7 +150,7 @@ def with_rows_in_one_line(text: str) -> str:
 
 
 def _of_formula(math: str) -> str:
-    """What the rows of a formula come to; empty if it has no rows."""
+    """The result of the rows of a formula; empty if it has no rows."""
     whole = _WHOLE_ENVIRONMENT.fullmatch(math.strip()) if "\\begin" in math else None
     rows = _rows(whole["body"], lines=False) if whole else _rows(math, lines=True)
     if not rows:
@@ -170,7 +170,7 @@ def _of_formula(math: str) -> str:
 
 
 def _rows(math: str, *, lines: bool) -> list[str]:
-    """The rows of a formula, each without what aligns it, none of them empty; whether lines of the source are rows."""
+    """The rows of a formula, without alignment and empty rows; and whether lines of the source are rows."""
     ends: list[tuple[int, int]] = []
     depth = 0
     for mark in _MARK.finditer(math):
@@ -195,7 +195,7 @@ def _rows(math: str, *, lines: bool) -> list[str]:
 
 
 def _names_again(math: str, sides: Sequence[int]) -> bool:
-    """Whether a chain names on a further side what it began with: `x = 1 x = 2` are two equations."""
+    """Whether a later side of a chain repeats its first name: `x = 1 x = 2` are two equations."""
     name = _NAME_OF.match(math.lstrip()) if len(sides) > 1 else None
     if name is None:
         return False
@@ -204,7 +204,7 @@ def _names_again(math: str, sides: Sequence[int]) -> bool:
 
 
 def _of_numeral(left: str, right: str) -> bool:
-    """Whether an equation says of a numeral what a computation does not: an unknown, or another numeral."""
+    """Whether an equation is not a computation: a numeral equals an unknown, or another numeral."""
     if not _NUMERAL.fullmatch(left):
         return False
     if _NUMERAL.fullmatch(right):

@@ -1,8 +1,8 @@
 r"""Answers that a response takes back: `<answer>41</answer> is wrong`, `\boxed{41}`, "no, that is incorrect".
 
-Nothing is understood: what directly follows the answer must say in so many words that it is wrong. A question ("is
+Nothing is understood: the text directly after the answer must say explicitly that it is wrong. A question ("is
 that wrong?") or a condition ("that is wrong if x < 0") takes nothing back. Of boxes only numbers and formulas can be
-taken back: "Option \boxed{C} is incorrect" may be the answer to what was asked.
+taken back: "Option \boxed{C} is incorrect" may be the answer to the question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crucible_worker.grading.rejection import MAX_RULED_OUT, retraction_at
 __all__ = ["MAX_RETRACTED_CHARS", "Unretracted", "is_taken_back", "without_retracted"]
 
 MAX_RETRACTED_CHARS = 10_000
-"""A longer object, box or tag with its content is not looked at."""
+"""Characters of an object, or of a box or tag with its content; a longer one is not examined."""
 
 _TAG = r"(?:final[_ -]?answer|answer|solution)"
 _CLOSING = re.compile(rf"</ ?{_TAG} ?>|\[/(?-i:ANSWER)\]|<\|end_of_(?:box|answer|solution)\|>|\}}", re.IGNORECASE)
@@ -33,11 +33,11 @@ class Unretracted:
     """A response without the answers that it takes back."""
 
     text: str
-    """What is left."""
+    """The rest of the response."""
     retracted: frozenset[str]
     """The answers that were taken back."""
     steps: int
-    """Characters that were looked at."""
+    """Characters that were examined."""
 
 
 def without_retracted(text: str) -> Unretracted:
@@ -50,7 +50,7 @@ def without_retracted(text: str) -> Unretracted:
     retracted: set[str] = set()
     steps, kept = 2 * len(text), len(text)
     for end, behind in reversed(ends[-MAX_RULED_OUT:]):
-        if behind > kept:  # it stood in what is left out
+        if behind > kept:  # it was in a part that is left out
             continue
         begin = max(0, end - MAX_RETRACTED_CHARS)
         steps += end - begin
@@ -63,7 +63,7 @@ def without_retracted(text: str) -> Unretracted:
 
 
 def is_taken_back(said: str, answer: str) -> bool:
-    """Whether a text that begins with an answer takes it back; words never are: "No. That is wrong" says no."""
+    """Whether a text that begins with an answer takes it back; words never are: "No. That is wrong" means no."""
     at = said.find(answer)
     if at < 0 or retraction_at(said, at + len(answer)) is None:
         return False
@@ -71,7 +71,7 @@ def is_taken_back(said: str, answer: str) -> bool:
 
 
 def _tagged(text: str, begin: int, end: int) -> tuple[int, str] | None:
-    """Where the pair of tags begins that ends somewhere, and its content."""
+    """The start of the pair of tags with a given end, and its content."""
     openings = list(_OPENING.finditer(text, begin, end))
     if not openings:
         return None
@@ -81,7 +81,7 @@ def _tagged(text: str, begin: int, end: int) -> tuple[int, str] | None:
 
 
 def _object_or_box(text: str, begin: int, end: int) -> tuple[int, str] | None:
-    """Where the object or the box begins that ends somewhere, and the answer in it; None if it is neither."""
+    """The start of the object or box with a given end, and the answer in it; None if it is neither."""
     depth = 0
     for brace in reversed(list(_BRACE.finditer(text, begin, end))):
         depth += 1 if brace[0] == "}" else -1

@@ -1,7 +1,7 @@
-"""Scores of texts as a request asks for them: one scorer, many items.
+"""Scores of texts for a request: one scorer, many items.
 
-A response is scored whole, as an answer is, because these scorers read the wording. In both, the scorer of numbers
-takes the last number.
+A response is scored as a whole, like an answer, because these scorers read the wording. In both, the scorer of numbers
+uses the last number.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
     start = time.perf_counter_ns()
     try:
         grade = grader.grade_now(item.text, item.targets, choices)
-    except Exception as error:  # a bug of ours or of a library affects one item, not the batch
+    except Exception as error:  # our bug or a library's affects one item, not the batch
         error_id = logged(_log, "grader_failed", error, scorer=_name(options))
         message = with_id(f"{type(error).__name__} in the scorer", error_id)
         problem = Problem(reason=Reason.GRADER_FAILED, message=message)
@@ -132,7 +132,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
 
 
 def _verdict(grade: base.Grade, threshold: float | None) -> Verdict:
-    """A threshold that was given judges the scores of every scorer."""
+    """Apply a given threshold to the scores of every scorer."""
     if grade.score is None or threshold is None:
         return grade.verdict
     if grade.score >= threshold:

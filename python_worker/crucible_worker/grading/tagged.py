@@ -1,10 +1,10 @@
-"""The answer between tags: `<answer>42</answer>`, as recipes of reinforcement learning ask for it.
+"""The answer between tags: `<answer>42</answer>`, as recipes of reinforcement learning request it.
 
 Tags are `answer`, `final_answer` and `solution` in angle brackets, in either case, `[ANSWER]` in brackets, and the
-special tokens `<|begin_of_box|>` and `<|end_of_box|>`. The last complete pair counts that holds an answer; a pair
-opened within another is the inner one. Pairs that only show the form hold none: `<answer>...</answer>`,
+special tokens `<|begin_of_box|>` and `<|end_of_box|>`. The last complete pair with an answer counts; of nested pairs
+the inner one counts. Pairs that only show the form have none: `<answer>...</answer>`,
 `<answer>your answer</answer>`, `<answer> and </answer>`, and a pair in quotation marks that more words follow. Pairs of
-one tag in one sentence are one answer, as `crucible_worker.grading.joined` says. Where no pair is
+one tag in one sentence are one answer, as `crucible_worker.grading.joined` says. If no pair is
 complete, what follows the last opening tag is the answer, as in a response that was truncated or ended by a stop
 string; so is a short line before a closing tag whose opening tag was in the prompt.
 """
@@ -24,11 +24,11 @@ _TAG = re.compile(
     r"|<\|(?:begin|(?P<last>end))_of_(?P<of>box|answer|solution)\|>",
     re.IGNORECASE,
 )
-# What every tag begins with, in either case: "<<3*4=12>>", "x <y" and HTML are full of brackets that begin none.
+# The beginning of every tag, in either case: "<<3*4=12>>", "x <y" and HTML have many brackets that begin no tag.
 _TAG_BEGINS = re.compile("<[/|]? ?[abefsABEFS\u017f][nieoNIEO\u0130\u0131]")
 _QUOTES = "`'\"\u201c\u2018"
 _WORD = re.compile(r"[^\W\d_]")
-# What follows a tag that is spoken of: "<answer> tags", "<answer>, then".
+# Text after a tag that is only mentioned: "<answer> tags", "<answer>, then".
 _MENTIONED = re.compile(
     r"\s?(?:[`'\"\u201d\u2019,;]|(?:and|or|tags?|blocks?|elements?|sections?|format)\b)", re.IGNORECASE
 )
@@ -39,19 +39,19 @@ class Tagged:
     """An answer between tags."""
 
     start: int
-    """Where its content begins."""
+    """The start of its content."""
     end: int
-    """Where what follows its closing tag begins."""
+    """The end of its closing tag."""
     content: str
-    """What stands there, white space around it dropped."""
+    """Its content, without white space around it."""
     name: str = ""
     """The name that the text before it gives it: `x` of `x = <answer>5</answer>`."""
     tag: str = ""
     """Its tag."""
     before: Tagged | None = None
-    """The one that is one answer with it, as it stands before it in one sentence and has the same tag."""
+    """The previous answer of the same sentence and tag, if both form one answer."""
     link: str = ""
-    """What joins it with that one."""
+    """The joint between the two."""
 
 
 def last_tagged(text: str) -> tuple[Tagged | None, int]:
@@ -79,12 +79,12 @@ def last_tagged(text: str) -> tuple[Tagged | None, int]:
 
 
 def may_hold_tag(text: str) -> bool:
-    """Whether there may be a tag in a text: most texts have none."""
+    """Whether a text may have a tag: most texts have none."""
     return ("<" in text and _TAG_BEGINS.search(text) is not None) or "ANSWER]" in text
 
 
 def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | None:
-    """A pair that holds an answer; None where it only shows the form."""
+    """A pair with an answer; None if it only shows the form."""
     content = text[start : close.start()].strip()
     if not content or is_placeholder(content):
         return None
@@ -95,7 +95,7 @@ def _pair(text: str, before: int, start: int, close: re.Match[str]) -> Tagged | 
 
 
 def _joined(text: str, earlier: Tagged | None, pair: Tagged, start: int) -> Tagged:
-    """A pair that begins somewhere, with the one before it if nothing but a joint stands between them."""
+    """A pair with a given start, and the previous pair if only a joint is between them."""
     if earlier is None or earlier.tag != pair.tag:
         return pair
     how = link(text[earlier.end : start])
@@ -103,7 +103,7 @@ def _joined(text: str, earlier: Tagged | None, pair: Tagged, start: int) -> Tagg
 
 
 def joined_tags(last: Tagged) -> list[Tagged]:
-    """The answers that are one answer together, in their order."""
+    """The answers that form one answer together, in their order."""
     tags = [last]
     while tags[-1].before is not None and len(tags) < MAX_JOINED:
         tags.append(tags[-1].before)

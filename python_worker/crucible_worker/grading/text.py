@@ -1,4 +1,4 @@
-"""Graders that compare texts: exact match, as text, number or list, and whether one holds the other."""
+"""Graders that compare texts: exact match, as text, number or list, and whether one contains the other."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class ExactMatch(DirectGrader):
 
     As numbers, in the spelling of `crucible_worker.grading.decimals`, their values are compared, without a tolerance.
     As lists, in that of `crucible_worker.grading.listed`, elements are compared: two numbers by value, anything else as
-    normalised text. A target that is no number, or no list, is UNDECIDED; a response that is none is wrong.
+    normalised text. A target that is not a number, or not a list, is UNDECIDED; such a response is wrong.
     """
 
     normalization: Annotated[Normalization, Flat()] = Normalization()
-    """What does not count; by default white space around. Of lists it is applied to each element."""
+    """Differences that do not count; by default white space at the ends. In lists it applies to each element."""
     compare: ExactComparison = ExactComparison.TEXT
-    """As what response and target are compared: 5 equals 5.0 as numbers, [1, 2] [1,2] as lists."""
+    """What response and target are compared as: 5 equals 5.0 as numbers, [1, 2] equals [1,2] as lists."""
     ordered_lists: bool = False
-    """Of lists: the order of elements counts, and how often each occurs; within an inner list both always do."""
+    """For lists: the order of elements counts, and how often each occurs; within an inner list both always do."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Compare the whole texts. Choices play no part."""
+        """Compare the whole texts. Choices are ignored."""
         judge = self._as_text if self.compare is ExactComparison.TEXT else self._as_value
         try:
             return judge(response, targets)
@@ -56,14 +56,14 @@ class ExactMatch(DirectGrader):
         if None in wanted:
             target = targets[wanted.index(None)]
             short = target if len(target) <= _SHOWN else target[:_SHOWN] + "..."
-            return undecided(f"the target {short!r} is no {self.compare}", method=_EXACT)
+            return undecided(f"the target {short!r} is not a {self.compare}", method=_EXACT)
         shown, answer = response.strip(), self._value(response)
         if answer is None:
-            return wrong(shown, _EXACT, f"the response is no {self.compare}")
+            return wrong(shown, _EXACT, f"the response is not a {self.compare}")
         return right(shown, _EXACT) if answer in wanted else wrong(shown, _EXACT)
 
     def _value(self, text: str) -> object:
-        """The number or the list that a text is; None where it is none."""
+        """A text as a number or list; None if it is not one."""
         if self.compare is ExactComparison.NUMBER:
             return canonical_decimal(self.normalization(text))
         if (elements := read_list(text)) is None:
@@ -81,10 +81,10 @@ class ExactMatch(DirectGrader):
 
 
 def exact_match_of(options: Mapping[str, Any]) -> ExactMatch:
-    """One of options that fit its schema.
+    """Make one from options that passed its schema.
 
     Raises:
-        InvalidField: `ordered_lists` is given where no lists are compared.
+        InvalidField: `ordered_lists` is given, but no lists are compared.
     """
     if options["ordered_lists"] and options["compare"] != ExactComparison.LIST.value:
         raise InvalidField('["ordered_lists"]', 'is for compare: "list"')
@@ -93,19 +93,19 @@ def exact_match_of(options: Mapping[str, Any]) -> ExactMatch:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contains(DirectGrader):
-    """The response holds a target as whole words and numbers.
+    """The response contains a target as whole words and numbers.
 
-    "46" is in "it is 46.", not in "146". What a word and a number are is said in `crucible_worker.grading.tokens`.
-    White space between them does not count. A response that names several answers holds each of them: this grader
+    "46" is in "it is 46.", not in "146". `crucible_worker.grading.tokens` defines words and numbers.
+    White space between them does not count. A response that names several answers contains each of them: this grader
     suits targets that do not occur by chance.
     """
 
     # White space never counts between tokens.
     normalization: Annotated[Normalization, Flat(("fold_case", "nfkc", "strip_punctuation"))] = Normalization()
-    """What else does not count."""
+    """Further differences that do not count."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
-        """Look for each target. Choices play no part."""
+        """Search for each target. Choices are ignored."""
         try:
             held = tokens_of(self.normalization(response))
             for target in targets:

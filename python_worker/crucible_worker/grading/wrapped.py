@@ -1,7 +1,7 @@
 r"""Markup around a marker, which continues after it: `\text{The answer is } (D)`, `<b>Answer:</b> 7`.
 
-What follows a marker loses the brace that closes the marker's `\text{}`, ends where the mathematics around the marker
-ends, and ends before a tag of HTML or a special token of a model. Work is bounded, but for one pass over the text.
+The text after a marker loses the brace that closes the marker's `\text{}`. It ends at the end of the mathematics around
+the marker, or before a tag of HTML or a special token of a model. Work is bounded, except for one pass over the text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 __all__ = ["MAX_BEFORE", "unwrapped", "without_special_tokens"]
 
 MAX_BEFORE = 200
-"""Characters before a marker, on its line, in which markup is looked for."""
+"""Characters before a marker, on its line, in which markup is sought."""
 
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf)|mbox|operatorname|underline)\s?\{[^{}]*\Z")
 _TOKEN = re.compile(r"\\.|[{}]")
@@ -27,11 +27,11 @@ _MAX_SPECIAL = 200
 
 
 def unwrapped(before: str, rest: str) -> str:
-    """What follows a marker, without the markup that the marker stands in.
+    """The text after a marker, without the markup around the marker.
 
     Args:
-        before: what precedes the marker; its end is looked at.
-        rest: what follows it.
+        before: the text before the marker; its end is examined.
+        rest: the text after it.
     """
     _, end_of_line, line = before[-MAX_BEFORE:].rpartition("\n")
     if "\\" not in line and "$" not in line and "<" not in rest:
@@ -40,7 +40,7 @@ def unwrapped(before: str, rest: str) -> str:
         rest = rest[html.end() :]
     if _TEXT.search(line):
         rest = _without_closing_brace(rest)
-    # Of a line that was truncated nobody knows whether it begins within mathematics.
+    # Whether a truncated line begins within mathematics is unknown.
     if (end_of_line or len(before) < MAX_BEFORE) and (closing := _open_mathematics(line)):
         inside, closed, behind = rest.partition(closing)
         if closed:
@@ -50,7 +50,7 @@ def unwrapped(before: str, rest: str) -> str:
 
 
 def without_special_tokens(text: str) -> str:
-    """A response without the special tokens of a model that it ends with: `42<|im_end|>`."""
+    """A response without the special tokens of a model at its end: `42<|im_end|>`."""
     if not text.rstrip().endswith(">"):
         return text
     cut = max(0, len(text) - _MAX_SPECIAL)
@@ -68,7 +68,7 @@ def _without_closing_brace(rest: str) -> str:
 
 
 def _open_mathematics(line: str) -> str:
-    """The delimiter that closes the mathematics in which a line ends; empty where it ends in none."""
+    """The delimiter that closes the mathematics at the end of a line; empty if there is none."""
     closing = ""
     at = 0
     while True:

@@ -1,4 +1,4 @@
-"""What every call passes on its way to a service: logs, error mapping, authentication, admission, deadline."""
+"""The layers between gRPC and every service: logs, error mapping, authentication, admission, deadline."""
 
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.chain import Interceptor

@@ -1,6 +1,6 @@
-"""How many calls at once: per service, so that a flood of one never starves another, nor a health check.
+"""Bounds concurrent calls: per service, so that a flood of calls to one never blocks another, nor a health check.
 
-gRPC's own `maximum_concurrent_rpcs` is server-wide and refuses probes too, upon which an orchestrator kills the worker.
+gRPC's own `maximum_concurrent_rpcs` is server-wide and refuses probes too; then an orchestrator kills the worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["admitted"]
 
 
 def admitted(inner: Handle, method: Method, calls: Calls) -> Handle:
-    """Bound the calls of a service that are open at once, and refuse new ones on drain; probes always pass."""
+    """Bound the open calls of a service, and refuse new ones during a drain; probes always pass."""
     if method.essential and not method.streams:
         return inner
 

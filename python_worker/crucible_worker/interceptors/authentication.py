@@ -1,4 +1,4 @@
-"""Who may call: `authorization: Bearer <token>`, compared in constant time."""
+"""Authenticates calls: `authorization: Bearer <token>`, compared in constant time."""
 
 from __future__ import annotations
 

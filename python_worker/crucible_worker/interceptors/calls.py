@@ -1,4 +1,4 @@
-"""The calls open in this worker: counted for admission, and told when it is time to go."""
+"""The calls open in this worker: counted for admission, and ended by a drain."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ Timer = asyncio.Timeout | TimeBound
 
 
 class Calls:
-    """Calls and streams open in this worker, by service; of one event loop."""
+    """Calls and streams open in this worker, by service; used in one event loop."""
 
     def __init__(self, limits: WorkerLimits) -> None:
-        """Bound what is open at once: of each service for itself, of each peer, and in bytes."""
+        """Bound what is open at once: by service, by peer, and in bytes."""
         self._limits = limits
         self._open: collections.Counter[tuple[str, bool]] = collections.Counter()
         self._of_peers: collections.Counter[tuple[str, str]] = collections.Counter()
         self.room = Room(limits.max_request_bytes_in_flight)
-        """For the bytes of requests."""
+        """Bounds the bytes of requests."""
         self._timers: set[Timer] = set()
         self._cut_at: float | None = None
         self.alarms = Alarms()
-        """The bounds in time of calls."""
+        """Timers of calls."""
         self.draining = False
         """Whether new calls are refused."""
 
     @property
     def open(self) -> int:
-        """Calls and streams open now, those of health and of the worker itself not counted."""
+        """Number of open calls and streams, without those to health and WorkerService."""
         return self._open.total() - self._open[HEALTH, True]
 
     def enter(self, method: Method, peer: str) -> None:
-        """Count a call in.
+        """Count a call that begins.
 
         Raises:
             Unavailable: the worker drains.
-            ResourceExhausted: the service has no room, or none for this peer.
+            ResourceExhausted: the service has no room for a further call, or none for this peer.
         """
         if self.draining and not method.essential:
             raise draining_error()
@@ -62,7 +62,7 @@ class Calls:
         self._open[slot] += 1
 
     def leave(self, method: Method, peer: str) -> None:
-        """Count a call out."""
+        """Count a call that ended."""
         self._open[method.service, method.streams] -= 1
         if method.streams and _is_one_connection(peer):
             self._of_peers[method.service, peer] -= 1
@@ -70,20 +70,20 @@ class Calls:
                 del self._of_peers[method.service, peer]
 
     def watch(self, timer: Timer) -> None:
-        """Take a call's running timer into care, so that a drain can end it."""
+        """Register a call's running timer, so that a drain can end the call."""
         self._timers.add(timer)
         if self._cut_at is not None:
-            _end_by(timer, self._cut_at)
+            _shorten(timer, self._cut_at)
 
     def forget(self, timer: Timer) -> None:
-        """Let a timer go."""
+        """Remove a timer."""
         self._timers.discard(timer)
 
     def cut(self, after: float) -> None:
-        """End every call that still waits `after` seconds from now, as draining."""
+        """End every call that still waits `after` seconds from now with the error of draining."""
         self._cut_at = asyncio.get_running_loop().time() + after
         for timer in self._timers:
-            _end_by(timer, self._cut_at)
+            _shorten(timer, self._cut_at)
 
     def _room(self, method: Method) -> int:
         if not method.streams:
@@ -96,11 +96,11 @@ class Calls:
 
 
 def _is_one_connection(peer: str) -> bool:
-    """Whether a peer's name tells its connection: "ipv4:127.0.0.1:40312", but not "unix:"."""
+    """Whether a peer's name identifies its connection: "ipv4:127.0.0.1:40312" does, "unix:" does not."""
     return peer.startswith(("ipv4:", "ipv6:"))
 
 
-def _end_by(timer: Timer, when: float) -> None:
+def _shorten(timer: Timer, when: float) -> None:
     due = timer.when()
     if not timer.expired() and (due is None or due > when):
         timer.reschedule(when)

@@ -1,10 +1,10 @@
-"""The one interceptor: it wraps each method once, at its first call, in all layers.
+"""The only interceptor: it wraps each method once, at its first call, in all layers.
 
-One interceptor with plain functions inside, and not one per layer: gRPC awaits every interceptor anew for every call.
-The request is received here, as bytes, and parsed behind authentication and admission: without a token, or without
-room, no more than gRPC's window of a message is ever received. So every method is one with a stream of requests to
-gRPC, which would otherwise receive the whole message before anything else happens. Bytes that are no message are the
-caller's error, not ours.
+It is one interceptor with plain functions inside, and not one per layer: gRPC awaits every interceptor again for every
+call. The request is received here, as bytes, and parsed after authentication and admission: without a token, or without
+room, no more than gRPC's window of a message is ever received. So every method has a stream of requests for gRPC, which
+would otherwise receive the whole message before anything else happens. Bytes that are no message are the caller's
+error, not ours.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from crucible_worker.limits import WorkerLimits
 __all__ = ["Interceptor"]
 
 _END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
-"""What is read when there are no more messages."""
+"""The value of a read when there are no more messages."""
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
 
     def __init__(self, calls: Calls, limits: WorkerLimits, *, token: str | None, passed: Collection[str] = ()) -> None:
-        """Guard calls by a token, if there is one, and by these limits; the services in `passed` guard themselves."""
+        """Check calls by the token, if any, and by these limits; the services in `passed` check their own calls."""
         self._calls = calls
         self._limits = limits
         self._token = token
@@ -52,7 +52,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        """Give the wrapped handler of a method; an unknown method has none, and gRPC says so."""
+        """Return the wrapped handler of a method; an unknown method has none, and gRPC reports it."""
         path = handler_call_details.method
         wrapped = self._wrapped.get(path)
         if wrapped is None:
@@ -76,9 +76,9 @@ class Interceptor(grpc.aio.ServerInterceptor):
         make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
         return make(handle, None, serialize)
 
-    # Not by the iterator that gRPC hands over: that would keep the last message until the garbage collector comes by.
+    # Not by gRPC's iterator: that would keep the last message until the garbage collector runs.
     def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
-        """Receive the one message of a call, which is in work until the call ends."""
+        """Receive the single message of a call; its bytes count until the call ends."""
         calls, limits = self._calls, self._limits
         seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
 
@@ -102,10 +102,10 @@ class Interceptor(grpc.aio.ServerInterceptor):
         return handle
 
     def _with_each(self, inner: Handle, parse: _Parse) -> Handle:
-        """Receive the messages of a call, each of which is in work until the next is asked for.
+        """Receive the messages of a call; the bytes of each count until the next is read.
 
-        The first is refused if there is no room for it. Those after it wait, as the call would be lost with what it has
-        done; meanwhile no more of the stream is received.
+        The first is refused if there is no room for it. Later ones wait, as a refusal would lose the work of the call;
+        meanwhile no more of the stream is received.
         """
         calls, seconds = self._calls, self._limits.request_seconds
 
@@ -134,7 +134,7 @@ def _answered(handler: Any) -> Handle:
 def _streamed(handler: Any) -> Handle:
     behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
 
-    # No asynchronous generator: a timer that fires while gRPC sends would not reach what is suspended at a yield.
+    # No asynchronous generator: a timer that fires while gRPC sends could not interrupt one suspended at a yield.
     async def handle(request: Any, context: Context) -> None:
         async with contextlib.aclosing(behaviour(request, context)) as responses:
             async for response in responses:
@@ -144,14 +144,14 @@ def _streamed(handler: Any) -> Handle:
 
 
 def _serializer(handler: Any) -> Callable[[Any], bytes]:
-    """Serializes what is not bytes already: large responses are serialized by threads."""
+    """Serializes messages; large responses are bytes already, serialized by threads."""
     serialize = handler.response_serializer
     return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
 def _parser(handler: Any) -> _Parse:
     deserialize = handler.request_deserializer
-    # Of the generated registration it is the method of a message's class; otherwise bytes stay bytes.
+    # In generated registrations it is a method of the message's class; otherwise bytes stay bytes.
     holder: Any = getattr(deserialize, "__self__", None)
     with_maps: type[Message] | None = None
     if isinstance(holder, type) and issubclass(holder, Message) and has_maps(holder):

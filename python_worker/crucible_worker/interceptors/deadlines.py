@@ -1,7 +1,7 @@
-"""How long a call may wait: gRPC's own deadline bounds the call, never the evaluation behind it.
+"""Bounds the wait of a call: gRPC's own deadline ends the call, never its evaluation.
 
 Shortly before that deadline the waiting call is answered with DEADLINE_EXCEEDED and the evaluation's id: at the
-deadline itself the client has hung up, and would learn nothing.
+deadline itself the client has disconnected, and would not receive the id.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from crucible_worker.telemetry.logging import bound
 __all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "bounded"]
 
 MARGIN_SECONDS = 0.1
-"""How long before the client's deadline the answer leaves."""
+"""How long before the client's deadline the answer is sent."""
 
 MARGIN_SHARE = 0.5
-"""At most this share of the time that is left is given up for the margin, where a deadline is short."""
+"""The largest share of the time left that the margin takes, for short deadlines."""
 
 
 def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
-    """End a call that waits, at its deadline or when the worker drains; what it waits for goes on."""
-    # A Drain waits for the drain: it is not to be ended by it.
+    """End a waiting call at its deadline or when the worker drains; the evaluation continues."""
+    # A Drain call waits for the drain, which must not end it.
     cut_by_drain = method.service != WORKER
 
     async def handle(request: Any, context: Context) -> Any:

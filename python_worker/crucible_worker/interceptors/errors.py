@@ -1,4 +1,4 @@
-"""What a caller learns of an error: a BridgeError as it is, of anything else only that it happened."""
+"""Maps errors for callers: a BridgeError is sent unchanged; of any other error only an id is sent."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def mapped(inner: Handle) -> Handle:
         try:
             return await inner(request, context)
         except grpc.aio.InternalError as error:
-            # What was sent met a closed stream: the client is gone, of which gRPC would log a traceback as an error.
+            # The stream is closed: the client has disconnected, which gRPC would log as an error with a traceback.
             raise asyncio.CancelledError from error
         except grpc.aio.BaseError:
-            # gRPC's own: the status is sent already.
+            # An abort by gRPC: the status is sent already.
             raise
         except BridgeError as error:
             status = to_status(error)

@@ -1,4 +1,4 @@
-"""One line a call: its code and how long it took, and what its service bound to it."""
+"""One log line per call: its code, its duration, and the fields that its service bound."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OURS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.Statu
 
 
 def logged(inner: Handle, method: Method) -> Handle:
-    """Bind method and peer to the call's log lines, and say how it ended."""
+    """Bind method and peer to the call's log lines, and log how it ended."""
     log = structlog.get_logger("crucible_worker.interceptors").bind()
     name = f"{method.service.rpartition('.')[2]}.{method.name}"
     say = log.debug if method.quiet else log.info
 
     async def handle(request: Any, context: Context) -> Any:
-        # Each call runs in a task, and so in a context, of its own: nothing needs to be unbound.
+        # Each call runs in a separate task, and so in a separate context: nothing needs to be unbound.
         bind_contextvars(method=name, peer=context.peer())
         started = time.perf_counter()
         try:
@@ -36,7 +36,7 @@ def logged(inner: Handle, method: Method) -> Handle:
             (log.error if code in _OURS else log.info)("call", code=code.name, milliseconds=_since(started))
             raise
         except (asyncio.CancelledError, grpc.aio.BaseError):
-            # The client is gone: it cancelled, or what was sent met a closed stream.
+            # The client has disconnected: it cancelled, or its stream is closed.
             say("call", code=Code.CANCELLED.value, milliseconds=_since(started))
             raise
         say("call", code="OK", milliseconds=_since(started))

@@ -1,4 +1,4 @@
-"""What the layers know of a method before any call of it."""
+"""What the layers know about a method before its first call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Me
 
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection."
-"""How the names of its services begin."""
+"""Prefix of the names of its services."""
 WORKER = "crucible_bridge.v1.WorkerService"
 
 Context = grpc.aio.ServicerContext
@@ -49,11 +49,11 @@ class Method:
 
     @property
     def quiet(self) -> bool:
-        """Whether a call that went well is of no interest to an operator: reads, arithmetic, probes, reflection."""
+        """Whether a successful call is logged only for debugging: reads, arithmetic, probes, reflection."""
         reads = not self.streams and self.path in without_side_effects()
         return reads or self.service.startswith(_OF_THE_PLATFORM)
 
     @property
     def essential(self) -> bool:
-        """Whether it is answered however busy the worker is, and while it drains: probes, and the worker itself."""
+        """Whether it is answered even if the worker is busy or drains: probes, and WorkerService."""
         return self.service in (HEALTH, WORKER)

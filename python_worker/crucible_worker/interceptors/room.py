@@ -1,4 +1,4 @@
-"""The bytes of requests in work: bounded together, and given back to the system when they are gone."""
+"""Bounds the bytes of all requests in work."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from crucible_worker.alarms import Alarms
 __all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Room", "exhausted"]
 
 LARGE_BYTES = 1024 * 1024
-"""A request from here on leaves memory behind that is worth giving back."""
+"""From this size, the freed memory of a request is worth giving back to the system."""
 
 SMALL_BYTES = 64 * 1024
-"""A request up to here is never refused for its size: a probe, a read or a cancel. The calls open bound them."""
+"""Up to this size, a request is never refused for its bytes: a probe, a read or a cancel. Their number is bounded."""
 
 RETRY_AFTER_SECONDS = 1.0
-"""When a refused caller may come again: another worker, or a call that ended, has room by then."""
+"""Seconds after which a refused caller may retry: another worker, or this one, may have room by then."""
 
 
 class Room:
-    """Room for requests in work; of one event loop."""
+    """Room for requests in work; used in one event loop."""
 
     def __init__(self, most: int) -> None:
-        """Have room for so many bytes."""
+        """Have room for `most` bytes."""
         self._most = most
         self._bytes = self._large = 0
         self._large_until = time.monotonic()
@@ -42,8 +42,8 @@ class Room:
         """Count the bytes of a request while it is in work.
 
         Raises:
-            ResourceExhausted: requests in work and messages that wait for room have too many bytes already; one alone
-                never has, nor a small one.
+            ResourceExhausted: requests in work and messages that wait for room have too many bytes already; a single or
+                a small request is never refused.
         """
         taken = self._bytes + self._waiting_bytes
         if size > SMALL_BYTES and taken and taken + size > self._most:
@@ -53,12 +53,12 @@ class Room:
     async def working_on_in_turn(
         self, size: int, alarms: Alarms, seconds: float
     ) -> contextlib.AbstractContextManager[None]:
-        """Wait until there is room for a message of a call that has begun; enter what this returns at once.
+        """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
 
-        What waits holds no room, so that calls never wait for each other. Its bytes are bounded as those in work are.
+        A waiting message takes no room, so that calls never wait for each other. Bytes that wait are bounded as well.
 
         Raises:
-            ResourceExhausted: there was no room in this time, or too much waits already.
+            ResourceExhausted: there was no room in time, or too many bytes wait already.
         """
         if size <= SMALL_BYTES or (not self._waiting and self._fits(size)):
             return _Work(self, size)
@@ -127,5 +127,5 @@ class _Work:
 
 
 def exhausted(message: str, reason: str) -> ResourceExhausted:
-    """What a caller receives that may come again soon."""
+    """The error of a caller that may retry soon."""
     return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)

@@ -1,6 +1,6 @@
-"""Accuracy with its uncertainty, from the scores of samples that may have been asked several times.
+"""Accuracy with its uncertainty, from the scores of samples that may have several answers.
 
-Scores x_ij in [0, 1] of repeat j of sample i; a partial answer counts by its score, an unscored one (None) not at all.
+Scores x_ij in [0, 1] of repeat j of sample i; a partial answer counts by its score, an unscored one (None) is ignored.
 N scored answers in C samples that have one, p their mean:
 
     accuracy         p = sum(x) / N
@@ -8,12 +8,12 @@ N scored answers in C samples that have one, p their mean:
     accuracy_stderr  sqrt(V),  V = C / (C - 1) * sum_i (sum_j (x_ij - p))^2 / N^2
 
 V is the variance clustered by sample (Liang and Zeger, 1986; Miller, "Adding Error Bars to Evals", 2024), as repeats of
-one sample are not independent. With one answer a sample it is the sample variance over N.
+one sample are not independent. With one answer per sample it is the sample variance over N.
 
     accuracy_ci95_low, accuracy_ci95_high   Wilson's score interval (1927) at 95 % for p and n, where
-    n = N                                   with one answer a sample,
+    n = N                                   with one answer per sample,
     n = min(N, p (1 - p) / V)               else: the effective sample size of clustered binary data (Korn and Graubard,
-                                            1998), C where p is 0 or 1 and V says nothing.
+                                            1998), C if p is 0 or 1, as V is then 0.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
     """Accuracy of a data set.
 
     Args:
-        scores: for each sample, in the data set's order, the scores of its repeats in [0, 1]; None where unscored.
+        scores: for each sample, in the data set's order, the scores of its repeats in [0, 1]; None if unscored.
 
     Returns:
-        The keys of `ACCURACY_KEYS`, fractions of 1. Where nothing is scored all but `accuracy_strict` are undefined,
-        without any answer that one too; `accuracy_stderr` is where only one sample is scored.
+        The keys of `ACCURACY_KEYS`, fractions of 1. If nothing is scored, all except `accuracy_strict` are undefined;
+        without any answer, that one too. `accuracy_stderr` is undefined if only one sample is scored.
     """
     clusters = [scored for sample in scores if (scored := [score for score in sample if score is not None])]
     answers = sum(map(len, scores))
     if not clusters:
-        # That every answer counts as wrong is what the strict one says, not a 0 for want of a number.
+        # `accuracy_strict` is a true 0 here, as every answer counts as wrong; it does not replace a missing number.
         strict = {"accuracy_strict": 0.0} if answers else {}
         return Metrics.of(strict, {key: "no sample was scored" for key in ACCURACY_KEYS if key not in strict})
     total = math.fsum(score for cluster in clusters for score in cluster)
@@ -63,15 +63,15 @@ def accuracy(scores: Sequence[Sequence[float | None]]) -> Metrics:
 
 
 def clustered_variance(clusters: Sequence[Sequence[float]], mean: float, counted: int) -> float | None:
-    """V of the module: the variance of a mean, clustered by sample.
+    """V of the module's description: the variance of a mean, clustered by sample.
 
     Args:
         clusters: for each sample that has one, the scores of its scored answers.
         mean: of all of them.
-        counted: how many they are.
+        counted: their number.
 
     Returns:
-        V; None where there is but one sample, whose spread says nothing.
+        V; None if there is only one sample, which has no spread.
     """
     if len(clusters) < 2:
         return None
@@ -89,7 +89,7 @@ def _effective_size(clusters: Sequence[Sequence[float]], mean: float, counted: i
 
 
 def _wilson(mean: float, size: float) -> tuple[float, float]:
-    # The interval holds the mean and lies in [0, 1], but for the last bit of a rounding.
+    # The interval contains the mean and lies in [0, 1], except for rounding in the last bit.
     squared = _Z95 * _Z95
     centre = (mean + squared / (2 * size)) / (1 + squared / size)
     half = _Z95 / (1 + squared / size) * math.sqrt(max(0.0, mean * (1 - mean)) / size + squared / (4 * size * size))

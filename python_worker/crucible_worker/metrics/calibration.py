@@ -1,8 +1,8 @@
-"""Whether a model is as often right as it is sure.
+"""Calibration: whether a model is right as often as its confidence says.
 
     expected_calibration_error = sum over bins of (n_b / n) * |accuracy_b - confidence_b|
 
-over bins of equal width of the confidence, the probability that the model gives to what it predicts; of the n_b
+over bins of equal width of the confidence, the probability that the model gives to its prediction; of the n_b
 predictions in a bin accuracy_b are right and confidence_b is their mean confidence (Naeini et al., "Obtaining Well
 Calibrated Probabilities Using Bayesian Binning", 2015; Guo et al., "On Calibration of Modern Neural Networks", 2017).
 """
@@ -17,7 +17,7 @@ from crucible_bridge.errors import InvalidField
 __all__ = ["CALIBRATION_BINS", "expected_calibration_error"]
 
 CALIBRATION_BINS = 15
-"""As of Guo et al."""
+"""The number of bins of Guo et al."""
 
 
 def expected_calibration_error(
@@ -26,12 +26,12 @@ def expected_calibration_error(
     """Mean distance of accuracy and confidence, 0 to 1.
 
     Args:
-        confidences: of each prediction, 0 to 1; a bin has its upper end, the first one 0, too.
+        confidences: of each prediction, 0 to 1; a bin includes its upper end, the first one also 0.
         right: whether each prediction is right.
         bins: how many, at least 1.
 
     Raises:
-        InvalidField: there is no prediction, the columns differ in length, or a confidence is no probability.
+        InvalidField: there is no prediction, the columns differ in length, or a confidence is not a probability.
     """
     if not confidences:
         raise InvalidField("confidences", "is empty")

@@ -6,9 +6,9 @@
     f1/<label>              2 * hits / (samples predicted to be it + samples that are it)
     precision, recall, f1   those of the positive label, or the means over the labels that have one (macro)
 
-A label that is predicted and never right has a precision and an f1 of 0, as in scikit-learn with `zero_division=0`. A
+A label that is predicted but never right has a precision and an f1 of 0, as in scikit-learn with `zero_division=0`. A
 label that is never predicted has no precision, and one without support, which no target has, has no recall: each is
-undefined, and left out of that mean. Labels are compared as they are, byte by byte.
+undefined, and left out of that mean. Labels are compared unchanged, byte by byte.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from crucible_bridge.types import Metrics
 __all__ = ["MAX_LABELS", "MAX_LABEL_CHARS", "classification_metrics"]
 
 MAX_LABELS = 10_000
-"""Labels that differ: each has three keys in the answer."""
+"""Different labels: each has three keys in the reply."""
 MAX_LABEL_CHARS = 1_000
-"""Of each, and as many of its keys."""
+"""Characters of each label, which its keys repeat."""
 _LABELS_AT_ONCE = 65_536
 
 _MEASURES = ("precision", "recall", "f1")
@@ -44,7 +44,7 @@ def classification_metrics(
         predictions: one label per sample.
         targets: one label per sample.
         positive: the label whose precision, recall and f1 are those without a label; macro means if None.
-        labels: those that macro means are over; every label of predictions and targets if None.
+        labels: the labels of macro means; every label of predictions and targets if None.
 
     Returns:
         The keys of the module's description, for every label of predictions and targets.
@@ -87,7 +87,7 @@ def classification_metrics(
 
 
 def _counted(labels: Sequence[str]) -> Counter[str]:
-    """How often each label comes; in parts, between which other threads get their turn."""
+    """How often each label occurs; counted in parts, so that other threads can run in between."""
     counts: Counter[str] = Counter()
     for at in range(0, len(labels), _LABELS_AT_ONCE):
         counts.update(labels[at : at + _LABELS_AT_ONCE])
@@ -95,7 +95,7 @@ def _counted(labels: Sequence[str]) -> Counter[str]:
 
 
 def _measures(label: str, hits: int, predicted: int, support: int) -> tuple[float | str, float | str, float | str]:
-    """Precision, recall and f1 of one label, or why there is none."""
+    """Precision, recall and f1 of one label, or why they are undefined."""
     precision = hits / predicted if predicted else f"{label!r} is never predicted"
     recall = hits / support if support else f"no target is {label!r}"
     if not predicted + support:

@@ -1,4 +1,4 @@
-"""What keeps values from having a mean, in one wording everywhere: "3 of 1,024 log-probabilities are NaN"."""
+"""Reasons why values have no mean, with the same wording everywhere: "3 of 1,024 log-probabilities are NaN"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["BEYOND_FLOAT64", "NO_ACTION_TOKENS", "Defects", "share"]
 
 BEYOND_FLOAT64 = "the sum is beyond float64"
-"""Every value is finite, what comes of them is not."""
+"""Every value is finite, but the result is not."""
 NO_ACTION_TOKENS = "no action tokens"
 """A mean over nothing."""
 
@@ -21,7 +21,7 @@ class Defects:
     nan: int = 0
     """NaN."""
     minus_inf: int = 0
-    """-inf; as a log-probability, a token that the model holds for impossible."""
+    """-inf; as a log-probability, a token that the model considers impossible."""
     plus_inf: int = 0
     """+inf; no distribution has such a log-probability."""
 
@@ -42,12 +42,12 @@ class Defects:
         )
 
     def reason(self, total: int, what: str = "log-probabilities", *, of: str = "") -> str:
-        """The worst of them in words; empty where there is none.
+        """The worst of them in words; empty if there is none.
 
         Args:
             total: how many values count.
-            what: what they are, plural.
-            of: whose they are, said in parentheses.
+            what: the noun for the values, plural.
+            of: their owner, added in parentheses.
         """
         for count, kind in ((self.nan, "NaN"), (self.minus_inf, "-inf"), (self.plus_inf, "+inf")):
             if count:
@@ -56,5 +56,5 @@ class Defects:
 
 
 def share(count: int, total: int, what: str, kind: str) -> str:
-    """Say how many of them are so."""
+    """How many of them are of this kind, in words."""
     return f"{count:,} of {total:,} {what} {'is' if count == 1 else 'are'} {kind}"

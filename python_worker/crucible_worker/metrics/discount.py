@@ -1,9 +1,9 @@
-"""Discounted sums of what is to come: y[i] = x[i] + g * x[i + 1] + g^2 * x[i + 2] + ... within each sequence.
+"""Discounted sums of future values: y[i] = x[i] + g * x[i + 1] + g^2 * x[i + 2] + ... within each sequence.
 
 The recurrence y[i] = x[i] + g * y[i + 1] needs one step per token. Here sequences are cut into pieces of equal length,
-which take their steps side by side; then what follows each piece is carried into it: the first value of a piece is its
-sum, and the sums of the pieces of a sequence obey the same recurrence with the discount g^length. So a sequence of a
-million tokens takes some hundred steps, and rounding errors grow with the number of steps, not of tokens.
+which take their steps side by side. Then each piece receives the sums of the pieces that follow it: the first value of
+a piece is its sum, and the sums of the pieces of a sequence obey the same recurrence with the discount g^length. So a
+sequence of a million tokens takes some hundred steps, and rounding errors grow with the number of steps, not of tokens.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 __all__ = ["suffix_sums"]
 
 _LONGEST_PIECE = 64
-"""Tokens of a piece: steps per round."""
+"""Tokens of a piece, which are the steps of a round."""
 _VALUES_AT_ONCE = 1 << 20
-"""Values whose sequences are cut together, eight megabytes; a longer sequence is cut alone."""
+"""Values of sequences that are cut together, eight megabytes; a longer sequence is cut alone."""
 _PIECES_AT_ONCE = 1_024
 """Pieces that take their steps together: half a megabyte, which stays in the cache."""
 
@@ -24,7 +24,7 @@ def suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> Non
     """Replace values by their discounted sums.
 
     Args:
-        values: shape (N,), float64: the sequences one after the other; changed in place.
+        values: shape (N,), float64: the sequences end to end; changed in place.
         lengths: of the sequences, shape (S,), integers; their sum is N.
         discount: g, in (0, 1].
     """
@@ -39,8 +39,8 @@ def suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> Non
 
 
 def _some_suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) -> None:
-    """The same, of as many sequences as memory is to be taken for at once."""
-    # As long as sequences are on average, so that padding at most doubles the values; at least 2, so that it ends.
+    """The same for a block of sequences, which bounds the memory."""
+    # The average length of a sequence, so that padding at most doubles the values; at least 2, so that it ends.
     size = int(np.clip(values.size // max(1, np.count_nonzero(lengths)), 2, _LONGEST_PIECE))
     pieces_of = -(-lengths // size)
     count = int(pieces_of.sum())
@@ -61,10 +61,10 @@ def _some_suffix_sums(values: np.ndarray, lengths: np.ndarray, discount: float) 
 
 
 def _places(starts: np.ndarray, lengths: np.ndarray) -> list[tuple[slice | np.ndarray, slice]]:
-    """Where values lie among the pieces, and where in their own array."""
+    """The indices of values among the pieces, and in their own array."""
     own = np.cumsum(lengths) - lengths
     if int(lengths.sum()) < _LONGEST_PIECE * lengths.size:
-        # Short ones all at once: a step of Python for each would take longer than the sums.
+        # Short sequences all at once: a Python step for each would take longer than the sums.
         total = int(lengths.sum())
         return [(np.arange(total) + np.repeat(starts - own, lengths), slice(0, total))]
     return [
@@ -84,7 +84,7 @@ def _step(pieces: np.ndarray, discount: float) -> None:
 
 
 def _carry(pieces: np.ndarray, pieces_of: np.ndarray, discount: float) -> None:
-    """Add to each piece what follows it in its sequence."""
+    """Add to each piece the discounted sums of the later pieces of its sequence."""
     size = pieces.shape[1]
     sums = pieces[:, 0].copy()
     suffix_sums(sums, pieces_of, discount**size)

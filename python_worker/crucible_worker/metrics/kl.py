@@ -44,12 +44,12 @@ def kl_sample_train(
     Args:
         sampling_logprobs: one array of shape (T_i,) per sequence, nats.
         training_logprobs: same shapes, nats.
-        masks: same shapes; a token counts where its mask is above zero, and no other token's values matter.
+        masks: same shapes; a token counts where its mask is above zero, and other tokens' values are ignored.
         extended: also everything that `crucible_worker.metrics.kl_extended` describes.
 
     Returns:
         `optim/kl_sample_train_v1`, `optim/kl_sample_train_v2` and `optim/entropy`, in nats per action token, and how
-        many those are. Keys without a finite value are undefined, with the reason.
+        number of these tokens. Keys without a finite value are undefined, with the reason.
 
     Raises:
         InvalidField: there is no sequence, or the arrays of one do not fit each other.
@@ -84,12 +84,12 @@ def kl_post_update(
     Args:
         logprobs: before, one array of shape (T_i,) per sequence, nats.
         updated_logprobs: after, same shapes, nats.
-        masks: same shapes; a token counts where its mask is above zero, and no other token's values matter.
-        updated_field: how errors name the second.
+        masks: same shapes; a token counts where its mask is above zero, and other tokens' values are ignored.
+        updated_field: the name of `updated_logprobs` in errors.
 
     Returns:
-        `kl_pre_post_v1` and `kl_pre_post_v2`, in nats per action token, and how many those are. Keys without a finite
-        value are undefined, with the reason.
+        `kl_pre_post_v1` and `kl_pre_post_v2`, in nats per action token, and the number of these tokens. Keys without a
+        finite value are undefined, with the reason.
 
     Raises:
         InvalidField: there is no sequence, or the arrays of one do not fit each other.
@@ -116,7 +116,7 @@ class _Totals:
         return total / self.tokens if self.tokens else math.nan
 
     def undefined(self, first: str, second: str = "") -> str:
-        """Why means over the first policy's values, or over both, are none; empty where they may be."""
+        """Why means over the first policy's values, or over both, do not exist; empty if they may exist."""
         if not self.tokens:
             return NO_ACTION_TOKENS
         reason = self.first_defects.reason(self.tokens, of=first)
@@ -136,7 +136,7 @@ def _sum_up(first: Sequence[np.ndarray], second: Sequence[np.ndarray], masks: Se
     dtypes = {masks.values.dtype} if isinstance(masks, Ragged) else {mask.dtype for mask in masks}
     mask_dtype = np.result_type(*dtypes)
     scratch = np.empty((2, min(BLOCK_TOKENS, count_values(first))))
-    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
         parts = [
             _sum_block(*block, *scratch[:, : block[0].size])
             for block in blocks(first, second, masks, dtypes=(np.float64, np.float64, mask_dtype))
@@ -156,7 +156,7 @@ def _sum_block(
 ) -> _Totals:
     """Sums of one block, all of shape (N,); the last two are scratch space."""
     counted = mask > 0
-    # Times 0 or 1 costs a third of picking the tokens out. Only NaN and infinities outlive a 0: then we pick them out.
+    # Times 0 or 1 costs a third of picking the tokens out. Only NaN and infinities survive a 0: then we pick them out.
     np.copyto(weight, counted)
     np.subtract(first, second, out=difference)
     np.multiply(difference, weight, out=difference)
@@ -167,7 +167,7 @@ def _sum_block(
 
 
 def _sum_counted(first: np.ndarray, second: np.ndarray) -> _Totals:
-    """The same of action tokens alone, some of which may not be finite."""
+    """The same for action tokens only, when some may not be finite."""
     difference = first - second
     return _Totals(
         tokens=difference.size,

@@ -1,4 +1,4 @@
-"""What else tells how far two policies are apart: on request, as it takes further passes over the tokens.
+"""Further measures of the distance of two policies: on request, as they take more passes over the tokens.
 
 With d = log p_sample - log p_train of an action token, r = exp(-d) its importance ratio p_train / p_sample, and n
 action tokens:
@@ -6,14 +6,14 @@ action tokens:
     optim/kl_sample_train_v3        mean(r - 1 + d): unbiased and never negative (Schulman, 2020)
     optim/kl_sample_train_max_abs   max |d|
     optim/importance_ess            (sum r)^2 / sum r^2, in tokens, from 1 to n: the effective sample size (Kish, 1965);
-                                    how many tokens of the training policy's own those sampled are worth
-    optim/clip_fraction             share of tokens with |r - 1| > 0.2: those that PPO may clip (Schulman et al., 2017)
+                                    how many tokens from the training policy itself the sampled ones are worth
+    optim/clip_fraction             share of tokens with |r - 1| > 0.2, which PPO may clip (Schulman et al., 2017)
     <key>_stderr                    of v1, v2, v3 and entropy: sqrt(C / (C - 1) * sum_i (S_i - n_i * mean)^2) / n
 
-S_i is the sum over the n_i action tokens of sequence i, C the number of sequences that have some: tokens of one
+S_i is the sum over the n_i action tokens of sequence i, C the number of sequences with action tokens: tokens of one
 sequence are not independent, so errors are clustered by sequence (Liang and Zeger, 1986).
 
-Per sequence, NaN where it has no action token: the means v1, v2, v3 and entropy, max |d|, and `action_tokens`.
+Per sequence, NaN if it has no action token: the means v1, v2, v3 and entropy, max |d|, and `action_tokens`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from crucible_worker.metrics.sums import sequence_blocks, total
 __all__ = ["CLIP", "extended_kl"]
 
 CLIP = 0.2
-"""How far from 1 an importance ratio may be before PPO clips it."""
+"""Distance of an importance ratio from 1 beyond which PPO clips it."""
 
 _V1, _V2, _V3 = "optim/kl_sample_train_v1", "optim/kl_sample_train_v2", "optim/kl_sample_train_v3"
 _ENTROPY, _MAX, _ESS, _CLIPPED = (
@@ -53,18 +53,18 @@ def extended_kl(
     *,
     undefined: str,
 ) -> tuple[Metrics, dict[str, np.ndarray]]:
-    """What the module describes, beyond v1, v2 and entropy.
+    """The metrics of the module's description, beyond v1, v2 and entropy.
 
     Args:
         sampling_logprobs: one array of shape (T_i,) per sequence, nats.
         training_logprobs: same shapes, nats.
         masks: same shapes; a token counts where its mask is above zero.
-        undefined: why v1 and v2 are undefined; empty where they are not.
+        undefined: why v1 and v2 are undefined; empty if they are defined.
 
     Returns:
         The metrics, and by key one float64 array of shape (sequences,).
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
         parts = [_sequences(*part) for part in sequence_blocks(sampling_logprobs, training_logprobs, masks)]
         columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         values, missing = _over_all(columns)
@@ -73,7 +73,7 @@ def extended_kl(
     per_sequence |= {_MAX: columns[_MAX], _TOKENS: tokens}
     keys = [*values, *missing]
     if undefined:
-        # A sequence of one policy may be whole where the other's is not: its entropy's error is told all the same.
+        # One policy's values may be finite when the other's are not: the error of its entropy is reported all the same.
         kept = {key: value for key, value in values.items() if key.startswith(_ENTROPY) and math.isfinite(value)}
         reasons = {key: missing.get(key, undefined) if key.startswith(_ENTROPY) else undefined for key in keys}
         return Metrics.of(kept, {key: reason for key, reason in reasons.items() if key not in kept}), per_sequence
@@ -84,14 +84,14 @@ def extended_kl(
 def _sequences(
     lengths: np.ndarray, sampling: np.ndarray, training: np.ndarray, mask: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Sums over the action tokens of each of S sequences: lengths of shape (S,), all else of shape (their sum,)."""
+    """Sums over the action tokens of each of S sequences: lengths of shape (S,), all others of shape (their sum,)."""
     kept = np.flatnonzero(mask > 0)
     counts = np.diff(np.searchsorted(kept, np.cumsum(lengths)), prepend=0)
     used = np.flatnonzero(counts)
     starts = (np.cumsum(counts) - counts).take(used)
 
     def spread(ufunc: np.ufunc, values: np.ndarray, without: float) -> np.ndarray:
-        """One value a sequence; parts without a token, of which `reduceat` makes something else, are left out."""
+        """One value per sequence; parts without a token are left out, as `reduceat` treats them differently."""
         found = np.full(lengths.size, without)
         if used.size:
             found[used] = ufunc.reduceat(values, starts)
@@ -100,7 +100,7 @@ def _sequences(
     first, second = sampling.take(kept).astype(np.float64), training.take(kept).astype(np.float64)
     difference = first - second
     ratios_less_one = np.expm1(-difference)
-    # Ratios by the greatest of their sequence, which may be beyond float64 where its logarithm is not.
+    # Ratios relative to the greatest of their sequence, which may be beyond float64 although its logarithm is not.
     top = spread(np.maximum, -difference, -math.inf)
     ratios = np.exp(-difference - np.repeat(top, counts))
     return {
@@ -118,7 +118,7 @@ def _sequences(
 
 
 def _excess(exponent: np.ndarray, ratios_less_one: np.ndarray) -> np.ndarray:
-    """exp(x) - 1 - x; near 0 by its series, as the difference would cancel to nothing but rounding errors."""
+    """exp(x) - 1 - x; near 0 by its series, as the difference would leave only rounding errors."""
     small = np.clip(exponent, -0.5, 0.5)
     series = np.full_like(small, _SERIES[0])
     for coefficient in _SERIES[1:]:
@@ -128,7 +128,7 @@ def _excess(exponent: np.ndarray, ratios_less_one: np.ndarray) -> np.ndarray:
 
 
 def _over_all(columns: dict[str, np.ndarray]) -> tuple[dict[str, float], dict[str, str]]:
-    """Values over all tokens, and reasons where there are too few."""
+    """Values over all tokens, and reasons if there are too few."""
     counts = columns[_TOKENS]
     used = np.flatnonzero(counts)
     errors = [f"{key}_stderr" for key in _MEANS]

@@ -8,7 +8,7 @@ With diff = (log p - log p_base) * mask per token:
     advantages[i] + sum over k of discount^k * x[i + k]  else, within the sequence
 
 After tinker-cookbook's `incorporate_kl_penalty`, which changes its input in place, sums in float32 and steps through
-tokens one by one; here everything is float64 until the new advantages take the dtype of those given.
+tokens one by one; here everything is float64, and the new advantages are converted to the dtype of the given ones.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def incorporate_kl_penalty(
     Args:
         logprobs: the policy's, one array of shape (T_i,) per sequence, nats.
         base_logprobs: the base policy's, same shapes, nats.
-        masks: same shapes; they weigh the penalty, and where one is 0 no log-probability matters.
+        masks: same shapes; they weight the penalty; log-probabilities of tokens with 0 are ignored.
         advantages: same shapes, floats. They are not changed.
         coef: scales the penalty.
-        discount: from 0 to 1; above 0, a token answers for the penalties of those after it.
-        base_field: how errors name the base policy's.
+        discount: from 0 to 1; above 0, a token's penalty includes those of later tokens.
+        base_field: the name of `base_logprobs` in errors.
 
     Returns:
-        `kl_policy_base`, in nats per action token, and new advantages of the same shapes and dtypes. Where the average
-        is undefined, with its reason, there are none: nothing is poisoned.
+        `kl_policy_base`, in nats per action token, and new advantages of the same shapes and dtypes. If the average
+        is undefined, its reason is given and there are no advantages, so that no NaN spreads.
 
     Raises:
         InvalidField: there is no sequence, the arrays of one do not fit each other, or a number is out of range.
@@ -69,7 +69,7 @@ def incorporate_kl_penalty(
         raise InvalidField("kl_penalty_coef", f"is {coef}, not finite")
     if not 0 <= discount <= 1:
         raise InvalidField("kl_discount_factor", f"is {discount}, it must lie in [0, 1]")
-    with np.errstate(over="ignore", invalid="ignore"):  # told by the reason, or the caller's own
+    with np.errstate(over="ignore", invalid="ignore"):  # the reason reports it, or it is the caller's own value
         return _incorporate(logprobs, base_logprobs, masks, advantages, coef, discount, base_field)
 
 
@@ -88,7 +88,7 @@ def _incorporate(
     difference -= _joined(base_logprobs)
     difference *= mask
     weight = total(mask)
-    # Masks of both signs may cancel to a sum of few digits, which then must be exact.
+    # Masks of both signs may cancel to a sum of few digits, which must then be computed exactly.
     cancels = (
         math.isfinite(weight) and mask.min(initial=0.0) < 0 and total(np.abs(mask)) > MAX_CANCELLATION * abs(weight)
     )
@@ -97,7 +97,7 @@ def _incorporate(
         weight = exact_total(mask)
     penalized = add_up(difference)
     if not math.isfinite(penalized + weight):
-        # NaN and infinities outlive a mask of 0.
+        # NaN and infinities survive a mask of 0.
         difference[mask == 0] = 0.0
         penalized = add_up(difference)
     average = penalized / weight if weight else math.nan
@@ -113,7 +113,7 @@ def _incorporate(
 
 
 def _added(advantages: Sequence[np.ndarray], penalty: np.ndarray, lengths: np.ndarray) -> Sequence[np.ndarray]:
-    """The advantages with the penalty, shape (sum of the lengths,), each rounded once, from the float64 sum."""
+    """The advantages with the penalty, shape (sum of the lengths,), each rounded once from the float64 sum."""
     if isinstance(advantages, Ragged):
         values = np.add(advantages.values, penalty, dtype=np.float64).astype(advantages.values.dtype)
         return advantages.like(values)

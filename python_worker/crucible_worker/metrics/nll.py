@@ -3,11 +3,11 @@
     nll = -sum(weights * logprobs) / sum(weights)        over the tokens of all data, nats per unit of weight
     perplexity = exp(nll)
 
-One mean over all tokens, not a mean of means. The formula is tinker-cookbook's `compute_mean_nll`, whose sums are
-float32; here products and sums are float64. There are two ways to the same number:
+One mean over all tokens, not a mean of means. The formula is tinker-cookbook's `compute_mean_nll`, which sums in
+float32; here products and sums are float64. There are two ways to compute it:
 
 - `mean_nll` takes a whole batch at once, fast: see `crucible_worker.metrics.sums` for how exact its sums are.
-- `nll_parts` and `combine` take one datum at a time and put them together, at once or much later, with sums that are
+- `nll_parts` and `combine` take one datum at a time and combine them, at once or much later, with sums that are
   exact (`math.fsum`): neither order nor batching changes a bit of them.
 """
 
@@ -33,10 +33,10 @@ _ONES = np.ones(BLOCK_TOKENS)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NLLParts:
-    """What one datum adds to a mean negative log-likelihood. Tokens of weight 0 have no part in it."""
+    """What one datum adds to a mean negative log-likelihood. Tokens of weight 0 are ignored."""
 
     weighted_logprob_sum: float = 0.0
-    """Sum of weights * logprobs, nats; not finite where a part of it is not."""
+    """Sum of weights * logprobs, nats; not finite if a part of it is not."""
     weight_sum: float = 0.0
     """Sum of the weights."""
     tokens: int = 0
@@ -44,7 +44,7 @@ class NLLParts:
     nan: int = 0
     """Log-probabilities among them that are NaN."""
     minus_inf: int = 0
-    """Log-probabilities among them that are -inf: tokens that the model holds for impossible."""
+    """Log-probabilities among them that are -inf: tokens that the model considers impossible."""
     plus_inf: int = 0
     """Log-probabilities among them that are +inf, which no distribution has."""
     bad_weights: int = 0
@@ -52,7 +52,7 @@ class NLLParts:
 
     @property
     def undefined(self) -> str:
-        """Why there is no mean; empty where there is one."""
+        """Why there is no mean; empty if there is one."""
         defects = Defects(nan=self.nan, minus_inf=self.minus_inf, plus_inf=self.plus_inf)
         if reason := defects.reason(self.tokens):
             return reason
@@ -66,7 +66,7 @@ class NLLParts:
 
     @property
     def nll(self) -> float:
-        """The mean, nats per unit of weight; NaN where the weights sum to 0. Look at `undefined` first."""
+        """The mean, nats per unit of weight; NaN if the weights sum to 0. Check `undefined` first."""
         return -self.weighted_logprob_sum / self.weight_sum if self.weight_sum else math.nan
 
 
@@ -75,11 +75,11 @@ def mean_nll(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> M
 
     Args:
         logprobs: one array of shape (T_i,) per datum, nats.
-        weights: same shapes; a token counts by its weight, and not at all where that is 0, whatever its value.
+        weights: same shapes; a token counts by its weight; a token of weight 0 is ignored, whatever its value.
 
     Returns:
         `nll` in nats per unit of weight and `perplexity`, or undefined with the reason; and the sum of the weights,
-        which is not finite where one of them is not.
+        which is not finite if one of them is not.
 
     Raises:
         InvalidField: there is no datum, or the arrays of one do not fit each other.
@@ -99,7 +99,7 @@ def mean_nll(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> M
 def nll_parts(logprobs: np.ndarray, weights: np.ndarray) -> NLLParts:
     """One datum's part: both arrays of shape (T,), log-probabilities in nats."""
     weight, logprob = _weighted(logprobs, weights)
-    # An overflow is told by `undefined`; the product of float32 values is exact.
+    # `undefined` reports an overflow; the product of float32 values is exact.
     with np.errstate(over="ignore", invalid="ignore"):
         products = weight * logprob
     sums = {"weighted_logprob_sum": exact_sum(products.tolist()), "weight_sum": exact_sum(weight.tolist())}
@@ -113,7 +113,7 @@ def _weighted(logprobs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _counts(weight: np.ndarray, logprob: np.ndarray) -> NLLParts:
-    """What there is to count, without the sums."""
+    """The counts, without the sums."""
     return NLLParts(
         tokens=int(weight.size),
         nan=int(np.count_nonzero(np.isnan(logprob))),
@@ -149,12 +149,12 @@ def _joined(parts: Iterable[NLLParts]) -> NLLParts:
 
 
 def _exact_parts(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> NLLParts:
-    """Of a whole batch, each sum rounded once; in blocks, as there may be as many data as tokens."""
+    """The parts of a whole batch, each sum rounded once; in blocks, as there may be as many data as tokens."""
 
     def walk() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return (_weighted(*each) for each in blocks(logprobs, weights, dtypes=(np.float64, np.float64)))
 
-    with np.errstate(over="ignore", invalid="ignore"):  # told by `undefined`
+    with np.errstate(over="ignore", invalid="ignore"):  # `undefined` reports it
         products = exact_sum(itertools.chain.from_iterable((weight * logprob).tolist() for weight, logprob in walk()))
     return dataclasses.replace(
         _joined(_counts(*each) for each in walk()),
@@ -172,14 +172,14 @@ def _with_perplexity(nll: float, total_weight: float) -> MeanNLL:
 
 
 def _fast_sums(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> tuple[float, float] | None:
-    """Sums of weights * logprobs and of weights; None where exact sums must tell what is to be told."""
+    """Sums of weights * logprobs and of weights; None if exact sums are needed."""
     weighted_logprobs, totals, magnitudes = [], [], []
-    with np.errstate(over="ignore", invalid="ignore"):  # seen by the test for finite sums
+    with np.errstate(over="ignore", invalid="ignore"):  # the test for finite sums finds it
         for logprob, weight in blocks(logprobs, weights, dtypes=(np.float64, np.float64)):
             # A product with ones is summed in half the time of a sum.
             weighted, total = dot(logprob, weight), dot(weight, _ONES[: weight.size])
             if not math.isfinite(weighted):
-                # NaN and infinities outlive a weight of 0.
+                # NaN and infinities survive a weight of 0.
                 counted = np.flatnonzero(weight)
                 weighted = dot(logprob.take(counted), weight.take(counted))
             if not math.isfinite(weighted + total):
@@ -188,7 +188,7 @@ def _fast_sums(logprobs: Sequence[np.ndarray], weights: Sequence[np.ndarray]) ->
             totals.append(total)
             magnitudes.append(total if weight.min() >= 0 else dot(np.abs(weight), _ONES[: weight.size]))
     total_weight = exact_sum(totals)
-    # Weights of both signs may cancel to a sum of few digits, which then must be exact.
+    # Weights of both signs may cancel to a sum of few digits, which must then be computed exactly.
     if not total_weight or exact_sum(magnitudes) > MAX_CANCELLATION * abs(total_weight):
         return None
     return exact_sum(weighted_logprobs), total_weight

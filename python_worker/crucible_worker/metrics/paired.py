@@ -1,4 +1,4 @@
-"""Two evaluations of the same samples: what their scores differ by, and how sure that is.
+"""Two evaluations of the same samples: the difference of their scores, and its uncertainty.
 
 x_i and y_i are the scores of sample i in the baseline and in the other evaluation, d_i = y_i - x_i, n samples:
 
@@ -6,13 +6,13 @@ x_i and y_i are the scores of sample i in the baseline and in the other evaluati
     difference            D = sum(d) / n
     difference_stderr     sqrt(sum((d - D)^2) / (n - 1) / n)
 
-A paired difference leaves out what both have in common, how hard a sample is: its error is mostly far below that of two
-accuracies side by side (Miller, "Adding Error Bars to Evals", 2024). The interval, difference_ci_low and _high:
+A paired difference removes what both have in common, the difficulty of a sample: its error is usually far below that of
+two separate accuracies (Miller, "Adding Error Bars to Evals", 2024). The interval, difference_ci_low and _high:
 
     bonett_price   every score is 0 or 1: with b samples gained, c lost, p = (b + 1) / (n + 2), q = (c + 1) / (n + 2),
                    p - q +- z sqrt((p + q - (p - q)^2) / (n + 2))       (Bonett and Price, 2012)
     bootstrap      else: percentiles of D over resamples of the differences (Efron, 1979), by a fixed seed
-    normal         else, where there are too many different differences for that: D +- z difference_stderr
+    normal         else, if there are too many distinct differences for that: D +- z difference_stderr
 
     mcnemar_p      every score is 0 or 1: min(1, 2 P[X <= min(b, c)]), X binomial of b + c and 1/2: the exact form
                    of McNemar's test (1947)
@@ -46,28 +46,28 @@ PAIRED_KEYS = (
     "difference_ci_low",
     "difference_ci_high",
 )
-"""Every key but `mcnemar_p`, which only scores of 0 and 1 have."""
+"""Every key except `mcnemar_p`, which only scores of 0 and 1 have."""
 
 RESAMPLES = 2_000
-"""Of the bootstrap: the ends of a 95 % interval are then known to about a twentieth of its width."""
+"""Resamples of the bootstrap: they give the ends of a 95 % interval to about a twentieth of its width."""
 MAX_DISTINCT = 5_000
-"""Differences of different size up to which the bootstrap is made: with more, the mean is normal enough."""
+"""Distinct differences up to which the bootstrap is used: with more, the mean is close enough to normal."""
 
 MAX_SCORE = 1e150
-"""Larger ones have no square."""
+"""Squares of larger scores overflow."""
 
 _BLOCK = 2_000_000  # numbers drawn at once: 16 MB
-_DRAWS_PER_COUNT = 12  # that take the time of one binomial count
+_DRAWS_PER_COUNT = 12  # draws that take as long as one binomial count
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """What two columns of scores differ by."""
+    """The difference of two columns of scores."""
 
     metrics: Metrics
-    """`PAIRED_KEYS`, and `mcnemar_p` of scores that are 0 or 1."""
+    """`PAIRED_KEYS`, and `mcnemar_p` for scores that are 0 or 1."""
     interval_method: str
-    """"bonett_price", "bootstrap", "normal", or empty where there is no interval."""
+    """"bonett_price", "bootstrap", "normal", or empty without an interval."""
 
 
 def paired_difference(baseline: np.ndarray, other: np.ndarray, *, confidence: float) -> PairedDifference:
@@ -80,7 +80,7 @@ def paired_difference(baseline: np.ndarray, other: np.ndarray, *, confidence: fl
 
     Returns:
         The numbers, in the scores' own unit. Without a sample, or with a score beyond `MAX_SCORE`, all are undefined;
-        with one sample those of uncertainty, but for the interval of scores that are 0 or 1.
+        with one sample those of uncertainty, except the interval of scores that are 0 or 1.
     """
     n = baseline.size
     if not n:
@@ -120,7 +120,7 @@ def _undefined(reason: str) -> PairedDifference:
 
 
 def mcnemar_p(gained: int, lost: int) -> float:
-    """How likely so uneven a split would be, were gaining and losing as likely as each other: exact, two-sided."""
+    """The probability of so uneven a split if gains and losses were equally likely: exact, two-sided."""
     total, fewer = gained + lost, min(gained, lost)
     if 2 * fewer >= total - 1:  # the two tails meet
         return 1.0
@@ -159,7 +159,7 @@ def _interval(
 def _resamples(differences: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Means of resamples, shape (RESAMPLES,)."""
     random, n = np.random.default_rng(0), differences.size
-    # Where few sizes come up again and again, how often each does in n draws takes less than n draws do.
+    # With few distinct sizes, drawing how often each occurs is faster than n draws.
     counted = n > _DRAWS_PER_COUNT * sizes.size
     means: list[np.ndarray] = []
     at_once = max(1, _BLOCK // (sizes.size if counted else n))

@@ -7,9 +7,9 @@ one of c is drawing c and hitting one of k; with d the lesser of both and t the 
 
     -expm1(sum over j < d of log1p(-t / (n - j)))
 
-whose terms are of one sign, so that small chances keep their digits, which a difference from 1 would not: the relative
-error is below 1e-12. No draw hits with a chance of at most exp(-t * d / n): where that is nothing beside 1, no draw is
-looked at, and d is below sqrt(40 * n) where one is.
+The terms have one sign, so small chances keep their digits, which a difference from 1 would lose: the relative
+error is below 1e-12. The chance that no draw hits is at most exp(-t * d / n). If that is negligible, no draw is
+evaluated; otherwise d is below sqrt(40 * n).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from crucible_worker.metrics.sequences import check_column
 __all__ = ["MAX_DRAWS", "MAX_KS", "MAX_SAMPLES_PER_PROBLEM", "most_draws", "pass_at_k"]
 
 MAX_SAMPLES_PER_PROBLEM = 100_000
-"""The time for one problem grows with its square root, and no benchmark comes near."""
+"""The time for one problem grows with its square root, and no benchmark has as many samples."""
 MAX_KS = 100
 """Values of k in a request."""
 
 MAX_DRAWS = 50_000_000
-"""Draws looked at for a request, at least one for every k and every problem that is like no other: about a second."""
+"""Draws evaluated for a request, at least one for each k and each distinct problem: about a second."""
 
 _CERTAIN = 40.0
-"""From t * d / n on, the chance to miss is below 2^-57."""
+"""From this value of t * d / n on, the chance to miss is below 2^-57."""
 _BLOCK_DRAWS = 65_536
-"""Draws at once: their columns fit in a second-level cache."""
+"""Draws evaluated at once: their columns fit in a second-level cache."""
 
 
 def most_draws(samples: np.ndarray, ks: Sequence[int]) -> int:
-    """How many draws `pass_at_k` looks at, at most: told at once, and of arguments that it will refuse too."""
+    """An upper bound of the draws that `pass_at_k` evaluates: quick, and also for arguments that it will refuse."""
     if not samples.size or not ks:
         return 0
     longest = math.isqrt(int(_CERTAIN) * min(max(int(samples.max()), 0), MAX_SAMPLES_PER_PROBLEM)) + 1
@@ -56,14 +56,14 @@ def pass_at_k(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> 
         ks: values of k, each above 0 and once.
 
     Returns:
-        `pass@<k>` for each k; undefined where no problem has as many samples.
+        `pass@<k>` for each k; undefined if no problem has as many samples.
 
     Raises:
         InvalidField: there is no problem or no k, the columns differ in length, a number is out of range, or there is
-            more to look at than `MAX_DRAWS`.
+            more than `MAX_DRAWS` to evaluate.
     """
     _check(samples, successes, ks)
-    # Problems of the same numbers have the same chance.
+    # Problems with the same numbers have the same chance.
     keys = samples.astype(np.int64) * (MAX_SAMPLES_PER_PROBLEM + 1) + successes
     keys, weights = np.unique(keys, return_counts=True)
     pairs = np.divmod(keys, MAX_SAMPLES_PER_PROBLEM + 1)
@@ -78,7 +78,7 @@ def pass_at_k(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> 
             left -= int(np.maximum(draws, 1).sum())
             if left < 0:
                 raise InvalidField(
-                    "k", f"takes more than {MAX_DRAWS:,} draws with these problems: ask for fewer at once"
+                    "k", f"takes more than {MAX_DRAWS:,} draws with these problems: request fewer at once"
                 )
             chances = _chances(problems, draws, targets)
             values[f"pass@{k}"] = float((chances * counts).sum()) / int(counts.sum())
@@ -88,9 +88,9 @@ def pass_at_k(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> 
 
 
 def _draws(samples: np.ndarray, successes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The draws to look at, none where one hits for certain, and the targets; both of shape (pairs,)."""
+    """The draws to evaluate, none if one hits for certain, and the targets; both of shape (pairs,)."""
     draws, targets = np.minimum(successes, k), np.maximum(successes, k)
-    # Fewer wrong samples than draws: one must hit. The product may take more than int64 where k is large.
+    # Fewer wrong samples than draws: one must hit. The product may exceed int64 if k is large.
     certain = (samples - successes < k) | (draws * targets.astype(np.float64) >= _CERTAIN * samples)
     return np.where(certain & (draws > 0), 0, draws), np.where(certain & (draws > 0), 0, targets)
 
@@ -135,4 +135,4 @@ def _check(samples: np.ndarray, successes: np.ndarray, ks: Sequence[int]) -> Non
         if k < 1:
             raise InvalidField(f"k[{index}]", f"is {k}, it must be above 0")
         if k in ks[:index]:
-            raise InvalidField(f"k[{index}]", f"is {k} a second time")
+            raise InvalidField(f"k[{index}]", f"is {k}, which occurs twice")

@@ -46,7 +46,7 @@ def dpo_metrics(
         beta: above 0.
 
     Returns:
-        `dpo_loss`, `accuracy`, `margin`, `chosen_reward`, `rejected_reward`; undefined where a log-probability that
+        `dpo_loss`, `accuracy`, `margin`, `chosen_reward`, `rejected_reward`; undefined if a log-probability that
         they need is not finite.
 
     Raises:
@@ -65,7 +65,7 @@ def dpo_metrics(
     if not (math.isfinite(beta) and beta > 0):
         raise InvalidField("dpo_beta", f"is {beta}, it must be above 0 and finite")
     c, r, c_ref, r_ref = (column.astype(np.float64) for column in columns.values())
-    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
         delta = _delta(c, c_ref, r, r_ref)
         values = {
             "dpo_loss": float(np.logaddexp(0.0, -beta * delta).mean()),
@@ -84,14 +84,14 @@ def dpo_metrics(
 
 
 def _delta(c: np.ndarray, c_ref: np.ndarray, r: np.ndarray, r_ref: np.ndarray) -> np.ndarray:
-    """(c - c_ref) - (r - r_ref), shape (pairs,), off by about one rounding of the result."""
+    """(c - c_ref) - (r - r_ref), shape (pairs,), accurate to about one rounding of the result."""
     (first, first_error), (second, second_error) = _difference(c, c_ref), _difference(r, r_ref)
     delta, error = _difference(first, second)
     return delta + (error + (first_error - second_error))
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A - b, rounded, and the exact rest (TwoSum; Knuth, 1969)."""
+    """The difference a - b, rounded, and the exact rest (TwoSum; Knuth, 1969)."""
     difference = a - b
     virtual = difference - a
     return difference, (a - (difference - virtual)) - (b + virtual)

@@ -32,10 +32,10 @@ def sampling_client_metrics(steps: np.ndarray, seconds: np.ndarray) -> Metrics:
         seconds: sampling time of each group, shape (groups,).
 
     Returns:
-        The keys of the module's description; those of times are undefined where a time is not finite.
+        The keys of the module's description; those of times are undefined if a time is not finite.
 
     Raises:
-        InvalidField: there is no group, steps are no integers, or the columns differ in length.
+        InvalidField: there is no group, steps are not integers, or the columns differ in length.
     """
     check_column(steps, _STEPS, kinds="iu")
     if not steps.size:
@@ -58,7 +58,7 @@ def sampling_client_metrics(steps: np.ndarray, seconds: np.ndarray) -> Metrics:
 
 
 def _sum(steps: np.ndarray) -> int:
-    """The sum, which 64 bits may not hold: of upper and lower halves, which they do."""
+    """The sum, which may exceed 64 bits: computed from upper and lower halves, which do not."""
     if steps.dtype.itemsize < np.dtype(np.int64).itemsize:
         return int(steps.sum(dtype=np.int64))
     return (int((steps >> 32).sum(dtype=np.int64)) << 32) + int((steps & 0xFFFFFFFF).sum(dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Mean or sum of the scores of samples that may have been asked several times, with its standard error.
+"""Mean or sum of the scores of samples that may have several answers, with its standard error.
 
 Scores x_ij of repeat j of sample i, an unscored one (None) not counted; N scored answers in C samples that have one, p
 their mean. The standard error is that of `crucible_worker.metrics.accuracy`, clustered by sample:
@@ -22,7 +22,7 @@ __all__ = ["Reduce", "reduced", "reduced_keys", "scores_by_sample"]
 
 
 class Reduce(enum.StrEnum):
-    """What becomes of the scores."""
+    """How the scores are reduced."""
 
     MEAN = "mean"
     SUM = "sum"
@@ -30,13 +30,13 @@ class Reduce(enum.StrEnum):
 
 
 def scores_by_sample(results: Iterable[SampleResult]) -> Sequence[Sequence[float | None]]:
-    """The scores of results that come in the data set's order, by sample; None where unscored."""
+    """The scores of results that come in the data set's order, by sample; None if unscored."""
     by_sample = itertools.groupby(results, key=operator.attrgetter("sample_id"))
     return [[result.score if result.verdict.scored else None for result in repeats] for _, repeats in by_sample]
 
 
 def reduced_keys(reduce: Reduce) -> tuple[str, ...]:
-    """The keys that `reduced` yields: the value and its standard error; none where scores are not reduced."""
+    """The keys that `reduced` yields: the value and its standard error; none if scores are not reduced."""
     return () if reduce is Reduce.NONE else (f"score_{reduce}", f"score_{reduce}_stderr")
 
 
@@ -44,12 +44,12 @@ def reduced(scores: Sequence[Sequence[float | None]], reduce: Reduce) -> Metrics
     """Reduce the scores of a data set.
 
     Args:
-        scores: for each sample, in the data set's order, the scores of its repeats; None where unscored.
-        reduce: how; NONE leaves them to whoever reads them, and gives no metric.
+        scores: for each sample, in the data set's order, the scores of its repeats; None if unscored.
+        reduce: how; NONE leaves the scores to their readers, and gives no metric.
 
     Returns:
-        `score_<reduce>` and `score_<reduce>_stderr`, in the unit of the scores. Both are undefined where nothing is
-        scored, the latter also where only one sample is.
+        `score_<reduce>` and `score_<reduce>_stderr`, in the unit of the scores. Both are undefined if nothing is
+        scored, the standard error also if only one sample is.
     """
     if reduce is Reduce.NONE:
         return Metrics({})

@@ -13,7 +13,7 @@ __all__ = ["check_column", "check_sequences", "input_field"]
 
 
 def input_field(key: str) -> str:
-    """The entry `key` of a datum as errors name it, with `{}` for the index of the datum."""
+    """The path of entry `key` of a datum for errors, with `{}` for the index of the datum."""
     return f'data[{{}}].loss_fn_inputs["{key}"]'
 
 
@@ -27,14 +27,14 @@ def check_sequences(
     """Refuse arrays that do not belong together.
 
     Args:
-        logprobs: one array of shape (T_i,) per sequence, whose lengths are those that count.
+        logprobs: one array of shape (T_i,) per sequence, which define the lengths.
         others: further arrays, by the name of an entry in errors, with `{}` for its index: `training_logprobs[{}]`.
-        field: likewise, of log-probabilities.
-        data: what there is one of per sequence, in errors.
+        field: likewise, for log-probabilities.
+        data: the name of the data in errors.
 
     Raises:
         InvalidField: there is no sequence, a column has another number of arrays, or an array has another shape, more
-            than one dimension, or no numbers.
+            than one dimension, or is not numeric.
     """
     if not logprobs:
         raise InvalidField(data, "is empty")
@@ -48,7 +48,7 @@ def check_sequences(
         if len(shape) != 1:
             check_column(logprobs[index], field.format(index))
     for name, column in {field: logprobs, **others}.items():
-        # As lists first: every array is as it should be in nearly every request.
+        # Checked as lists first: in nearly every request all arrays are right.
         if [array.shape for array in column] != shapes or not _NUMBERS.issuperset(array.dtype.kind for array in column):
             for index, (array, shape) in enumerate(zip(column, shapes)):
                 if array.shape != shape:
@@ -57,7 +57,7 @@ def check_sequences(
 
 
 def _fit(*columns: Sequence[np.ndarray]) -> bool:
-    """Whether all are numbers end to end, with the same lengths."""
+    """Whether all are ragged columns of numbers with the same lengths."""
     ragged = [column for column in columns if isinstance(column, Ragged)]
     return (
         len(ragged) == len(columns)
@@ -72,17 +72,17 @@ def _fit(*columns: Sequence[np.ndarray]) -> bool:
 def check_column(
     array: np.ndarray, field: str, *, kinds: str = "fiub", length: int | None = None, of: str = ""
 ) -> None:
-    """Refuse what is not one dimension of numbers, or not of the length that it should have.
+    """Refuse an array that is not one dimension of numbers, or has the wrong length.
 
     Args:
         array: the column.
         field: its name in errors.
-        kinds: numpy's letters for the elements it may have.
-        length: how many values it should have; any number where None.
-        of: what there are so many of, plural.
+        kinds: numpy's letters for the accepted element types.
+        length: how many values it should have; any number if None.
+        of: the plural noun for what the length counts.
 
     Raises:
-        InvalidField: so it is.
+        InvalidField: it is one of these.
     """
     if array.ndim != 1:
         raise InvalidField(field, f"has shape {array.shape}, one dimension is needed")

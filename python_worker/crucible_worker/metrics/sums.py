@@ -1,9 +1,9 @@
-"""Sums over the tokens of many sequences: fast, in float64, and exact enough not to be thought about.
+"""Sums over the tokens of many sequences: fast, in float64, and exact enough for every use here.
 
-Tokens are summed in blocks that stay in the cache, each by BLAS in rows of `_ROW_TOKENS`, and the sums of the blocks
-are added exactly. A running sum never takes more than some thousand terms, so the error stays below `_ROW_TOKENS` *
+Tokens are summed in blocks that stay in the cache, with BLAS in rows of `_ROW_TOKENS`, and the sums of the blocks
+are added exactly. A running sum never has more than some thousand terms, so the error stays below `_ROW_TOKENS` *
 2^-53 of the sum of absolute terms: 1e-12 at worst, in practice the last digits, whatever the number of tokens and their
-order. Terms of both signs that cancel lose no more than that.
+order. This also holds for terms of both signs that cancel.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 BLOCK_TOKENS = 32_768
-"""Tokens in a block: its columns fit in a second-level cache, and its calls cost little beside its arithmetic."""
+"""Tokens in a block: its columns fit in a second-level cache, and its calls cost little compared to its arithmetic."""
 
 MAX_CANCELLATION = 2.0
-"""The sum of absolute weights over that of weights up to which a fast sum has digits enough."""
+"""Ratio of the sum of absolute weights to that of weights up to which a fast sum has enough digits."""
 
 _ROW_TOKENS = 8_192
 # Above 10,000 elements OpenBLAS spreads a dot product over threads, which on busy cores takes ten times as long as the
@@ -40,15 +40,15 @@ _ROW_TOKENS = 8_192
 
 
 def blocks(*columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> Iterator[tuple[np.ndarray, ...]]:
-    """Walk through sequences in blocks: short sequences are joined, long ones are cut.
+    """Iterate over sequences in blocks: short sequences are joined, long ones are split.
 
     Args:
         columns: each one array of shape (T_i,) per sequence; the lengths are those of the first column's.
-        dtypes: what the elements of each column become.
+        dtypes: the element type to convert each column to.
 
     Yields:
         One array of shape (N,), 0 < N <= `BLOCK_TOKENS`, per column. The next block overwrites them, and some are views
-        of what was given: not to be written to.
+        of the input, which must not be written to.
     """
     flat = [column.values for column in columns if isinstance(column, Ragged)]
     if len(flat) == len(columns):
@@ -78,7 +78,7 @@ def blocks(*columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) ->
 
 
 def _cut(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> Iterator[tuple[np.ndarray, ...]]:
-    """Blocks of columns that lie end to end already."""
+    """Blocks of columns that are stored end to end already."""
     size = columns[0].size
     buffers = [
         None if column.dtype == dtype else np.empty(min(BLOCK_TOKENS, size), dtype)
@@ -94,11 +94,11 @@ def _cut(columns: Sequence[np.ndarray], dtypes: Sequence[np.dtype | type]) -> It
 
 
 def sequence_blocks(*columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
-    """Walk through whole sequences, many short ones at once, a long one alone.
+    """Iterate over whole sequences, many short ones at once, a long one alone.
 
     Yields:
         The lengths of the next sequences, shape (S,), 0 < S <= `BLOCK_TOKENS`, and of each column their values, shape
-        (sum of the lengths,); some are views of what was given.
+        (sum of the lengths,); some are views of the input.
     """
     first = columns[0]
     lengths = first.lengths if isinstance(first, Ragged) else np.array([array.size for array in first])
@@ -118,7 +118,7 @@ def _between(column: Sequence[np.ndarray], start: int, stop: int, first: int, la
 
 
 def dot(first: np.ndarray, second: np.ndarray) -> float:
-    """The sum of products of two float64 arrays of shape (N,); not finite where a product or the sum is not."""
+    """The sum of products of two float64 arrays of shape (N,); not finite if a product or the sum is not."""
     whole = first.size - first.size % _ROW_TOKENS
     if not whole:
         return float(np.dot(first, second))
@@ -127,14 +127,14 @@ def dot(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def total(values: np.ndarray) -> float:
-    """The sum of a float64 array of shape (N,), as exact as the module says; not finite where there is none."""
+    """The sum of a float64 array of shape (N,), as exact as the module says; not finite if there is none."""
     if not values.size:
         return 0.0
     return exact_sum(np.add.reduceat(values, np.arange(0, values.size, BLOCK_TOKENS)).tolist())
 
 
 def exact_total(values: np.ndarray) -> float:
-    """The sum of a float array of shape (N,), rounded once; a block is a list at a time, and threads get their turn."""
+    """The sum of a float array of shape (N,), rounded once; added block by block, so that other threads can run."""
     lists = (values[at : at + BLOCK_TOKENS].tolist() for at in range(0, values.size, BLOCK_TOKENS))
     return exact_sum(itertools.chain.from_iterable(lists))
 
@@ -145,7 +145,7 @@ def count_values(column: Sequence[np.ndarray]) -> int:
 
 
 def exact_sum(values: Iterable[float]) -> float:
-    """The sum, rounded once; NaN where there is none, as finite values leave float64 or infinities have both signs."""
+    """The sum, rounded once; NaN if there is none, as finite values exceed float64 or infinities have both signs."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):

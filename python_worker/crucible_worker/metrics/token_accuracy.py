@@ -1,4 +1,4 @@
-"""How often a model's likeliest token is the one that follows, over the tokens of many samples.
+"""How often a model's likeliest token is the next token, over the tokens of many samples.
 
 r_i of the n_i tokens of sample i are right; N is the sum of n_i over the C samples that have tokens:
 
@@ -26,12 +26,12 @@ TOKEN_ACCURACY_KEYS = (_ACCURACY, _STDERR, _SAMPLES)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TokenHits:
-    """What one sample adds."""
+    """The counts of one sample."""
 
     tokens: int
     """Tokens that are measured."""
     right: int
-    """Those of them that the model holds for the likeliest."""
+    """Those that the model considers the likeliest."""
     whole: bool
     """Whether the sample as a whole is right."""
 
@@ -43,8 +43,8 @@ def token_accuracy(hits: Sequence[TokenHits]) -> Metrics:
         hits: of each sample that was measured.
 
     Returns:
-        The keys of `TOKEN_ACCURACY_KEYS`, fractions of 1; undefined where no token was measured, the standard error
-        also where those of one sample alone were.
+        The keys of `TOKEN_ACCURACY_KEYS`, fractions of 1; undefined if no token was measured, the standard error
+        also if only one sample was measured.
     """
     measured = [each for each in hits if each.tokens]
     if not measured:

@@ -1,10 +1,10 @@
 """Summaries of trajectories: of all groups, and of those under each tag.
 
 After tinker-cookbook's `compute_trajectory_metrics`, key by key, on columns in place of objects. For the groups of a
-tag (`all`: every group; others only where some tag is on some groups but not on all):
+tag (`all`: every group; others only for tags that some groups have, but not all):
 
     env/<tag>/total_episodes, total_turns, total_ac_tokens, total_ob_tokens     counts
-    env/<tag>/total_cached_ob_tokens        those of total_ob_tokens from the sampler's cache, where turns report them
+    env/<tag>/total_cached_ob_tokens        those of total_ob_tokens from the sampler's cache, if turns report them
     env/<tag>/ac_tokens_per_turn, ob_tokens_per_turn, turns_per_episode         ratios of them
     env/<tag>/reward/total                  mean total reward of a trajectory: its transitions' and its final reward
     env/<tag>/<metric>                      mean over the transitions and trajectories that have it
@@ -12,8 +12,8 @@ tag (`all`: every group; others only where some tag is on some groups but not on
     env/<tag>/by_group/frac_all_good        share of groups with one total reward, at or above the threshold
     env/<tag>/by_group/frac_all_bad         share of groups with one total reward, below it
 
-Every column is summed once per group; tags then add up groups. The original's zeros for ratios over nothing are
-undefined here; there is no key of cached tokens where no turn of the batch reports any.
+Every column is summed once per group; tags then add up groups. Ratios over nothing, which are 0 in the original, are
+undefined here; there is no key of cached tokens if no turn of the batch reports any.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 GOOD_THRESHOLD = bounds.COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT
-"""The total reward from which a group with one reward is good."""
+"""The total reward from which a group with one common reward is good."""
 
 ALL = "all"
 """The tag of every group."""
@@ -59,10 +59,10 @@ def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_T
 
     Args:
         batch: at least one group, each of at least one trajectory; a trajectory may have no transitions.
-        good_threshold: total reward from which a group with one reward is good.
+        good_threshold: total reward from which a group with one common reward is good.
 
     Returns:
-        The keys of the module's description. What has no entries, or some that are not finite, is undefined.
+        The keys of the module's description. A key without entries, or with some that are not finite, is undefined.
 
     Raises:
         InvalidField: the columns do not fit each other, a count is negative, a metric has a built-in key, tags are
@@ -73,7 +73,7 @@ def trajectory_metrics(batch: TrajectoryBatch, *, good_threshold: float = GOOD_T
     check_keys(1 + len(tags), len(batch.transition_metrics.keys() | batch.trajectory_metrics.keys()))
     if np.isnan(good_threshold):
         raise InvalidField("good_threshold", "is NaN")
-    with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
         sums = GroupSums.of(batch, good_threshold)
         cached = batch.cached_observation_tokens is not None
         return named(
@@ -94,7 +94,7 @@ def groups_by_tag(batch: TrajectoryBatch) -> dict[str, np.ndarray]:
 
 
 def named(summaries: Iterable[tuple[str, Mapping[str, float | str]]]) -> Metrics:
-    """Metrics of what was found of each tag: values, or why there are none.
+    """Metrics of all tags: values, or why there are none.
 
     Raises:
         InvalidField: two keys would be the same.
@@ -114,7 +114,7 @@ def named(summaries: Iterable[tuple[str, Mapping[str, float | str]]]) -> Metrics
 
 
 def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
-    """Tags that are on some groups but not on all, with the indices of their groups; "all" last."""
+    """Tags that some groups have, but not all, with the indices of their groups; "all" last."""
     groups_of = groups_by_tag(batch)
     if any(len(groups) < len(batch.tags) for groups in groups_of.values()):
         yield from groups_of.items()
@@ -122,17 +122,17 @@ def _selections(batch: TrajectoryBatch) -> Iterator[tuple[str, np.ndarray]]:
 
 
 class _Segments:
-    """Rows that belong together: the trajectories or transitions of each group, the transitions of each trajectory."""
+    """Segments of rows: the trajectories or transitions of each group, the transitions of each trajectory."""
 
     def __init__(self, lengths: np.ndarray) -> None:
         self.lengths = lengths.astype(np.int64)
         starts = np.cumsum(self.lengths) - self.lengths
-        # `reduceat` takes an empty segment for one of length 1.
+        # `reduceat` treats an empty segment as one of length 1.
         self._used = None if self.lengths.all() else np.flatnonzero(self.lengths)
         self._starts = starts if self._used is None else starts[self._used]
 
     def sums(self, rows: np.ndarray, dtype: type[np.generic] = np.float64) -> np.ndarray:
-        """By segment, in a type that holds the sums: shape (segments,)."""
+        """Sums by segment, in a type that is wide enough: shape (segments,)."""
         if self._used is None:
             return np.add.reduceat(rows, self._starts, dtype=dtype)
         sums = np.zeros(self.lengths.size, dtype)
@@ -141,7 +141,7 @@ class _Segments:
         return sums
 
     def all_equal(self, rows: np.ndarray) -> np.ndarray:
-        """Which segments have one value only; none of them is empty."""
+        """Which segments have only one distinct value; none of them is empty."""
         return np.maximum.reduceat(rows, self._starts) == np.minimum.reduceat(rows, self._starts)
 
 
@@ -152,7 +152,7 @@ class _Column:
     values: np.ndarray
     """Shape (rows,)."""
     present: np.ndarray | None
-    """Which rows have it, bool; all where None."""
+    """Which rows have it, bool; all if None."""
     groups: _Segments
     """The rows of each group."""
 
@@ -189,22 +189,22 @@ class GroupSums:
     """Everything summed by group."""
 
     columns: dict[str, tuple[_Column, ...]]
-    """Total rewards, then the environment's metrics: of trajectories, of transitions or both."""
+    """Keys: total rewards, then the environment's metrics: of trajectories, of transitions or both."""
     sums: np.ndarray
-    """Of each key's values, shape (keys, groups)."""
+    """Sums of each key's values, shape (keys, groups)."""
     counts: np.ndarray
     """Integers, shape (`FIXED_COUNTS` + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, cached
     tokens, turns that report them, entries by key."""
     defects: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """As `_Column.defects`, of the keys that were asked for: rows are read once, however many tags there are."""
+    """Like `_Column.defects`, for the requested keys: rows are read once, however many tags there are."""
 
     @classmethod
     def of(cls, batch: TrajectoryBatch, good_threshold: float) -> GroupSums:
         """Sum a batch."""
         of_group, of_trajectory = _Segments(batch.trajectories_per_group), _Segments(batch.transitions_per_trajectory)
         transitions = _Segments(of_group.sums(of_trajectory.lengths, np.int64))
-        # Rewards that are the same but for their order must have one sum: the platform's longest float (64 bits of
-        # mantissa or more, but for Windows and Apple) takes the few terms of a trajectory without rounding them.
+        # Equal rewards in another order must have the same sum: the platform's longest float (64 bits of
+        # mantissa or more, except on Windows and Apple) adds the few terms of a trajectory without rounding.
         totals = of_trajectory.sums(batch.rewards, np.longdouble) + batch.final_rewards
         rewards = totals.astype(np.float64)
         equal, good = of_group.all_equal(rewards), of_group.sums(rewards >= good_threshold, np.int64) > 0
@@ -228,7 +228,7 @@ class GroupSums:
         return cls(columns=columns, sums=np.array(sums), counts=np.array(counts, np.int64))
 
     def totals(self, groups: np.ndarray) -> Totals:
-        """What some groups add up to."""
+        """The totals of some groups."""
         counts = self.counts.take(groups, axis=1).sum(axis=1).tolist()
         return Totals(
             groups=groups.size,
@@ -248,16 +248,16 @@ class GroupSums:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Totals:
-    """What some groups add up to."""
+    """The totals of some groups."""
 
     groups: int
-    """How many they are."""
+    """The number of groups."""
     counts: list[int]
     """Those of `_COUNTS`, groups of each of `_KINDS`, cached tokens, and turns that report them."""
     sums: dict[str, float]
-    """Of each key's values; not finite where the sum is not."""
+    """Sums of each key's values; not finite if the sum is not."""
     entries: dict[str, int]
-    """How many values that are."""
+    """Numbers of each key's values."""
 
     def summary(
         self, sums: GroupSums | None = None, groups: np.ndarray | None = None, *, cached: bool = False
@@ -265,9 +265,9 @@ class Totals:
         """Keys with their values, or why there are none.
 
         Args:
-            sums: those that the totals were taken of, to tell why a sum is not finite; the values are if None.
+            sums: the sums of the totals, to report why a sum is not finite; if None, all values are finite.
             groups: likewise.
-            cached: whether any turn, of whichever groups, reports its cached tokens.
+            cached: whether any turn, in any group, reports its cached tokens.
         """
         episodes, turns, action_tokens, observation_tokens = self.counts[:4]
         found: dict[str, float | str] = {
@@ -276,7 +276,7 @@ class Totals:
             "turns_per_episode": turns / episodes,
             **dict(zip(_COUNTS, map(float, self.counts))),
         }
-        if cached:  # an environment's own metric of that name takes its place, as it does in the original
+        if cached:  # an environment's own metric of that name replaces it, as in the original
             found[_CACHED] = float(self.counts[-2]) if self.counts[-1] else "no turn reports its cached tokens"
         for key, total in self.sums.items():
             if not self.entries[key]:

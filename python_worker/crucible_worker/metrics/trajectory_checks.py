@@ -14,9 +14,9 @@ from crucible_worker.metrics.sequences import check_column
 __all__ = ["BUILT_IN_KEYS", "MAX_KEYS", "MAX_NAME_CHARS", "check_batch", "check_keys"]
 
 MAX_KEYS = 10_000
-"""Keys of all tags together: a result has to have room for them."""
+"""Keys of all tags together: they must fit into a result."""
 MAX_NAME_CHARS = 1_000
-"""Of a tag, and of an environment's metric."""
+"""Characters of the name of a tag, and of an environment's metric."""
 
 BUILT_IN_KEYS = frozenset(
     {
@@ -33,13 +33,13 @@ BUILT_IN_KEYS = frozenset(
         "by_group/frac_all_bad",
     }
 )
-"""What an environment's metric cannot be called."""
+"""Names that an environment's metric cannot have."""
 
 _ALL = "all"
 
 
 def check_batch(batch: TrajectoryBatch) -> None:
-    """Refuse what is no batch.
+    """Refuse an invalid batch.
 
     Raises:
         InvalidField: a column has another length than it should, the wrong elements or a negative count; there is no
@@ -77,8 +77,8 @@ def check_keys(tags: int, metrics: int) -> None:
     """Refuse more keys than `MAX_KEYS`.
 
     Args:
-        tags: how many differ, "all" among them.
-        metrics: those of environments that differ.
+        tags: the number of distinct tags, including "all".
+        metrics: the number of distinct metrics of environments.
 
     Raises:
         InvalidField: there are more.

@@ -1,4 +1,4 @@
-"""Summaries of groups that come one by one: those of `trajectory`, in memory that does not grow with their number."""
+"""Summaries of groups that arrive one by one: those of `trajectory`, in memory independent of their number."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, check_batch
 __all__ = ["BLOCK_TURNS", "TrajectoryTotals"]
 
 BLOCK_TURNS = 16_384
-"""Turns whose numbers wait at most, but for those of the last group, until they are added up."""
+"""Turns that wait at most, except those of the last group, until they are added up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Turn:
-    """A turn as a batch is packed of such; a range is as long as the tokens, and takes no room."""
+    """A turn in the form for packing a batch; a range has the length of the tokens, and takes no memory."""
 
     ob: range
     ac: range
@@ -51,7 +51,7 @@ class _Group:
 
 
 class _TagTotals:
-    """Totals of the groups of one tag, of the blocks so far; sums are rounded once at the end."""
+    """Totals of the groups of one tag over the blocks so far; sums are rounded once at the end."""
 
     def __init__(self) -> None:
         self.groups = 0
@@ -61,7 +61,7 @@ class _TagTotals:
 
     @property
     def names(self) -> list[str]:
-        """What has been added up, sorted."""
+        """The totals so far, sorted."""
         return sorted(self._sums)
 
     def add(self, block: Totals) -> None:
@@ -78,16 +78,16 @@ class _TagTotals:
         return self._counts[-1] > 0
 
     def summary(self, names: Sequence[str], *, cached: bool) -> dict[str, float | str]:
-        """Keys with their values, or why there are none: those of every tag, as it is in a batch."""
+        """Keys with their values, or why there are none: those of every tag, as in a batch."""
         sums = {name: exact_sum(self._sums.get(name, ())) for name in names}
         entries = {name: self._entries.get(name, 0) for name in names}
         return Totals(groups=self.groups, counts=self._counts, sums=sums, entries=entries).summary(cached=cached)
 
 
 class TrajectoryTotals:
-    """Adds up groups of finite numbers; `metrics` gives what `trajectory_metrics` gives of all of them.
+    """Adds up groups of finite numbers; `metrics` equals `trajectory_metrics` of all of them.
 
-    Sums of blocks of groups are rounded as those of a batch are, and their sum once.
+    Sums of blocks of groups are rounded like those of a batch, and their sum once.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class TrajectoryTotals:
         self._tags: dict[str, _TagTotals] = {ALL: _TagTotals()}
 
     def add(self, group: TrajectoryGroup) -> None:
-        """Add a group of at least one trajectory; its tokens are not kept.
+        """Add a group of at least one trajectory; its tokens are not stored.
 
         Raises:
             InvalidField: a metric has a built-in key, or a tag is doubled or "all", in this or an earlier group; or
@@ -112,13 +112,13 @@ class TrajectoryTotals:
         """Everything so far.
 
         Raises:
-            InvalidField: as `add` does; or two keys would be the same.
+            InvalidField: as for `add`; or two keys would be the same.
         """
         if self._waiting:
             self._add_up()
         every = self._tags[ALL]
         if not every.groups:
-            return Metrics.all_undefined([f"env/{ALL}/{key}" for key in sorted(BUILT_IN_KEYS)], "no group stands")
+            return Metrics.all_undefined([f"env/{ALL}/{key}" for key in sorted(BUILT_IN_KEYS)], "no group succeeded")
         some = {tag: totals for tag, totals in self._tags.items() if tag != ALL}
         told = some if any(totals.groups < every.groups for totals in some.values()) else {}
         names = every.names
@@ -128,12 +128,12 @@ class TrajectoryTotals:
         groups, self._waiting, self._turns = self._waiting, [], 0
         batch = TrajectoryBatch.of(groups, [group.tags for group in groups])
         check_batch(batch)
-        with np.errstate(over="ignore", invalid="ignore"):  # told by the reasons of what is undefined
+        with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
             sums = GroupSums.of(batch, GOOD_THRESHOLD)
             self._tags[ALL].add(sums.totals(np.arange(len(groups))))
             for tag, indices in groups_by_tag(batch).items():
                 self._tags.setdefault(tag, _TagTotals()).add(sums.totals(indices))
-        # One of the names is the total reward's, which is a built-in key.
+        # One of the names is that of the total reward, a built-in key.
         check_keys(len(self._tags), len(self._tags[ALL].names) - 1)
 
 

@@ -13,9 +13,8 @@ from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
-from crucible_worker.rendering.resolving import resolved
 
-__all__ = ["Answered", "ask", "sample_answers"]
+__all__ = ["Answered", "ask", "resolved", "sample_answers"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -106,3 +105,18 @@ async def _in_words(
 def _stopped(params: SamplingParams, stop: Sequence[str]) -> SamplingParams:
     further = tuple(text for text in stop if text not in params.stop)
     return dataclasses.replace(params, stop=(*params.stop, *further)) if further else params
+
+
+def resolved(model: Model, renderer: str) -> str:
+    """The renderer for a loaded model that is to answer.
+
+    `auto` becomes the renderer that the evaluation recorded before, if it did; else the chat template of the model or
+    its server; else plain text. It stays `auto` if an orchestrator renders.
+    """
+    if renderer != AUTO:
+        return renderer
+    if model.resolved_renderer is not None:
+        return model.resolved_renderer
+    if model.tokenizer is not None:
+        return CHAT_TEMPLATE if model.tokenizer.has_chat_template else RAW
+    return model.renderer

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["rendered"]
 
-_KEPT = 32  # compiled templates
+_CACHED = 32  # compiled templates
 _MAX_SHOWN_CHARS = 300
 
 
@@ -47,14 +47,16 @@ def _made(template: str, columns: Mapping[str, Any]) -> str:
     except (BadTemplate, MemoryError):
         raise
     except jinja2.TemplateSyntaxError as error:
-        raise BadTemplate(f"is no template of Jinja2: line {error.lineno}: {_told(error)}") from error
+        raise BadTemplate(f"is no template of Jinja2: line {error.lineno}: {_error_text(error)}") from error
     except jinja2.UndefinedError as error:
-        raise BadTemplate(f"cannot be filled: {_told(error)}; the row has {', '.join(sorted(columns))}") from error
+        raise BadTemplate(
+            f"cannot be filled: {_error_text(error)}; the row has {', '.join(sorted(columns))}"
+        ) from error
     except Exception as error:  # foreign code: any error concerns this row
-        raise BadTemplate(f"cannot be filled: {type(error).__name__}: {_told(error)}") from error
+        raise BadTemplate(f"cannot be filled: {type(error).__name__}: {_error_text(error)}") from error
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED)
 def _compiled(template: str) -> jinja2.Template:
     import jinja2
     import jinja2.sandbox
@@ -69,6 +71,6 @@ def _compiled(template: str) -> jinja2.Template:
     return environment.from_string(template)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."

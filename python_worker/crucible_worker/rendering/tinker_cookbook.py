@@ -60,7 +60,9 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
     except BridgeError:
         raise
     except Exception as error:  # foreign code on foreign text: any error concerns this conversation
-        raise InvalidField("input.messages", f"are refused by the renderer {renderer!r}: {_said(error)}") from error
+        raise InvalidField(
+            "input.messages", f"are refused by the renderer {renderer!r}: {_error_text(error)}"
+        ) from error
 
 
 def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, str]]) -> Rendered:
@@ -96,7 +98,7 @@ def _made(tokenizer: Any, name: str) -> Any:
         return get_renderer(name, tokenizer)
     except Exception as error:  # its own error, an assertion or a KeyError of a token that the tokenizer lacks
         raise FailedPrecondition(
-            f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_said(error)}",
+            f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_error_text(error)}",
             reason=Reason.UNKNOWN_RENDERER,
         ) from error
 
@@ -108,5 +110,5 @@ def _not_installed(module: str) -> FailedPrecondition:
     )
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return shorten(f"{type(error).__name__}: {error}", _MAX_SHOWN_BYTES)

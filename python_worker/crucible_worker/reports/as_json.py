@@ -26,7 +26,7 @@ from crucible_worker.reports.facts import (
 from crucible_worker.reports.plain import plain
 from crucible_worker.reports.records import record_as_data
 
-__all__ = ["render_json", "sample_as_data"]
+__all__ = ["evaluation_as_json", "render_json", "sample_as_data"]
 
 
 def render_json(
@@ -50,11 +50,19 @@ def render_json(
     report: dict[str, Any] = {"title": title} if title else {}
     if metrics is not None:
         report |= {"metrics": dict(metrics.values), "undefined": dict(metrics.undefined)}
-    report["evaluations"] = [_evaluation(one, shown_failures(one, failures)) for one in evaluations]
+    report["evaluations"] = [
+        {**_evaluation(one), "failures": [_sample(sample) for sample in shown_failures(one, failures)]}
+        for one in evaluations
+    ]
     return json.dumps(plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
 
 
-def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dict[str, Any]:
+def evaluation_as_json(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation as plain data, ready for any reader of JSON, as a report has it."""
+    return plain(_evaluation(evaluation))
+
+
+def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
     request = evaluation.request
     return {
         "evaluation_id": evaluation.evaluation_id,
@@ -83,7 +91,6 @@ def _evaluation(evaluation: Evaluation, failures: Sequence[SampleResult]) -> dic
         "usage": usage_as_data(evaluation.usage),
         "engine": engine_as_data(evaluation.engine),
         "problem": _problem(evaluation.problem),
-        "failures": [_sample(sample) for sample in failures],
     }
 
 

@@ -45,6 +45,8 @@ class EvaluatorKeys:
     """Which way they are better, as far as that is known."""
     intervals: Mapping[str, tuple[float, float]]
     """At 95 %: the bounds that the evaluator computed, or else 1.96 standard errors to both sides."""
+    units: Mapping[str, str]
+    """Those that the evaluator declares."""
 
 
 def keys_of(evaluation: Evaluation, infos: Infos) -> Sequence[EvaluatorKeys]:
@@ -69,6 +71,7 @@ def _of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) -> Eva
         headline=headline or keys[:MAX_HEADLINES],
         goals=goals,
         intervals=dict(_intervals(result.metrics.values, spreads)),
+        units={prefix + key: unit for key, unit in units.items()},
     )
 
 

@@ -57,26 +57,26 @@ __all__ = [
 T = TypeVar("T")
 
 CANCEL_CHECK_SECONDS = 0.01
-"""Shortest time between two looks for cancels that other workers took; news of them comes within 20 ms."""
+"""Shortest time between two checks for cancels that other workers received; news of them comes within 20 ms."""
 QUEUE_RETRY_SECONDS = 5.0
-"""What a caller is told to wait when the queue is full."""
+"""Seconds after which a caller may retry when the queue is full."""
 
 _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
-"""What a caller is told to wait when the worker drains."""
+"""Seconds after which a caller may retry when the worker drains."""
 
-CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller that holds the model left", retryable=True)
-"""Why an evaluation is interrupted whose caller holds the model."""
+CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller with the model disconnected", retryable=True)
+"""Why an evaluation is interrupted when the caller that has its model disconnects."""
 
 _DRAINING = Problem(reason=Reason.DRAINING, message="the worker drains", retryable=True)
 
 
-def _nothing(transaction: Transaction) -> None:
-    """What a claim does besides, where nobody asks for more."""
+def _write_nothing(transaction: Transaction) -> None:
+    """The default of `also`: a claim writes nothing else."""
 
 
 def draining_error() -> Unavailable:
-    """What a caller is told while the worker drains: another worker, or this one's successor, serves."""
+    """The error while the worker drains; another worker, or this one's successor, can take the call."""
     return Unavailable("the worker is draining", reason=Reason.DRAINING, retry_after=DRAIN_RETRY_SECONDS)
 
 
@@ -115,15 +115,15 @@ class Admission:
         return self._spending.together(attempt.taken for attempt in self._attempts.values())
 
     def first(self) -> contextlib.AbstractContextManager[None]:
-        """A block that goes before the reading of data sets; see `CallPriority`."""
+        """A block that has priority over the reading of data sets; see `CallPriority`."""
         return self._preparer.priority.taken()
 
     def attempt(self, number: int) -> Attempt | None:
-        """This worker's attempt at an evaluation, where it has one under way."""
+        """This worker's running attempt at an evaluation; None if there is none."""
         return self._attempts.get(number)
 
     async def check(self, planned: PlannedEvaluation) -> None:
-        """Refuse what could be started with no model: as `admit` does, but for model and queue.
+        """Refuse what no model could run: the checks of `admit`, except those of model and queue.
 
         Raises:
             BridgeError: limits, evaluators or data set are refused; nothing was started.
@@ -161,36 +161,36 @@ class Admission:
     async def admit(
         self, request: EvaluateRequest, *, waited: bool = False, model: Model | None = None
     ) -> tuple[Row, bool]:
-        """Start an evaluation or go on with it, unless it has ended or has an owner; and whether it was there already.
+        """Start or resume an evaluation, unless it has ended or has an owner; the flag says whether it existed already.
 
         Args:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
-            model: the model, where the caller holds it.
+            model: the model, if the caller has it.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
-        return await self._undisturbed(
+        return await self._shielded(
             request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, model=model)
         )
 
     async def enqueue(self, request: EvaluateRequest, also: Callable[[Transaction], None]) -> tuple[Row, bool]:
-        """As `admit`, but at once: the attempt reads the data set and finds the model, and fails where that fails.
+        """As `admit`, without waiting: the attempt itself reads the data set and opens the model, or fails.
 
         Args:
             request: what to run; its id is set.
-            also: done in the transaction that makes the evaluation, or goes on with it; what it raises undoes both.
+            also: runs in the transaction that creates or resumes the evaluation; if it raises, both are rolled back.
 
         Raises:
-            BridgeError: it cannot be run, and that shows without its data; nothing was started.
+            BridgeError: a check that needs no data refuses it; nothing was started.
         """
-        return await self._undisturbed(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
+        return await self._shielded(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
 
-    async def _undisturbed(
+    async def _shielded(
         self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
     ) -> tuple[Row, bool]:
-        # In a task of its own: a caller that goes away in the middle must not leave a claim without an attempt.
+        # In a separate task: a caller that disconnects in the middle must not leave a claim without an attempt.
         task = asyncio.create_task(claim)
         self._claims.add(task)
         task.add_done_callback(self._claimed)
@@ -203,11 +203,11 @@ class Admission:
     def _claimed(self, task: asyncio.Task[tuple[Row, bool]]) -> None:
         self._claims.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # The caller has it too, unless it went away meanwhile.
+            # The caller receives it too, unless it has disconnected.
             _log.debug("not_admitted", error=str(error))
 
     def refuse_if_unable(self, evaluation_id: str) -> None:
-        """Raise Unavailable while nothing can be started, or gone on with, here."""
+        """Raise Unavailable while nothing can be started or resumed here."""
         error = None
         if self.draining:
             error = draining_error()
@@ -218,13 +218,13 @@ class Admission:
             raise error
 
     async def heed_cancels(self) -> None:
-        """Stop attempts that a cancel at another worker ended; runs until it is cancelled."""
+        """Stop attempts that were cancelled at another worker; runs until it is cancelled itself."""
         seen = self._journal.news.count
         while True:
             if self._attempts:
                 try:
                     cancels = await self._journal.read(_cancels)
-                except JournalUnavailable as error:  # the next commit, this worker's own included, asks again
+                except JournalUnavailable as error:  # checked again after the next commit of any worker
                     _log.warning("cancels_not_read", reason=error.reason)
                     cancels = []
                 for number, reason in cancels:
@@ -233,20 +233,20 @@ class Admission:
             seen = await self._journal.news.wait(seen, at_most=60.0)
 
     def stop(self, number: int, reason: str) -> None:
-        """Cancel this worker's attempt at an evaluation, where it has one."""
+        """Cancel this worker's attempt at an evaluation, if it has one."""
         attempt = self._attempts.get(number)
         if attempt is not None:
             message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
             attempt.stop(Ending.CANCEL, Problem(reason=Reason.CANCELLED, message=message))
 
     def release(self, model: Model, problem: Problem) -> None:
-        """Interrupt this worker's attempt that asks a model, where there is one: who holds the model is gone."""
+        """Interrupt this worker's attempt that uses a model, if there is one: its caller has disconnected."""
         for attempt in tuple(self._attempts.values()):
             if attempt.model is model:
                 attempt.stop(Ending.LEFT, problem)
 
     async def drain(self) -> Sequence[str]:
-        """Refuse new evaluations and interrupt those at work; their ids, once that is committed."""
+        """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed."""
         self.draining = True
         attempts = list(self._attempts.values())
         for attempt in attempts:
@@ -254,7 +254,7 @@ class Admission:
         self._preparer.close()
         for attempt in attempts:
             await attempt.finished.wait()
-        # A claim under way is refused, unless it is being written already: then its attempt is stopped as it begins.
+        # A claim under way is refused. If it is being written already, its attempt is stopped as soon as it begins.
         while self._claims:
             await asyncio.wait(self._claims)
         late = [attempt for attempt in self._attempts.values() if attempt not in attempts]
@@ -308,7 +308,7 @@ class Admission:
             self._preparing -= 1
 
     async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
-        """The fingerprint of a request, and its evaluation as it stands, where there is one."""
+        """The fingerprint of a request, and the current row of its evaluation; None if there is none."""
         self.refuse_if_unable(request.evaluation_id)
         _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
         identity = await self._preparer.identify(request)
@@ -327,7 +327,7 @@ class Admission:
         plan: Plan | Prepare,
         identity: str,
         received: float,
-        also: Callable[[Transaction], None] = _nothing,
+        also: Callable[[Transaction], None] = _write_nothing,
     ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
 
@@ -344,7 +344,7 @@ class Admission:
 
         claimed = await self._journal.submit(claim)
         if claimed.owned:
-            # The record has the limits that hold: this request's, with the deadline of the first.
+            # The record has the limits in force: those of this request, with the deadline of the first request.
             limits = request_from_record(claimed.row.request).limits
             self._run(
                 Attempt(
@@ -374,7 +374,7 @@ class Admission:
 
     def _refuse_if_full(self) -> None:
         most = self._limits.max_running_evaluations + self._limits.max_queued_evaluations
-        # Those that are being prepared count: requests of one moment must not all find the same free place.
+        # Evaluations in preparation count: concurrent requests must not all take the same free place.
         taken = len(self._attempts) + self._preparing
         if taken >= most:
             raise ResourceExhausted(
@@ -386,7 +386,7 @@ class Admission:
 
 
 def _deadline(request: EvaluateRequest, row: Row | None, received: float) -> float | None:
-    """When `deadline_ms` is over, by the loop's clock; the first request's counts, less the time of attempts before."""
+    """When `deadline_ms` is over, by the loop's clock: that of the first request, less the time of earlier attempts."""
     first, used_ns = request, 0
     if row is not None:
         first, used_ns = request_from_record(row.request), row.past_active_ns + row.active_ns

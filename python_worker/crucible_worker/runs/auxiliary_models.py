@@ -1,4 +1,4 @@
-"""Further models that evaluators ask, such as judges: loaded, and what becomes of a request where one does not load."""
+"""Further models that evaluators call, such as judges: how they are loaded, and what happens if one cannot be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Unloaded", "auxiliary_models_of", "load_auxiliary_models"]
 
 
 class Unloaded(Model):
-    """A model that could not be loaded, in the place of the one that was: whoever asks it is told why."""
+    """Stands in for a model that could not be loaded: every use of it raises the reason."""
 
     calls = 0
     """None was made."""
@@ -44,8 +44,9 @@ class Unloaded(Model):
 async def load_auxiliary_models(plan: Plan, gate: CallGate) -> Plan:
     """Load the further models of a plan.
 
-    Where one cannot be loaded, the evaluator fails that needs it for every sample, and no sample of it is run in vain;
-    where it is asked about some alone, those are ERROR and the others stand. So do other evaluators.
+    If one cannot be loaded, an evaluator that needs it for every sample fails, and none of its samples is run. If an
+    evaluator needs it for some samples only, these are ERROR and the others keep their result. Other evaluators are not
+    affected.
 
     Raises:
         Cancelled: the evaluation has ended.
@@ -84,7 +85,7 @@ def auxiliary_models_of(
     transcript: Transcript | None,
     renderers: Mapping[str, str],
 ) -> Mapping[str, GatedModel | Unloaded]:
-    """The further models of an evaluator as one sample sees them, by name; so are what their renderers came to."""
+    """The further models of an evaluator as one sample sees them, by name; likewise the renderers chosen for them."""
     models = plan.auxiliary_models.get(index)
     if not models:  # as a rule, and for every sample
         return {}

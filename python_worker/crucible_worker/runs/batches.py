@@ -1,4 +1,4 @@
-"""A batch of questions to one model: asked concurrently and within bounds, each answered by a result or its problem."""
+"""A batch of questions to one model, asked concurrently and within bounds; each gets a result or a problem."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Bounds:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answers(Generic[R]):
-    """What became of a batch."""
+    """The results of a batch."""
 
     results: Sequence[R | Problem]
     """One per question, in their order."""
     model_fingerprint: str
-    """Content of the checkpoint that answered."""
+    """Fingerprint of the checkpoint that answered."""
     usage: Usage | None = None
-    """What all of it took, without a cost."""
+    """Usage of the whole batch, without a cost."""
 
 
 async def ask_all(
@@ -63,19 +63,19 @@ async def ask_all(
     bounds: Bounds,
     field: str = "model",
 ) -> Answers[R]:
-    """Open a model and ask it everything; retryable failures again, within a budget of the whole batch.
+    """Open a model and ask it all questions; retryable failures are retried, within a budget of the whole batch.
 
     Args:
         backends: by the kind of reference that they open.
         model: the model.
-        questions: a problem among them is its own answer.
-        asker: makes, of the open model, what asks it.
-        bounds: what it may take. What has no answer at the deadline gets a problem; then no call starts any more.
+        questions: a problem among them is returned as its own answer.
+        asker: makes the function that asks one question from the open model.
+        bounds: what it may take. At the deadline, questions without an answer get a problem, and no call starts then.
         field: where the request names the model.
 
     Raises:
         DeadlineExceeded: it was over before the model was loaded.
-        FailedPrecondition: this worker has no such backend, or what `asker` says.
+        FailedPrecondition: this worker has no such backend, or `asker` refuses the model.
         BridgeError: the model cannot be opened.
     """
     gate = CallGate(len(questions))
@@ -116,7 +116,7 @@ async def ask_all(
 
 
 async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: int) -> None:
-    """Ask for every index below `count`, in order, so many at once; the first error ends all and is raised alone."""
+    """Call `ask` for each index below `count`, in order, so many at once; the first error ends all and is raised."""
     indices = iter(range(count))
 
     async def take() -> None:
@@ -128,7 +128,7 @@ async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: i
             for _ in range(min(concurrency, count)):
                 group.create_task(take())
     except BaseExceptionGroup as failed:
-        # One reason is enough for the caller, and the group is no error of ours.
+        # The caller needs one error, not an ExceptionGroup.
         raise failed.exceptions[0] from None
 
 
@@ -165,11 +165,11 @@ async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: fl
         if timer.expired():
             message = f"took longer than item_timeout_ms, {seconds * 1000:.0f}"
             return Problem(reason=Reason.ITEM_TIMEOUT, message=message, retryable=True)
-        return _bug(error, index)
+        return _problem_of_bug(error, index)
     except Exception as error:
-        return _bug(error, index)
+        return _problem_of_bug(error, index)
 
 
-def _bug(error: Exception, index: int) -> Problem:
+def _problem_of_bug(error: Exception, index: int) -> Problem:
     error_id = logged(_log, "item_failed", error, index=index)
     return Problem(reason=Reason.INTERNAL, message=f"internal error {error_id}")

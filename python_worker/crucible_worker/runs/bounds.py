@@ -15,11 +15,11 @@ from crucible_worker.evaluators.base import Bound
 __all__ = ["WIND_UP_SECONDS", "Patience", "bound_of_task", "sample_timed_out"]
 
 WIND_UP_SECONDS = 10.0
-"""Time that an evaluator which `stops_itself` has for that; before a deadline at most a tenth of what is left."""
+"""Seconds that an evaluator with `stops_itself` has to stop; before a deadline at most a tenth of the time left."""
 
 
 def sample_timed_out(seconds: float) -> Problem:
-    """What a sample ends with that took longer than its time."""
+    """The problem of a sample that took too long."""
     message = f"took longer than sample_timeout_ms, {seconds * 1000:.0f}"
     return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
@@ -30,8 +30,8 @@ class Patience:
     Args:
         alarms: of the evaluation.
         seconds: of the request, for the whole sample; None if it names none.
-        default_seconds: the worker's, which begin again with each answer of a model: a sample of many calls may take
-            as long as it gets further.
+        default_seconds: the worker's, which restart with each answer of a model: a sample of many calls may run as
+            long as it makes progress.
         progressed: called with each answer, whatever bounds the sample.
     """
 

@@ -18,16 +18,16 @@ from crucible_worker.runs.transcripts import Ear, Transcript
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
 ATTEMPTS_PER_CALL = 6
-"""How often one call is made at most, the first time included."""
+"""Tries of one call at most, the first included."""
 RETRY_SHARE = 0.3
-"""Retries of a whole attempt, as a share of its samples, or of the calls that these take where they are more: a backend
-that is down is not asked for ever."""
+"""Retries of a whole attempt, as a share of its samples, or of their calls if these are more: a backend that is down is
+not called for ever."""
 MIN_RETRIES = 10
-"""Retries that an attempt has in any case."""
+"""Retries that an attempt has at least."""
 BACKOFF_SECONDS = 0.1
-"""Wait before the first retry; doubled each time, and drawn evenly from half of it to all of it."""
+"""Seconds before the first retry; doubled each time, and drawn uniformly between half of that and all of it."""
 MAX_BACKOFF_SECONDS = 5.0
-"""Longest wait between two tries, where the backend does not ask for another one."""
+"""Longest wait between two tries, unless the backend names another one."""
 
 T = TypeVar("T")
 
@@ -38,12 +38,12 @@ class CallGate:
     def __init__(self, samples: int) -> None:
         """Open, with a retry budget for so many samples."""
         self.samples = samples
-        """As far as they are counted."""
+        """Number of samples, as far as they are counted."""
         self._calls, self._retries = 0, 0
         self._closed = False
 
     def close(self) -> None:
-        """From now on no call is made; those under way may finish and are thrown away."""
+        """Let no further call through; calls under way may finish, and their answers are discarded."""
         self._closed = True
 
     async def call(
@@ -53,7 +53,7 @@ class CallGate:
         options: Mapping[str, Any] | None = None,
         counter: GatedModel | None = None,
     ) -> T:
-        """Make a call, again where its error says that this may help.
+        """Make a call; retry it if its error is retryable.
 
         Args:
             function: what is called.
@@ -87,8 +87,8 @@ class CallGate:
                 if task is not None and task.cancelling():
                     raise
                 if attempt == ATTEMPTS_PER_CALL or self._is_spent:
-                    # Nobody cancelled us: the backend's own connection was closed under the call, as grpc.aio does it.
-                    raise BackendError("the backend gave the call up", reason=Reason.BACKEND_CANCELLED) from None
+                    # Our task was not cancelled: the backend's connection was closed during the call, as grpc.aio does.
+                    raise BackendError("the backend cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
                 wait = _backoff(attempt)
             self._retries += 1
             await asyncio.sleep(wait)
@@ -104,9 +104,9 @@ def _backoff(attempt: int) -> float:
 
 
 class GatedModel(WrappedModel):
-    """A model as one sample sees it: each call passes the gate, is counted with what it took, and heard.
+    """A model as one sample sees it: each call passes the gate, is counted with its usage, and is recorded.
 
-    It has no reference to itself: what is left of a sample goes at once, and the collector of cycles finds nothing.
+    It has no reference to itself: a finished sample is freed at once, without the cycle collector.
     """
 
     __slots__ = ("_answered", "_counts", "_ear", "_gate", "_tokenizer", "calls", "meter", "resolved_renderer")
@@ -125,11 +125,11 @@ class GatedModel(WrappedModel):
             model: the model.
             gate: each call passes it.
             answered: called after each call that succeeds.
-            ear: hears prompts and answers.
-            renderer: what `auto` came to before.
+            ear: receives prompts and answers.
+            renderer: what `auto` was resolved to before.
         """
         self.meter = meter = Meter()
-        """What the answered calls took, those of failed tries included."""
+        """Usage of the calls that got an answer, including their failed tries."""
         metered = model.metered(meter)
         self._model = model if metered is None else metered
         self._counts = metered is None
@@ -141,7 +141,7 @@ class GatedModel(WrappedModel):
 
     @property
     def tokenizer(self) -> Tokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
-        """The model's tokenizer, whose calls wait at the gate as the model's do."""
+        """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
             found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._ear)
@@ -188,7 +188,7 @@ _FORWARDS = frozenset({Capability.FORWARD, Capability.PARTS})
 
 
 def _prompt_of(question: Capability, first: Any) -> ModelInput | str | Conversation | None:
-    """What is read first of a question; None where it has no data."""
+    """The first prompt of a question; None if it has no data."""
     if question not in _FORWARDS:
         return first
     return first[0].model_input if first else None
@@ -257,7 +257,7 @@ class _GatedTokenizer(Tokenizer):
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, ear, options = self._tokenizer, self._ear, {"generation_prompt": generation_prompt}
         if ear is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
-            return self._heard(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
+            return self._record(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
         tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options)
         if ear is not None:
             ear.encoded(Conversation(tuple(messages)), tokens)
@@ -274,9 +274,9 @@ class _GatedTokenizer(Tokenizer):
     ) -> Rendered:
         options = {"train_on": train_on}
         rendered = await self._gate.call(self._tokenizer.render_cookbook, (renderer, messages), options)
-        return self._heard(messages, rendered)
+        return self._record(messages, rendered)
 
-    def _heard(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
+    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
         if self._ear is not None:
             text = Conversation(tuple(messages)) if rendered.text is None else rendered.text
             self._ear.encoded(text, rendered.tokens)

@@ -1,7 +1,7 @@
-"""How an attempt begins: who owns it, and what the evaluation is made of. Each is one transaction.
+"""How an attempt begins: which worker owns it, and what the evaluation consists of. Each is one transaction.
 
-An evaluation may be taken on before its data set was read. What it is made of is then written by the first attempt that
-finds out, and START waits for it; see `lifecycle.open_log`.
+An evaluation may be claimed before its data set was read. The first attempt that reads it then writes what the
+evaluation consists of, and START waits for that; see `lifecycle.open_log`.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ __all__ = ["Claim", "Contents", "claim", "prepared", "refuse_other_specification
 
 
 MAX_NAMED_FIELDS = 4
-"""Fields that the refusal of another specification names at most."""
+"""Most fields that the refusal of another specification names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What an evaluation is made of, as far as its later attempts must find the same."""
+    """What an evaluation consists of, as far as its later attempts must find the same."""
 
     dataset_fingerprint: str
-    """Content of the samples."""
+    """Fingerprint of the samples."""
     model_fingerprint: str
-    """Content of the checkpoint, and of those that judge."""
+    """Fingerprints of the checkpoint and of the judges' checkpoints."""
     total: int
-    """Runs of samples."""
+    """Number of runs of samples."""
     examples_fingerprint: str = ""
-    """Content of the examples that prompts show."""
+    """Fingerprint of the examples that prompts show."""
     served_fingerprint: str = ""
-    """What `model_fingerprint` was in evaluations that kept no rendering; the same as it if empty."""
+    """The `model_fingerprint` that evaluations without a recorded rendering have; the same one if empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The outcome of asking for an evaluation."""
+    """The outcome of a claim."""
 
     row: Row
-    """As it stands now."""
+    """Its current state."""
     existed: bool
-    """It was there already."""
+    """Whether the evaluation existed already."""
     owned: bool
     """This worker is its owner from now on."""
 
@@ -69,14 +69,14 @@ def claim(
     contents: Contents | None,
     worker_id: str,
 ) -> Claim:
-    """Become the owner of an evaluation that is new or interrupted; otherwise say how it stands.
+    """Become the owner of an evaluation that is new or interrupted; otherwise return its current state.
 
     Args:
         transaction: the transaction.
         locks: this worker's.
-        request: what is asked.
+        request: what to run.
         fingerprint: of its specification.
-        contents: what it is made of; None where that is still to be found out, and then told by `prepared`.
+        contents: what it consists of; None if that is not known yet: `prepared` writes it later.
         worker_id: this worker's.
 
     Raises:
@@ -93,23 +93,23 @@ def claim(
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
     if contents is not None:
-        _keep(transaction, row, contents)
+        _record_contents(transaction, row, contents)
     return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
 
 
 def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> Row:
-    """Write down what an evaluation is made of, which was claimed without, and START where that is still to come.
+    """Write what an evaluation that was claimed without contents consists of, and START if it is not written yet.
 
     Raises:
         FailedPrecondition: an earlier attempt found another data set or checkpoint.
     """
-    _keep(transaction, find_by_number(transaction, number), contents)
+    _record_contents(transaction, find_by_number(transaction, number), contents)
     lifecycle.open_log(transaction, number, worker_id)
     return find_by_number(transaction, number)
 
 
 def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
-    """Raise AlreadyExists where the evaluation of this id has another specification; it names what differs."""
+    """Raise AlreadyExists if the evaluation of this id has another specification; the error names what differs."""
     if row.fingerprint == fingerprint:
         return
     wanted = request_from_record(request_to_record(request), apart_to_record(request))
@@ -151,16 +151,16 @@ def _create(
     if number is None or not locks.acquire(number):
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
-    _keep_apart(transaction, number, request)
-    _keep_rendering(transaction, number, Renderings())
+    _record_large_parts(transaction, number, request)
+    _record_rendering(transaction, number, Renderings())
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
     return Claim(row=row, existed=False, owned=True)
 
 
-def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
-    """Write down what an evaluation is made of, or compare it with what is known of that."""
+def _record_contents(transaction: Transaction, row: Row, contents: Contents) -> None:
+    """Write what an evaluation consists of, or compare it with what is written already."""
     rendering = find_rendering(transaction, row.number)
     examples = "" if rendering is None else rendering.examples_fingerprint
     model = contents.model_fingerprint if rendering is not None else contents.served_fingerprint
@@ -171,7 +171,7 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
             (contents.dataset_fingerprint, model, contents.total, row.number),
         )
         if contents.examples_fingerprint:
-            _keep_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
+            _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
     elif contents.dataset_fingerprint != row.dataset_fingerprint:
         raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
     elif model != row.model_fingerprint:
@@ -180,14 +180,14 @@ def _keep(transaction: Transaction, row: Row, contents: Contents) -> None:
         raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
 
 
-def _keep_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
-    """Keep how models are asked, as far as that is known."""
+def _record_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
+    """Record how models are prompted, as far as that is known."""
     record = renderings_to_record(renderings)
     transaction.execute("INSERT OR REPLACE INTO evaluation_renderings VALUES (?, ?)", (number, record))
 
 
-def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
-    """Keep what is too large for the evaluation's row, which is written with each batch of samples."""
+def _record_large_parts(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
+    """Record what is too large for the evaluation's row, which is written with each batch of samples."""
     if (record := apart_to_record(request)) is not None:
         transaction.execute("INSERT OR REPLACE INTO requests_apart VALUES (?, ?)", (number, record))
     else:
@@ -196,7 +196,7 @@ def _keep_apart(transaction: Transaction, number: int, request: EvaluateRequest)
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     first = request_from_record(row.request, row.apart)
-    _keep_apart(transaction, row.number, dataclasses.replace(first, record=request.record))
+    _record_large_parts(transaction, row.number, dataclasses.replace(first, record=request.record))
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,

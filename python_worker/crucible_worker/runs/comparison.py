@@ -1,4 +1,4 @@
-"""Ended evaluations of one data set beside each other, read from the journal."""
+"""Comparisons of ended evaluations of one data set, read from the journal."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _MAX_SHOWN = 5  # fingerprints that an error names
 
 
 Known = Callable[[str], EvaluatorInfo | None]
-"""What the evaluator of a kind is; None if that cannot be known."""
+"""The declaration of a kind of evaluator; None if it cannot be known."""
 
 
 class Comparisons:
-    """Compares evaluations, one comparison after the other: the largest take seconds, and others read meanwhile.
+    """Compares evaluations, one comparison at a time: the largest take seconds, and other calls must be able to read.
 
     Args:
-        journal: has them.
+        journal: has the evaluations.
         max_samples: results of samples, of all evaluations of a comparison together.
-        known: what the evaluator of a kind is; None if that cannot be known any more.
+        known: returns the declaration of a kind of evaluator; None if it is no longer known.
     """
 
     def __init__(self, journal: Journal, max_samples: int, known: Known) -> None:
@@ -56,31 +56,31 @@ class Comparisons:
         self._turn = asyncio.Lock()
 
     async def compare(self, request: CompareRequest) -> EvaluationComparison:
-        """Set ended evaluations of one data set beside each other; the request's numbers have been checked.
+        """Compare ended evaluations of one data set; the request's numbers have been checked.
 
         Raises:
-            InvalidField: the baseline is not among them, or has not the evaluator.
-            NotFound: an evaluation, or completed ones of the run, are not there.
+            InvalidField: the baseline is not among them, or does not have the evaluator.
+            NotFound: an evaluation does not exist, or the run has no completed one.
             FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
-            ResourceExhausted: they are too many, or have too many samples (TOO_MANY_SAMPLES).
+            ResourceExhausted: there are too many of them, or of their samples (TOO_MANY_SAMPLES).
         """
         await self._turn.acquire()
         reading = asyncio.ensure_future(self._journal.read(_compare, request, self._max_samples, self._known))
         reading.add_done_callback(self._read)
-        # A thread cannot be stopped: where the caller has gone away, the turn lasts until it is done all the same.
+        # A thread cannot be stopped: the turn lasts until it is done, even if the caller has disconnected.
         return await asyncio.shield(reading)
 
     def _read(self, reading: asyncio.Future[EvaluationComparison]) -> None:
         self._turn.release()
         if not reading.cancelled():
-            reading.exception()  # the caller has it too, unless it has gone away
+            reading.exception()  # the caller receives it too, unless it has disconnected
 
 
 def _compare(
     connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
 ) -> EvaluationComparison:
     """Compare evaluations; runs in a reader's thread."""
-    # One picture of the journal for all reads, whatever is trimmed meanwhile.
+    # One snapshot of the journal for all reads, whatever is removed meanwhile.
     connection.execute("BEGIN")
     try:
         rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
@@ -104,7 +104,7 @@ def _rows_named(connection: sqlite3.Connection, request: CompareRequest) -> Sequ
         row = find(connection, evaluation_id)
         if row is None:
             raise NotFound(
-                f"is {evaluation_id!r}, which no evaluation has or whose evaluation is no longer retained",
+                f"is {evaluation_id!r}: no evaluation has this id, or it is no longer retained",
                 reason=Reason.UNKNOWN_EVALUATION,
                 field=f"evaluation_ids[{index}]",
             )
@@ -132,7 +132,7 @@ def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
         if not evaluation.state.terminal:
             message = f"{evaluation.evaluation_id!r} is {evaluation.state.value}: only what has ended is compared"
             raise FailedPrecondition(message, reason=Reason.NOT_ENDED)
-    # One that failed before its data set was read has no result to compare: of which data set, nobody knows.
+    # One that failed before its data set was read has no result to compare, and its data set is unknown.
     read = [evaluation for evaluation in evaluations if evaluation.dataset_fingerprint]
     fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in read}
     if len(fingerprints) > 1:
@@ -156,13 +156,13 @@ def _refuse_data_sets(fingerprints: Mapping[str, str]) -> NoReturn:
 
 
 def _baselines(evaluations: Sequence[Evaluation], request: CompareRequest) -> Sequence[tuple[Evaluation, int]]:
-    """Each evaluator that is compared, once: by its place in the evaluation that the others' are compared with."""
+    """Each compared evaluator once, with its baseline evaluation and its index in that."""
     by_id = {evaluation.evaluation_id: evaluation for evaluation in evaluations}
     if request.baseline_id and request.baseline_id not in by_id:
         raise InvalidField("baseline_id", f"is {request.baseline_id!r}, which is not among the evaluations compared")
     found: dict[tuple[str, str], tuple[Evaluation, int]] = {}
-    # The parts of a plan that are not due together are evaluations of their own: not every one has every evaluator.
-    # One that failed before its data set was read is a baseline only where nothing else is.
+    # The parts of a plan that are not due together are separate evaluations: not every one has every evaluator.
+    # One that failed before its data set was read is a baseline only if there is no other.
     read_first = sorted(evaluations, key=lambda evaluation: not evaluation.dataset_fingerprint)
     for evaluation in [by_id[request.baseline_id]] if request.baseline_id else read_first:
         for index, spec in enumerate(evaluation.request.evaluators):
@@ -235,7 +235,8 @@ def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -
     given = spec.options.get("grader_options")
     if not ("judge" in spec.options or (isinstance(given, Mapping) and "judge" in given)):
         return None
-    # Behind the model's, see `Plan.model_fingerprint`. Whose they are is not told: of several, one in common will do.
+    # They follow the model's, see `Plan.model_fingerprint`. It does not say which judge each belongs to: if there are
+    # several, one in common is enough.
     ours, theirs = (set(evaluation.model_fingerprint.split("+")[1:]) for evaluation in (baseline, other))
     if not (ours and theirs) or ours & theirs:
         return None
@@ -244,7 +245,7 @@ def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -
 
 
 def _options(spec: EvaluatorSpec, known: Known) -> Mapping[str, Any]:
-    """Its options and its grader's; one that is not given has its default, even if somebody else spells that out."""
+    """Its options and its grader's; an option that is not given equals one that spells the default out."""
     info = known(spec.kind)
     schema = {} if info is None else info.options_schema
     options = _filled(spec.options, schema)
@@ -284,7 +285,7 @@ def _paired(
     after = np.array([other[sample_id] for sample_id in matched], np.float64)
     found = paired_difference(before, after, confidence=request.confidence)
     gains = np.zeros_like(before) if goal is None else (after - before) * (1 if goal is Goal.HIGHER else -1)
-    # Stable: samples that changed alike stay in the data set's order.
+    # Stable: samples with equal changes stay in the data set's order.
     improved = [index for index in np.argsort(-gains, kind="stable") if gains[index] > 0]
     regressed = [index for index in np.argsort(gains, kind="stable") if gains[index] < 0]
 

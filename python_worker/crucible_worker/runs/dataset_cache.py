@@ -1,8 +1,8 @@
-"""Data sets that were loaded lately, or that somebody still has, handed out again while their files are as they were.
+"""Data sets that were loaded recently or are still in use: reused while their files are unchanged.
 
-The steps of a plan read the same data again and again. What is handed out again is what would be read: a file counts as
-unchanged while its place, size and times are the same, and only once it had been left alone for longer than the times
-of a file system are apart; a commit of the hub never changes.
+The steps of a plan read the same data again and again. A reused data set is what a new read would return: a file counts
+as unchanged while its path, size and times are the same, and only if it had not been modified for longer than the
+resolution of a file system's times; a commit of the hub never changes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from crucible_worker.runs.spool import SpooledSamples
 __all__ = ["MAX_CACHED", "MAX_FILE_BYTES", "SETTLED_SECONDS", "DatasetCache"]
 
 MAX_CACHED = 4
-"""Data sets kept: the samples of small ones in memory, those of large ones in a file of the worker's own."""
+"""Data sets that are cached: the samples of small ones in memory, those of large ones in a file of the worker."""
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""The samples of a larger file, or commit of the hub, are kept only while an evaluation has them: not as long as the
-worker lives, nor once for every step in the queue."""
+"""The samples of a larger file, or commit of the hub, are cached only while an evaluation uses them: not for the life
+of the worker, and not once for every step in the queue."""
 SETTLED_SECONDS = 2.0
-"""The coarsest times of a file system: a file changed twice within them may look as if it had been changed once."""
+"""The coarsest resolution of a file system's times: of two changes within it, the second may not show."""
 
 _Identity = tuple[str, int, int, int, int, int]
 
 
 class DatasetCache:
-    """Loads data sets, those of unchanged files and of commits once. Any thread may ask."""
+    """Loads data sets; those of unchanged files and of commits once. Thread-safe."""
 
     def __init__(self, data_roots: Sequence[Path], settled_seconds: float = SETTLED_SECONDS) -> None:
-        """Keep none yet; files lie below these roots, and are kept once they were not changed for so long."""
+        """Start empty; files lie below these roots, and are cached once they were not changed for `settled_seconds`."""
         self._roots, self._settled_ns = data_roots, int(settled_seconds * 1e9)
         self._kept: collections.OrderedDict[Hashable, LoadedDataset] = collections.OrderedDict()
         self._in_use: weakref.WeakValueDictionary[Hashable, SpooledSamples] = weakref.WeakValueDictionary()
@@ -72,7 +72,7 @@ class DatasetCache:
         *_, size, modified, changed = before
         settled = began - max(modified, changed) > self._settled_ns
         if settled and self._identity(source) == before:
-            self._keep(key, loaded, size)
+            self._store(key, loaded, size)
         return loaded
 
     def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
@@ -81,7 +81,7 @@ class DatasetCache:
             return kept
         loaded = load()
         if isinstance(loaded.samples, SpooledSamples):
-            self._keep(key, loaded, loaded.samples.size)
+            self._store(key, loaded, loaded.samples.size)
         return loaded
 
     def _find(self, key: Hashable) -> LoadedDataset | None:
@@ -92,7 +92,7 @@ class DatasetCache:
             samples = self._in_use.get(key)
             return None if samples is None else LoadedDataset(samples=samples, fingerprint=self._fingerprints[samples])
 
-    def _keep(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
+    def _store(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
         with self._lock:
             if isinstance(loaded.samples, SpooledSamples):
                 self._in_use[key] = loaded.samples
@@ -107,10 +107,10 @@ class DatasetCache:
         try:
             found = os.stat(path)
         except OSError:
-            return None  # gone between the two: whoever reads it says so
+            return None  # deleted meanwhile: reading it reports that
         return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _choice(dataset: Dataset) -> Hashable:
-    """What is made of a source, by what can be hashed: mappings cannot."""
+    """The options of a data set besides its source, in a hashable form: mappings have none."""
     return dataset.limit, dataset.shuffle_seed, dataset.skip_malformed, tuple(sorted(dataset.where.items()))

@@ -41,7 +41,7 @@ from crucible_worker.runs.tables.loading import read_table
 __all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
 
 _SHOWN_VALUES, _SHOWN_CHARS, _SHOWN_QUERY = 10, 40, 400
-"""Of a filter that no sample passes, what its error shows: values of a key that there are, and characters."""
+"""Limits of the error about a filter that no sample passes: existing values of a key, and characters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class LoadedDataset:
     """The samples to evaluate on."""
 
     samples: Sequence[Sample | MalformedSample]
-    """In order; every id is there, and unique. Those of a file are read back one at a time."""
+    """In order; every sample has an id, and ids are unique. Those of a file are read back one at a time."""
     fingerprint: str
-    """SHA-256 of these samples, in hexadecimal: equal for equal samples in one order, however they came."""
+    """SHA-256 of these samples, in hexadecimal: equal for equal samples in the same order, whatever their source."""
 
 
 def load(
@@ -67,27 +67,27 @@ def load(
 
     A sample without an id gets its index in the source, from 0. Shuffling sorts by SHA-256 of seed and id, so that the
     order is the same in every version of Python and adding a sample leaves the others in their order; the limit is
-    applied after it. The whole source is checked, whatever the limit; of the hub's, where nothing is shuffled and
-    nothing is filtered, only so much as the limit asks for.
+    applied after it. The whole source is checked, whatever the limit. An exception is a data set of the hub without
+    shuffling and filter: there, only the rows within the limit are read.
 
     Args:
         dataset: what to load.
         data_roots: files lie below these.
         builtins: data sets that ship with the worker, by name.
         spool_dir: where samples of large files lie while they are evaluated; the system's temporary directory if None.
-        hub_network: whether the Hugging Face hub may be asked, or its cache here alone is read.
-        go_on: called for every line of a file, and again and again after that; raises to have the loading given up.
+        hub_network: whether the Hugging Face hub may be queried; otherwise only its cache on this machine is read.
+        go_on: called for every line of a file, and repeatedly after that; it raises to stop the loading.
 
     Raises:
-        InvalidField: it is empty, or `where` leaves nothing of it (reason EMPTY_DATASET), an id is there twice
+        InvalidField: it is empty, or `where` leaves nothing of it (reason EMPTY_DATASET), an id occurs twice
             (DUPLICATE_SAMPLE_ID), a line is malformed and not to be skipped (MALFORMED_LINE), a file is not of its
-            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack one that is asked for
+            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack a requested one
             (NO_SUCH_COLUMN), or the limit is below 1.
         NotFound: there is no such file or built-in data set.
         PermissionDenied: the path leads out of the data roots, or the file cannot be read.
-        FailedPrecondition: a file is asked for, and the worker has no data root.
+        FailedPrecondition: a file is requested, and the worker has no data root.
         Unavailable: there is no room for the samples (NO_ROOM_FOR_DATASET).
-        BridgeError: the hub's data set cannot be had; see `runs.hub.loading.read_rows`.
+        BridgeError: the hub's data set cannot be loaded; see `runs.hub.loading.read_rows`.
     """
     if dataset.limit is not None and dataset.limit < 1:
         raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
@@ -159,10 +159,10 @@ def _from_hub(
 def _chosen(
     samples: SpooledSamples | list[Sample], where: Mapping[str, str], go_on: Callable[[], None]
 ) -> SpooledSamples | list[Sample]:
-    """Those whose metadata has all these values; a malformed line has none.
+    """The samples that have all these values in their metadata; a malformed line has no metadata.
 
     Raises:
-        InvalidField: there is none (EMPTY_DATASET), with values that there are.
+        InvalidField: there is none (EMPTY_DATASET); the error names existing values.
     """
     there: dict[str, dict[str, None]] = {key: {} for key in where}
     first: list[str] = []
@@ -207,7 +207,7 @@ def _ordered(
 
 
 def _arithmetic() -> Sequence[Sample]:
-    from crucible_worker.embedded.arithmetic import held_out  # hashes 8,100 problems: only where it is asked for
+    from crucible_worker.embedded.arithmetic import held_out  # hashes 8,100 problems: only when it is requested
 
     return held_out()
 
@@ -237,7 +237,7 @@ def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
 
 
 def _fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[], None]) -> str:
-    # Records of MessagePack tell where they end: their concatenation is as good as a list, and never held at once.
+    # Records of MessagePack are self-delimiting: their concatenation is unambiguous, and is never in memory at once.
     content, packer = hashlib.sha256(), msgpack.Packer(unicode_errors="surrogatepass")
     for sample in samples:
         go_on()
@@ -270,7 +270,7 @@ def _canonical_datum(datum: Datum) -> list[object]:
 def _canonical_chunk(chunk: ModelInputChunk) -> list[object]:
     match chunk:
         case TokensChunk():
-            # Token ids are numbers: whether they came as int32 or int64 is no difference.
+            # Token ids are numbers: int32 and int64 give the same fingerprint.
             return ["tokens", chunk.tokens.astype("<i8").tobytes()]
         case ImageChunk():
             return ["image", chunk.format, bytes(chunk.data), chunk.expected_tokens]

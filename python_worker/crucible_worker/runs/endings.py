@@ -29,25 +29,25 @@ class Ending(enum.Enum):
     DRAIN = enum.auto()
     JOURNAL = enum.auto()
     LEFT = enum.auto()
-    """Whoever holds the model has left."""
+    """The caller that has the model has disconnected."""
 
 
 INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT)
-"""Those that end the attempt alone: the evaluation can be gone on with."""
+"""Those that end only the attempt: the evaluation can be resumed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stopped:
-    """An attempt's end."""
+    """How an attempt ended."""
 
     ending: Ending
-    """What it was."""
+    """What stopped it."""
     problem: Problem
     """Why."""
 
 
 def stopped_by(error: BaseException) -> Stopped:
-    """The end that an error of the attempt's own work is; what is a bug of ours goes to the log."""
+    """The end of an attempt by an error of its own work; a bug of the worker is logged."""
     if isinstance(error, BridgeError):
         return Stopped(Ending.JOURNAL if isinstance(error, JournalUnavailable) else Ending.FAULT, problem_of(error))
     message = with_id(f"{type(error).__name__} in the worker", logged(_log, "evaluation_failed", error))

@@ -1,11 +1,11 @@
-r"""One attempt at an evaluation: takes its samples, at most so many at once, until they are done or it is stopped.
+r"""One attempt at an evaluation: runs its samples, with bounded concurrency, until they are done or it is stopped.
 
     is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
                 \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
 
-Each evaluator is aggregated, and tells its end, as soon as its last sample is committed; see `evaluator_runs`.
+Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
 
-What ends it first is what it ends with. From that moment the gate lets no model call through and no result is kept.
+The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from crucible_worker.evaluators.base import (
     stops_itself,
     wants_answers,
 )
-from crucible_worker.faults import logged, with_id
+from crucible_worker.faults import Failures, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
@@ -66,35 +66,34 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.kept_files import folder_of
-from crucible_worker.runs.lifecycle import FinishedSample, SampleKey
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
-from crucible_worker.runs.recording import Recorded, Recorder, sample_bytes
+from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import told_of
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
-from crucible_worker.runs.usage import Spent, judged_usage
+from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
 PROGRESS_SECONDS = 0.25
 """Shortest time between two EVALUATION_PROGRESS."""
 KEEP_TIME_SECONDS = 1.0
-"""How often the time at work is written down while nothing else is."""
+"""How often the active time is written while nothing else is."""
 STOP_SECONDS = 0.05
-"""How long a stopped attempt waits for the calls it has cancelled before it ends without them."""
+"""How long a stopped attempt waits for its cancelled calls before it ends without them."""
 MAX_UNWRITTEN = 4096
-"""Results that may wait for the journal's writer before no further sample is taken, each by its weight."""
+"""Weight of the results that may wait for the journal's writer; above it no further sample is started."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Attempt:
-    """An attempt that this worker owns; `start` it once, then wait for `finished`."""
+    """An attempt that this worker owns; call `start` once, then wait for `finished`."""
 
     def __init__(
         self,
@@ -112,12 +111,12 @@ class Attempt:
         """See the module.
 
         Args:
-            journal: where everything is kept.
-            locks: this worker's; they hold `row.number`.
+            journal: where everything is recorded.
+            locks: this worker's; `row.number` is locked.
             row: the evaluation as it was claimed.
-            request: what is asked, with the limits of this attempt and the first one's deadline.
-            plan: evaluators, samples and model, as the claim tells of them; or what finds them.
-            turns: as many as evaluations may run at once.
+            request: what to run, with the limits of this attempt and the deadline of the first.
+            plan: evaluators, samples and model if the claim knows them; otherwise the function that finds them.
+            turns: a semaphore of as many places as evaluations may run at once.
             limits: the worker's.
             worker_id: the worker's.
             received: time of receipt by `time.monotonic`.
@@ -126,9 +125,9 @@ class Attempt:
         self.running = False
         """Whether its turn has come."""
         self.model: Model | None = None
-        """The model that is asked, once it is found."""
+        """The evaluated model, once it is found."""
         self.finished = asyncio.Event()
-        """Set when the attempt has ended, and that is committed or cannot be."""
+        """Set when the attempt has ended, and its end is committed or cannot be."""
         self._journal, self._locks, self._request = journal, locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
@@ -150,12 +149,12 @@ class Attempt:
         self._spent = Spent()
         self._to_write: list[FinishedSample] = []
         self._written = asyncio.Event()
-        self._last_progress = 0.0  # until the first sample can be taken: neither waiting nor loading is a stall
+        self._last_progress = 0.0  # until the first sample can start: neither waiting nor loading is a stall
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
     def taken(self) -> tuple[ModelRef, Usage | None]:
-        """The model, and what this attempt took of it and of judges, as far as that is committed."""
+        """The model, and this attempt's usage of it and of judges, as far as that is committed."""
         return self._request.model, self._spent.here
 
     @property
@@ -166,7 +165,7 @@ class Attempt:
     def start(self, on_finished: Callable[[], object]) -> None:
         """Begin; `on_finished` is called just before `finished` is set."""
         self._on_finished = on_finished
-        self._task = asyncio.create_task(self._live(), name=f"evaluation-{self.row.number}")
+        self._task = asyncio.create_task(self._run_to_end(), name=f"evaluation-{self.row.number}")
 
     def stop(self, ending: Ending, problem: Problem) -> None:
         """End it; the first call counts. No model call starts after this."""
@@ -174,15 +173,15 @@ class Attempt:
             self._gate.close()
             self._stopped.set_result(Stopped(ending, problem))
 
-    async def _live(self) -> None:
+    async def _run_to_end(self) -> None:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
         deadline = self._arm_deadline()
         work = asyncio.create_task(self._work())
-        work.add_done_callback(_seen)
+        work.add_done_callback(_retrieve_error)
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
-            # What it tells comes before the end: while that waits to be committed, the clock goes on.
+            # Its progress is written before the end: while the end waits to be committed, the clock continues.
             ticker.cancel()
             if not self._stopped.done() and (error := work.exception()) is not None:
                 self._fail(error)
@@ -198,24 +197,24 @@ class Attempt:
             self._alarms.close()
             if deadline is not None:
                 deadline.cancel()
-            with contextlib.ExitStack() as last:  # from the last one on, whatever one of them raises
+            with contextlib.ExitStack() as last:  # in reverse order, even if one of them raises
                 last.callback(self.finished.set)
                 last.callback(self._on_finished)
                 last.callback(self._locks.release, self.row.number)
-                for evaluator in self._holding():
+                for evaluator in self._process_holders():
                     last.callback(evaluator.close)
 
-    def _holding(self) -> list[HoldsProcesses]:
+    def _process_holders(self) -> list[HoldsProcesses]:
         """Evaluators that have processes."""
         if self.model is None:  # the plan was never made
             return []
         return [evaluator for _, evaluator in self._plan.evaluators if isinstance(evaluator, HoldsProcesses)]
 
     async def _get_ready(self, prepare: Prepare) -> None:
-        """Find what the claim could not tell, again where an error says that this may help."""
+        """Find what the claim did not know; retry after a retryable error."""
         plan = await self._gate.call(prepare)
         if self._stopped.done():
-            # A backend may answer although it was cancelled: what has ended is not to be changed any more.
+            # A backend may answer although it was cancelled: an attempt that has ended must not change any more.
             raise Cancelled("the evaluation has ended")
         self._plan, self.model = plan, plan.model
         number, contents, worker_id = self.row.number, plan.contents, self._worker_id
@@ -241,7 +240,7 @@ class Attempt:
                 _Lane(spec, evaluator, rendering, kept / str(index))
                 for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
             ]
-            for evaluator in self._holding():
+            for evaluator in self._process_holders():
                 await evaluator.get_ready()
             if self._request.record is Record.FULL:
                 self._recorder = Recorder(self.row, len(plan.samples), self._limits)
@@ -271,7 +270,7 @@ class Attempt:
             return runs.outcome()
 
     async def _failing(self, part: Coroutine[None, None, None]) -> None:
-        """Do a part of the work; trouble of the journal's ends the attempt as such, not as a fault of the worker."""
+        """Do a part of the work; an error of the journal ends the attempt as such, not as a bug of the worker."""
         try:
             await part
         except JournalUnavailable as error:
@@ -283,7 +282,7 @@ class Attempt:
 
     async def _take(self, items: Iterator[tuple[SampleKey, int]]) -> None:
         for place, attempt in items:
-            # A model may answer a cancellation with an error of its own: what is left is not to be run through.
+            # A model may answer a cancellation with another error: the remaining samples must not run.
             if self._stopped.done():
                 return
             if self._unwritten >= MAX_UNWRITTEN:
@@ -292,7 +291,7 @@ class Attempt:
                 await self._runs.begin(place.evaluator)
             kept = await self._run(place, attempt)
             self._last_progress = time.monotonic()
-            self._keep(kept)
+            self._record(kept)
 
     async def _run(self, place: SampleKey, attempt: int) -> FinishedSample:
         lane = self._lanes[place.evaluator]
@@ -315,7 +314,7 @@ class Attempt:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                bound=bound_of_task(self._request.limits, self._left()) if lane.stops_itself else None,
+                bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
                 keeps_turns=transcript is not None,
                 progressed=self._progressed,
                 counted=self._questions.of(place),
@@ -335,7 +334,7 @@ class Attempt:
             held = None if self._recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._taken_by(lane.evaluator, model, auxiliary_models)
+        took = self._usage_of(lane.evaluator, model, auxiliary_models)
         return FinishedSample(
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
@@ -361,10 +360,10 @@ class Attempt:
             group=outcome.group,
         )
 
-    def _taken_by(
+    def _usage_of(
         self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
     ) -> Usage | Meter | None:
-        """What a sample took, at its end."""
+        """Usage of a sample, at its end."""
         meter = model.meter
         meter.close()
         if not auxiliary_models and not self._plan.prices:  # as a rule
@@ -393,19 +392,20 @@ class Attempt:
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Rust, for one, is no Exception
-            # Until Python 3.11.3 it may come as the cancel by which it ended another one's wait.
+            # Until Python 3.11.3 an error may arrive as the cancellation by which it ended another task's wait.
             if (late := patience.problem) is not None:
                 return _error(late)
             if isinstance(error, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Nothing cancels this sample. Passed on, the error would end this task without a word, with all that
-                # it has yet to take.
+                # Nothing cancels this sample. If the error were raised, it would silently end this task, and the
+                # samples that the task still has to run would be lost.
                 what = "the evaluator was cancelled by what it waited for"
             else:
                 what = f"{type(error).__name__} in the evaluator"
-            message = with_id(what, logged(_log, "sample_failed", error, sample_id=sample.id))
+            error_id = lane.failures.logged(_log, "sample_failed", error, evaluator=lane.label, sample_id=sample.id)
+            message = with_id(what, error_id)
             return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
@@ -418,12 +418,12 @@ class Attempt:
     def _progressed(self) -> None:
         self._last_progress = time.monotonic()
 
-    def _keep(self, kept: FinishedSample) -> None:
+    def _record(self, kept: FinishedSample) -> None:
         if self._stopped.done():
             return
         self._unwritten += kept.weight
         if not self._to_write:
-            # All that ends in this turn of the loop is submitted together, before anything that comes after it.
+            # All samples that end in this iteration of the loop are submitted together, before anything later.
             asyncio.get_running_loop().call_soon(self._write)
         self._to_write.append(kept)
 
@@ -483,13 +483,13 @@ class Attempt:
             told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> asyncio.TimerHandle | None:
-        if (left := self._left()) is None:
+        if (left := self._seconds_left()) is None:
             return None
         message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
         problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
         return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
 
-    def _left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Seconds until the deadline; None if there is none."""
         deadline_ms = self._request.limits.deadline_ms
         if deadline_ms is None:
@@ -541,23 +541,32 @@ class Attempt:
         try:
             await self._journal.submit(transition)
         except JournalUnavailable as error:
-            # The lock is given back all the same: whoever can write first tells that this was interrupted.
+            # The lock is released all the same: the first worker that can write records the interruption.
             _log.warning("end_not_written", reason=error.reason)
 
 
 class _Lane:
-    """An evaluator with what is the same for all of its samples."""
+    """An evaluator, with what all of its samples share."""
 
-    __slots__ = ("auxiliary_renderers", "evaluator", "folder", "label", "renderer", "stops_itself", "wants_answers")
+    __slots__ = (
+        "auxiliary_renderers",
+        "evaluator",
+        "failures",
+        "folder",
+        "label",
+        "renderer",
+        "stops_itself",
+        "wants_answers",
+    )
 
     def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
-        self.evaluator, self.label, self.folder = evaluator, spec.label, folder
+        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, Failures()
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
 
 
-def _seen(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
-    """Have asyncio know that an error was looked at: once an attempt is stopped, those of its work are no news."""
+def _retrieve_error(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
+    """Retrieve the error, so that asyncio does not log it: errors of a stopped attempt's work are expected."""
     if not work.cancelled():
         work.exception()
 

@@ -1,4 +1,4 @@
-"""Every evaluation that this worker knows, its own and other workers': what services, CLI and tests call."""
+"""All evaluations that this worker knows, its own and other workers': the interface for services, CLI and tests."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ __all__ = [
 ]
 
 OWNER_CHECK_SECONDS = 1.0
-"""While somebody waits for an evaluation: how often its owner's lock is looked at."""
+"""Seconds between two checks of the owner's lock while a call waits for an evaluation."""
 CANCEL_WAIT_SECONDS = 1.0
-"""How long a cancel waits for the owner to have ended the evaluation before it answers with how it stands."""
+"""How long a cancel waits for the owner to end the evaluation before it returns the current state."""
 EVALUATIONS_PAGE = 1_000
 """Evaluations of a run that are read at once."""
 NEWS_PAUSE_SECONDS = 0.01
-"""Shortest time between two looks at the journal by one waiter."""
+"""Shortest time between two reads of the journal by one waiting call."""
 
 _PAGES_PER_MESSAGE = 4
-"""Pages end by the size of what is kept: a message with one is larger by names and lengths, and by its last result."""
+"""Pages are bounded by the size of their records: a message also has names and lengths, and the last result."""
 _LOCK_FILE = "owners.lock"
 _SETTLED = frozenset(state for state in EvaluationState if state.terminal or state is EvaluationState.INTERRUPTED)
 _log = structlog.get_logger(__name__)
@@ -94,19 +94,19 @@ class Evaluations:
     def __init__(self, journal: Journal, locks: OwnerLocks, sources: Sources, limits: WorkerLimits) -> None:
         """See `open`."""
         self.worker_id = uuid.uuid4().hex
-        """Made anew at each start."""
+        """A new one at each start."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
         """Called on the loop when the journal becomes unwritable, and when it recovers."""
         self._known = functools.partial(info_if_known, parts=sources.parts)
         self.comparisons = Comparisons(journal, limits.max_compared_samples, self._known)
-        """Those that have ended, beside each other."""
+        """Comparisons of ended evaluations."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
         self._life = Life()
         self._notes = Notes(journal)
         self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)
-        """What models took since the start."""
+        """Usage by model since the start."""
         self._admission = Admission(
             journal, locks, self._reaper, sources, limits, self.worker_id, spending=self.spending
         )
@@ -119,11 +119,11 @@ class Evaluations:
     async def open(
         cls, state_dir: Path, encode_event: Callable[[Event], bytes], *, sources: Sources, limits: WorkerLimits
     ) -> Evaluations:
-        """Open the journal of a state directory, and tell of evaluations whose owners have died.
+        """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
         Args:
             state_dir: shared by every worker of the machine.
-            encode_event: how an event becomes the bytes that are kept and sent.
+            encode_event: encodes an event to the bytes that are recorded and sent.
             sources: where models and samples come from.
             limits: bounds.
 
@@ -165,24 +165,24 @@ class Evaluations:
 
     @property
     def load(self) -> tuple[int, int]:
-        """Evaluations of this worker that run, and that wait for their turn."""
+        """Numbers of this worker's evaluations that run, and that wait for their turn."""
         return self._admission.load
 
     @property
     def usage(self) -> tuple[ModelUsage, ...]:
-        """What this worker's models took since it started, by model."""
+        """Usage of this worker's models since it started, by model."""
         return self._admission.usage
 
     def note(self, event: Event) -> None:
-        """Have an event that belongs to no evaluation written with the next batch; it may be lost at a SIGKILL."""
+        """Write an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
         self._notes.add(event)
 
     def written(self) -> Written:
-        """The events that this worker itself writes from now on; asked for once."""
+        """The events that this worker itself writes from now on; call it once."""
         return Written(self._journal)
 
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
-        """The plans of this journal; the arguments say how a plan becomes the bytes that are kept, and back."""
+        """The plans of this journal; the arguments encode a plan to the bytes that are recorded, and decode it."""
         return EvaluationPlans(self._journal, self._admission, encode, decode)
 
     async def read_dataset(self, dataset: Dataset) -> LoadedDataset:
@@ -194,7 +194,7 @@ class Evaluations:
         return await self._admission.read(dataset)
 
     async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
-        """Start an evaluation, or go on with it; the flag says that it was there already.
+        """Start or resume an evaluation; the flag says whether it existed already.
 
         Raises:
             BridgeError: the request cannot be run; nothing was started.
@@ -203,16 +203,16 @@ class Evaluations:
         return evaluation_of(row), existed
 
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
-        """Start an evaluation and wait for its end; goes on with it when its owner dies.
+        """Start an evaluation and wait for its end; resumes it when its owner dies.
 
-        When the caller goes away, the evaluation goes on.
+        When the caller disconnects, the evaluation continues.
 
         Raises:
             BridgeError: the request cannot be run.
             Unavailable: this worker drains, or its journal cannot be written; the evaluation is interrupted.
         """
         request = _identified(request)
-        # A call that times out while it waits tells the id, also the one that was made here.
+        # A call that times out while it waits reports the id, even one that was generated here.
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
         waited = False
         while True:
@@ -223,10 +223,10 @@ class Evaluations:
             self._admission.refuse_if_unable(row.evaluation_id)
 
     async def hold(self, request: EvaluateRequest, model: Model) -> Hold:
-        """Start an evaluation of a model that the caller holds, or go on with it, in place of who held it here before.
+        """Start or resume an evaluation of a model that the caller has; it replaces an earlier caller at this worker.
 
         Raises:
-            BridgeError: the request cannot be run, or is at work at another worker; nothing was started.
+            BridgeError: the request cannot be run, or the evaluation runs at another worker; nothing was started.
         """
         request = _identified(request)
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
@@ -241,10 +241,10 @@ class Evaluations:
         return await self._admission.render(request, sample_id)
 
     async def get(self, evaluation_id: str) -> Evaluation:
-        """An evaluation as it stands.
+        """The current state of an evaluation.
 
         Raises:
-            NotFound: there is none of this id.
+            NotFound: no evaluation has this id.
         """
         return evaluation_of(await self._look_up(evaluation_id))
 
@@ -314,29 +314,29 @@ class Evaluations:
         return await self.comparisons.compare(request)
 
     async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
-        """What evaluators declare, by kind, of those that are known; by a thread, as some have to be imported."""
+        """Declarations of the known evaluators, by kind; read in a thread, as some must be imported."""
         found = await asyncio.to_thread(lambda: {kind: self._known(kind) for kind in kinds})
         return {kind: info for kind, info in found.items() if info is not None}
 
     async def report(self, request: ReportRequest, *, max_bytes: int) -> str:
-        """Write a report; in HTML one after the other, as each may hold as much as a message does.
+        """Write a report; HTML reports one after the other, as each may be as large as a message.
 
         Raises:
             BridgeError: see `reports.writing.write_report`.
         """
         html = request.report_format is ReportFormat.HTML
         async with self._html_turn if html else contextlib.nullcontext():
-            # By a thread, as it looks for files.
+            # In a thread, as it reads files.
             version = await asyncio.to_thread(importlib.metadata.version, "crucible-bridge")
             return await write_report(self, request, version=version, max_bytes=max_bytes)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
-        """End an evaluation early, whoever owns it; one that has ended is returned as it is."""
+        """End an evaluation early, whichever worker owns it; one that has ended is returned unchanged."""
         number = (await self._look_up(evaluation_id)).number
         row = await self._journal.submit(lambda now: lifecycle.cancel(now, self._locks, number, reason))
         if not row.state.terminal:
             self._admission.stop(number, reason)
-            with contextlib.suppress(TimeoutError):  # the owner is slow: the answer is how it stands
+            with contextlib.suppress(TimeoutError):  # the owner is slow: return the current state
                 async with asyncio.timeout(CANCEL_WAIT_SECONDS):
                     row = await self._until_idle(row)
         return evaluation_of(row)
@@ -407,7 +407,7 @@ class Evaluations:
             yield page
 
     async def drain(self) -> Sequence[str]:
-        """Refuse new evaluations, interrupt those at work; their ids, once that is committed. Then end streams."""
+        """Refuse new evaluations, interrupt those that run and commit that, then end streams; returns the ids."""
         interrupted = await self._admission.drain()
         # Streams end once they have carried what was written until now.
         self._closed_after = self._readable_sequence()
@@ -423,7 +423,7 @@ class Evaluations:
         if tasks:
             await asyncio.wait(tasks)
         self._notes.flush()
-        self._journal.submit(self._life.beat).add_done_callback(_told_if_not_counted)
+        self._journal.submit(self._life.beat).add_done_callback(_log_failed_beat)
         await self._journal.aclose()
         self._locks.close()
 
@@ -445,7 +445,7 @@ class Evaluations:
             await attempt.finished.wait()
         seen, looked = self._journal.news.count, 0.0
         while True:
-            # After every commit: the row, with its request and its result, is read only if it may tell something.
+            # After every commit: the row, with its request and result, is read only if it may have changed.
             extent = await self._journal.read(extent_of, row.number)
             due = time.monotonic() - looked >= OWNER_CHECK_SECONDS
             if due or extent.state in _SETTLED:
@@ -463,7 +463,7 @@ class Evaluations:
         try:
             return self._journal.last_sequence()
         except JournalUnavailable:
-            # The disk is in trouble: nobody can read on, so there is nothing to wait for.
+            # The disk fails: no stream can read further, so there is nothing to wait for.
             return 0
 
     def _refuse_if_closed(self, position: int) -> None:
@@ -487,7 +487,7 @@ class Evaluations:
         self.on_writable_change(writable)
 
 
-def _told_if_not_counted(beat: asyncio.Future[None]) -> None:
+def _log_failed_beat(beat: asyncio.Future[None]) -> None:
     if not beat.cancelled() and (error := beat.exception()) is not None:
         _log.warning("lived_time_not_counted", reason=str(error))
 

@@ -13,8 +13,8 @@ from crucible_worker.runs.items import finals_in
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
-from crucible_worker.runs.lifecycle import FinishedSample
 from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.summary import merged, summarise, unless_taken
 from crucible_worker.runs.usage import Spent
 
@@ -39,14 +39,14 @@ class EvaluatorRuns:
         """See the module.
 
         Args:
-            journal: where everything is kept.
+            journal: where everything is recorded.
             row: the evaluation as it was claimed.
             plan: of the attempt.
-            request: what is asked, with the limits of this attempt.
-            told: what was told of each evaluator before; see `spans.told_of`.
-            before: what was run before; see `queries.runs_before`.
-            active_ns: says the time with this owner so far.
-            spent: what the samples took that are committed.
+            request: what to run, with the limits of this attempt.
+            told: the starts and ends of evaluators that earlier attempts recorded; see `spans.told_of`.
+            before: what earlier attempts ran; see `queries.runs_before`.
+            active_ns: returns the time with this owner so far.
+            spent: usage of the committed samples.
         """
         self._journal, self._row, self._plan, self._request = journal, row, plan, request
         self._active_ns, self._spent = active_ns, spent
@@ -78,11 +78,11 @@ class EvaluatorRuns:
 
     @property
     def to_run(self) -> Set[int]:
-        """Those of them with samples to run."""
+        """The unfinished evaluators that have samples to run."""
         return {index for index, left in self._left.items() if left}
 
     async def begin(self, index: int) -> None:
-        """Have EVALUATOR_START committed before the first sample is run, unless it is.
+        """Commit EVALUATOR_START before the first sample is run, unless it is committed.
 
         Raises:
             JournalUnavailable: it cannot be written.
@@ -95,7 +95,7 @@ class EvaluatorRuns:
             self._beginning[index] = self._journal.submit(
                 lambda transaction: spans.begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
             )
-        # Several samples wait for it: one that is cancelled takes nothing from the others.
+        # Several samples wait for it: the cancellation of one must not affect the others.
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)
 
@@ -108,14 +108,14 @@ class EvaluatorRuns:
                 self._all_written[index].set()
 
     async def end(self, index: int) -> None:
-        """Wait for the last sample of an evaluator, aggregate them, and tell the end.
+        """Wait for the last sample of an evaluator, aggregate its samples, and record its end.
 
         Raises:
             JournalUnavailable: the journal cannot be read, or not written.
         """
         await self._all_written[index].wait()
         await self.begin(index)  # it had nothing to run
-        # One at a time: several that end together may not take all of the journal's readers.
+        # One at a time: several that end together must not occupy all of the journal's readers.
         async with self._summarising:
             result = await self._journal.read(
                 summarise,

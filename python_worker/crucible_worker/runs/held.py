@@ -1,4 +1,4 @@
-"""Evaluations of models that their callers hold: they go on as long as the caller stays, and no longer."""
+"""Evaluations of models that their callers have: they run as long as the caller stays connected."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from crucible_worker.runs.owners import OwnerLocks
 __all__ = ["ELSEWHERE_RETRY_SECONDS", "Hold", "hold"]
 
 ELSEWHERE_RETRY_SECONDS = 1.0
-"""What a caller is told to wait whose evaluation is at work at another worker."""
+"""Seconds after which a caller may retry if its evaluation runs at another worker."""
 
 _TAKEN_OVER = Problem(reason=Reason.TAKEN_OVER, message="another stream of the same evaluation took over")
 
 
 class Hold:
-    """One caller's stay with an evaluation. Made by `hold`."""
+    """The connection of one caller to an evaluation of its model. Made by `hold`."""
 
     def __init__(
         self, admission: Admission, journal: Journal, row: Row, *, existed: bool, attempt: Attempt | None
     ) -> None:
         self.evaluation = evaluation_of(row)
-        """As it stood when it was accepted."""
+        """Its state when it was accepted."""
         self.existed = existed
-        """It was there already."""
+        """Whether the evaluation existed already."""
         self._admission, self._journal, self._row, self._attempt = admission, journal, row, attempt
         self._left: BridgeError | None = None
 
     def leave(self, error: BridgeError | None = None) -> None:
-        """The caller is gone: interrupt the evaluation, unless it has ended. The first call counts.
+        """The caller has disconnected: interrupt the evaluation, unless it has ended. The first call counts.
 
         Args:
-            error: what `ended` raises for it, where that still matters to somebody.
+            error: the error that `ended` raises then, for a call that still waits.
         """
         if self._attempt is not None and self._left is None:
             self._left = error
@@ -49,7 +49,7 @@ class Hold:
         """Wait for the end of the evaluation.
 
         Raises:
-            BridgeError: it was interrupted: what `leave` was told, TAKEN_OVER, or the worker drains or cannot write.
+            BridgeError: it was interrupted: the error of `leave`, TAKEN_OVER, or the worker drains or cannot write.
         """
         row, attempt = self._row, self._attempt
         if attempt is not None:
@@ -60,27 +60,27 @@ class Hold:
         if row.state.terminal:
             return evaluation_of(row)
         self._admission.refuse_if_unable(row.evaluation_id)
-        # It can be written again by now; what interrupted the attempt is told all the same.
+        # The journal may be writable again by now; what interrupted the attempt is reported all the same.
         raise _named(JournalUnavailable("the journal could not be written"), row)
 
 
 async def hold(
     admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: Model
 ) -> Hold:
-    """Start an evaluation, or go on with it, on a model that its caller holds.
+    """Start or resume an evaluation of a model that its caller has.
 
-    Who held it at this worker before is sent away first, be that somebody who is still there or not: nobody else could
-    tell a stream that is broken from one that is idle.
+    An earlier caller at this worker is disconnected first, even if it is still there: the worker cannot distinguish a
+    broken stream from an idle one.
 
     Args:
         admission: this worker's.
-        journal: where evaluations are kept.
+        journal: where evaluations are recorded.
         locks: this worker's.
         request: what to run; its id is set.
         model: the model.
 
     Raises:
-        BridgeError: it cannot be run; or ABORTED (HELD_ELSEWHERE), as it is at work at another worker.
+        BridgeError: it cannot be run; or ABORTED (HELD_ELSEWHERE), as it runs at another worker.
     """
     try:
         while True:
@@ -92,15 +92,15 @@ async def hold(
                 attempt.stop(Ending.LEFT, _TAKEN_OVER)
                 await attempt.finished.wait()
             elif not locks.is_free(row.number):
-                raise _named(_elsewhere(), row)
+                raise _named(_runs_elsewhere(), row)
     except BaseException:
         admission.release(model, CALLER_LEFT)
         raise
 
 
-def _elsewhere() -> BridgeError:
+def _runs_elsewhere() -> BridgeError:
     return BridgeError(
-        "the evaluation is at work at another worker, where its model is held",
+        "the evaluation runs at another worker, to which an orchestrator with its model is connected",
         code=Code.ABORTED,
         reason=Reason.HELD_ELSEWHERE,
         retryable=True,

@@ -7,20 +7,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import EvaluatorKind
 from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, HoldsProcesses, kinds_of
-from crucible_worker.runs.lifecycle import SampleKey
 from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.usage import SampleKey
 
 __all__ = ["finals_in", "in_turn", "items_left"]
 
 
 def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[int]) -> Iterator[tuple[SampleKey, int]]:
-    """Places without a final verdict, each with the number of its attempt.
+    """Keys of samples without a final verdict, each with the number of its attempt.
 
     Args:
         plan: of the attempt.
-        before: by evaluator, every place that was run before, in the data set's order: position, repeat, attempts, and
-            1 if its verdict is final.
-        to_run: evaluators that have anything to run.
+        before: by evaluator, four numbers for each sample that was run before, in the data set's order: position,
+            repeat, attempts, and 1 if its verdict is final.
+        to_run: evaluators that have samples to run.
     """
     for index in in_turn(plan):
         if index in to_run:
@@ -28,20 +28,21 @@ def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[i
 
 
 def in_turn(plan: Plan) -> Sequence[int]:
-    """Evaluators by index, those first whose samples take the fewest steps; in the order given where they take as many.
+    """Evaluators by index: those with the fewest steps per sample first; in the given order if they have as many.
 
-    So a short evaluator does not wait for a long one, whichever is named first.
+    So a short evaluator does not wait for a long one.
     """
     return sorted(range(len(plan.evaluators)), key=lambda index: _steps(plan.evaluators[index][1]))
 
 
 def finals_in(before: Sequence[int]) -> int:
-    """How many of the places that were run before, of one evaluator, have a final verdict."""
+    """How many of the samples of one evaluator that were run before have a final verdict."""
     return sum(before[3::4])
 
 
 def _steps(evaluator: Evaluator) -> tuple[int, int]:
-    # What measures given text reads each sample once. Others generate, then ask judges, or play in processes.
+    # Evaluators that measure given text read each sample once. Others generate, then query judges, or run episodes in
+    # processes.
     generates = EvaluatorKind.TRAINING not in kinds_of(evaluator)
     judged = isinstance(evaluator, HasAuxiliaryModels) and bool(evaluator.auxiliary_models)
     return generates + judged + isinstance(evaluator, HoldsProcesses), evaluator.repeats

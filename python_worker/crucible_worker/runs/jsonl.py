@@ -1,9 +1,9 @@
-"""Rows from JSON lines: one object a line, UTF-8. What sample a row is, `crucible_bridge.types.rows` says.
+"""Rows from JSON lines: one object a line, UTF-8. `crucible_bridge.types.rows` turns a row into a sample.
 
     {"input": "2+2=", "target": "4"}
     {"input": [{"role": "user", "content": "2+2?"}], "targets": ["4", "four"], "id": "a", "choices": [], "metadata": {}}
 
-Empty lines at the end do not count, and a byte order mark at the beginning does not either.
+Empty lines at the end and a byte order mark at the beginning are ignored.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ __all__ = [
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A line longer than this, its end included, is malformed."""
 MAX_DIGITS = 1_000
-"""Longest whole number, its sign included: the time of writing it again grows with the square of its length."""
+"""Longest integer, its sign included: the time to write it again grows with the square of its length."""
 MAX_SKIPPED_BYTES = 1024 * 1024 * 1024
-"""How far the end of a line that is too long is looked for: a file without it has no lines."""
+"""Bytes within which the end of a line that is too long is searched; a file without one has no lines."""
 MAX_LINE_PARTS = 1_000_000
-"""Lists, objects and keys of a line. The parser and the garbage collector let no other thread run among lists: ten
-times as many in one line stopped every other call of the worker for seconds."""
+"""Lists, objects and keys of a line. The parser and the garbage collector let no other thread run meanwhile: ten times
+as many in one line stopped every other call of the worker for seconds."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""What a pair of escapes for one character is made of, or half of one."""
+"""Escapes of a surrogate pair, or of half of one."""
 _PARTS = (b"[", b"{", b'":')
-"""Where lists, objects and keys begin or end; those within texts are counted as well."""
+"""Characters that begin or end lists, objects and keys; those within texts are counted as well."""
 _SKIP_BYTES = 1024 * 1024
-"""What is read at once of a line that is too long: there is a look at the clock between."""
+"""Bytes read at once of a line that is too long; `go_on` is called in between."""
 _EXCERPT_BYTES = 240
-"""What an error shows of a line: its beginning."""
+"""Bytes of a line's beginning that an error shows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,17 @@ class Line:
     """A record of a file."""
 
     number: int
-    """Its line, from 1."""
+    """Its line number, from 1."""
     sample: Sample | None = None
-    """What it says; its id is empty where the record has none. None where it is malformed."""
+    """Its sample; the id is empty if the record has none. None if the line is malformed."""
     problem: str = ""
-    """What is wrong with it, to be read behind "line 17 ..."."""
+    """What is wrong with it, to be read after "line 17 ..."."""
     shown: str = ""
-    """What was found in it and what is known, and how it begins; to be read behind the problem."""
+    """What was found in it, which keys are known, and how it begins; to be read after the problem."""
 
 
 class MalformedLine(ValueError):
-    """A line is no record; the message is read behind its number."""
+    """A line is no record; the message is read after its number."""
 
 
 def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
@@ -82,7 +82,7 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     Raises:
         InvalidField: the path is empty or holds a zero byte.
         FailedPrecondition: there is no data root.
-        PermissionDenied: the path is absolute, or leads out of every root that has it, be it by "..", be it by a link.
+        PermissionDenied: the path is absolute, or leads out of every root that has it, by ".." or by a link.
         NotFound: no root has such a file.
     """
     if not path or "\0" in path:
@@ -115,14 +115,14 @@ def read_lines(
 
     Args:
         path: the file.
-        field: of the request, which errors name.
-        rows: what reads its rows.
-        go_on: called for every line and every part of a long one; raises to have this given up.
+        field: path in the request, for errors.
+        rows: reads its rows.
+        go_on: called for every line and every part of a long one; it raises to stop the reading.
 
     Raises:
         PermissionDenied: the file cannot be read.
         InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE), or `rows` refuses the whole.
-            Lines of any other fault are among the results.
+            Lines with any other fault are among the results.
     """
     try:
         with path.open("rb") as file:
@@ -133,7 +133,7 @@ def read_lines(
 
 
 def line_of(number: int, raw: bytes | None, rows: RowReader) -> Line:
-    """What a line of `bounded_lines` says.
+    """Read a line of `bounded_lines`.
 
     Raises:
         InvalidField: `rows` refuses the whole data set.
@@ -146,7 +146,7 @@ def line_of(number: int, raw: bytes | None, rows: RowReader) -> Line:
         problem = str(error)
     except MalformedRow as error:
         problem, more = str(error), error.more
-    except RecursionError:  # it could be read, and cannot be written again
+    except RecursionError:  # it could be parsed, but cannot be serialized again
         problem = "is nested too deeply"
     return Line(number=number, problem=problem, shown="; ".join(filter(None, (more, _excerpt(raw)))))
 
@@ -167,7 +167,7 @@ def _records(file: BinaryIO, field: str, rows: RowReader, go_on: Callable[[], No
             if raw is not None and not raw.strip():
                 blank += 1
                 continue
-            # Lines were empty before the end after all.
+            # The empty lines were not at the end.
             yield from (Line(number=empty, problem="is empty") for empty in range(number - blank, number))
             blank = 0
             yield line_of(number, raw, rows)
@@ -178,7 +178,7 @@ def _records(file: BinaryIO, field: str, rows: RowReader, go_on: Callable[[], No
 def bounded_lines(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:
     """Lines without a byte order mark at the beginning; None for one longer than `MAX_LINE_BYTES`.
 
-    The rest of a line that is too long is read only when the next one is asked for.
+    The rest of a line that is too long is read only when the next line is requested.
 
     Raises:
         MalformedLine: the end of such a line is not found within `MAX_SKIPPED_BYTES`.
@@ -210,11 +210,11 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
 
     Args:
         raw: the line.
-        any_bytes: it may hold what a model said: bytes that are not UTF-8, and halves of surrogate pairs, are lone
-            surrogates in the texts then.
+        any_bytes: it may contain a model's output: bytes that are not UTF-8, and halves of surrogate pairs, become
+            lone surrogates in the texts.
 
     Raises:
-        MalformedLine: it is too long, or no JSON object that UTF-8 and float64 can carry.
+        MalformedLine: it is too long, or no JSON object that UTF-8 and float64 can represent.
     """
     if raw is None:
         raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes: one object a line is needed")
@@ -238,7 +238,7 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     if not isinstance(record, dict):
         raise MalformedLine(f"is {kind_of(record)}, not an object")
     if not any_bytes and _HALF.search(text):
-        # Only such escapes can say what UTF-8 cannot.
+        # Only such escapes can encode what UTF-8 cannot.
         _refuse_surrogates(record, len(raw))
     return record
 

@@ -1,7 +1,7 @@
-"""Files that belong to an evaluation, below the state directory: they go when the journal has forgotten it.
+"""Files of an evaluation, below the state directory: they are removed after the journal has removed the evaluation.
 
-Each evaluation has a folder, `kept/<number>-<created>`, that is made by whoever keeps something there. Nothing but
-`remove_forgotten` removes it: whatever removes the evaluation, and whether or not a worker dies in between.
+The folder of an evaluation, `kept/<number>-<created>`, is made by the code that writes files there. Only
+`remove_forgotten` removes it, however the evaluation was removed, and whether or not a worker died in between.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAME = re.compile(r"(\d{1,18})-(\d{1,20})")
 
 
 def folder_of(state_dir: Path, row: Row) -> Path:
-    """Where files of an evaluation are kept; another one of the same id has another folder."""
+    """The folder of an evaluation; a later evaluation of the same id has another folder."""
     return state_dir / _KEPT / f"{row.number}-{row.created_ns}"
 
 
 async def remove_forgotten(journal: Journal) -> int:
-    """Remove the folders of evaluations that the journal has no more; how many there were."""
-    # First what there is, then what is known: whoever makes a folder has its evaluation committed.
+    """Remove the folders of evaluations that the journal no longer has; returns how many."""
+    # First the folders, then the journal: an evaluation is committed before its folder is made.
     folders = await asyncio.to_thread(_folders, journal.folder / _KEPT)
     if not folders:
         return 0
@@ -50,7 +50,7 @@ def _folders(kept: Path) -> dict[int, list[tuple[int, Path]]]:
 
 
 def _created(source: Reads, numbers: Sequence[int]) -> Mapping[int, int]:
-    """When each of some evaluations was created, of those that are there."""
+    """Creation times of those of the given evaluations that exist."""
     found: dict[int, int] = {}
     for number in numbers:
         row = source.execute("SELECT created_ns FROM evaluations WHERE number = ?", (number,)).fetchone()

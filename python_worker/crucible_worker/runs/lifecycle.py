@@ -1,8 +1,8 @@
 """The transitions of an evaluation's life, each one transaction: the row, its samples and its events together.
 
-How an attempt begins stands in `claims`. Each function here is submitted to the journal's writer. An owner's lock is
-taken inside the transaction that says so and given back after the one that ends the attempt, so that "it is said to run
-and its lock is free" always means that the owner has died.
+`claims` has the beginning of an attempt. Each function here is submitted to the journal's writer. An owner's lock is
+taken inside the transaction that records the claim, and released after the one that ends the attempt. So an evaluation
+that is recorded as running, with a free lock, has always lost its owner.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from crucible_bridge.types import (
     EvaluatorResult,
     Metrics,
     Problem,
-    SampleResult,
     ServerEngine,
     Usage,
     Verdict,
 )
-from crucible_worker.backends.metering import Meter
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
@@ -37,12 +35,10 @@ from crucible_worker.runs.journal.records import (
     usage_to_record,
 )
 from crucible_worker.runs.owners import OwnerLocks
-from crucible_worker.runs.recording import Recorded, Recorder
-from crucible_worker.runs.usage import SampleKey, total_usage
+from crucible_worker.runs.recording import FinishedSample, Recorder
+from crucible_worker.runs.usage import total_usage
 
 __all__ = [
-    "FinishedSample",
-    "SampleKey",
     "append",
     "cancel",
     "commit_samples",
@@ -59,41 +55,23 @@ __all__ = [
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-@dataclasses.dataclass(slots=True)
-class FinishedSample:
-    """A result, to be kept and told."""
-
-    place: SampleKey
-    """Where it belongs."""
-    sample: SampleResult
-    """What became of the sample."""
-    attempt: int
-    """How often this sample has been run, from 1."""
-    took: Usage | Meter | None = None
-    """What its calls took, in place of the result's usage."""
-    recorded: Recorded | None = None
-    """What is recorded beside the result."""
-    weight: int = 1
-    """How much it counts while it waits to be written."""
-
-
 def append(transaction: Transaction, number: int, events: Sequence[Event]) -> int:
-    """Tell something of an evaluation; the sequence of the last event."""
+    """Append events of an evaluation; returns the sequence of the last one."""
     last = transaction.append(number, events)
     transaction.execute("UPDATE evaluations SET last_sequence = ? WHERE number = ?", (last, number))
     return last
 
 
 def open_log(transaction: Transaction, number: int, worker_id: str | None = None) -> None:
-    """Tell START, unless that was told: the first event of an evaluation.
+    """Append START, the first event of an evaluation, unless it is in the log.
 
-    It comes when the samples have been counted. Where an attempt ends before, it comes just before that is told, so
-    that nothing ends which never began; then without the total.
+    It comes when the samples have been counted. If an attempt ends earlier, START comes just before its end and without
+    the total, so that every evaluation that ends has a START.
 
     Args:
         transaction: the transaction.
         number: the evaluation's.
-        worker_id: who has counted them.
+        worker_id: the worker that has counted them.
     """
     row = find_by_number(transaction, number)
     if row.first_sequence == 0:
@@ -102,18 +80,18 @@ def open_log(transaction: Transaction, number: int, worker_id: str | None = None
 
 
 def mark_running(transaction: Transaction, number: int) -> None:
-    """Its turn has come."""
+    """Record that the evaluation's turn has come."""
     transaction.execute("UPDATE evaluations SET state = ? WHERE number = ?", (EvaluationState.RUNNING, number))
 
 
 def commit_samples(
     transaction: Transaction, row: Row, kept: Sequence[FinishedSample], active_ns: int, recorder: Recorder | None = None
 ) -> None:
-    """Keep what became of samples, and tell it: an event for each, in this order.
+    """Record the results of samples, and append an event for each, in this order.
 
     Args:
         transaction: the transaction.
-        row: the evaluation, as it was claimed.
+        row: the evaluation as claimed.
         kept: the results.
         active_ns: time with this owner so far.
         recorder: writes what is recorded of these samples.
@@ -159,7 +137,7 @@ def _place(kept: FinishedSample) -> tuple[int, int, int]:
 
 
 def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
-    """Write down the time with this owner, so that a death costs the deadline little."""
+    """Write the time with this owner, so that the deadline is nearly exact if the owner dies."""
     transaction.execute("UPDATE evaluations SET active_ns = ? WHERE number = ?", (active_ns, number))
 
 
@@ -170,7 +148,7 @@ def progress(
     active_ns: int,
     questions: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Tell how far it is."""
+    """Append the progress."""
     now = find_by_number(transaction, row.number)
     append(transaction, row.number, (run_events.progress(now, samples_per_second, questions),))
     keep_time(transaction, row.number, active_ns)
@@ -187,7 +165,7 @@ def complete(
     active_ns: int,
     engine: ServerEngine | None = None,
 ) -> None:
-    """End with metrics, once every evaluator has ended: COMPLETE, then STOP. Without one that finished: FAILED."""
+    """End with metrics, once every evaluator has ended: COMPLETE, then STOP. If none finished: FAILED."""
     duration_ns = row.past_active_ns + active_ns
     ended = Ended(metrics=metrics, results=tuple(results), usage=total_usage(results), engine=engine)
     problems = [result.problem for result in results if result.problem is not None]
@@ -218,7 +196,7 @@ def end(
 ) -> None:
     """End without metrics: CANCELLED, with one STOP, or FAILED, with one EXCEPTION.
 
-    Without an owner that knows what it took, that is what the last one wrote down as it was interrupted.
+    If no owner knows the usage, it is the one that the last owner wrote when it was interrupted.
     """
     before = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
     ended = dataclasses.replace(before, problem=problem, usage=usage or before.usage, engine=engine or before.engine)
@@ -240,20 +218,20 @@ def interrupt(
     usage: Usage | None = None,
     engine: ServerEngine | None = None,
 ) -> None:
-    """End this attempt, not the evaluation; what it took until now is written down."""
+    """End this attempt, not the evaluation; its usage until now is written."""
     _write_so_far(transaction, row.number, usage, engine)
     _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
     transaction.after_commit(lambda: locks.release(row.number))
 
 
 def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage | None = None) -> bool:
-    """Write what a dead owner could not: its INTERRUPT, then the end if it was to cancel. False: nothing to write.
+    """Write what a dead owner could not: its INTERRUPT, then the end if a cancel was pending. False: nothing to write.
 
     Args:
         transaction: the transaction.
         locks: this worker's.
         number: the evaluation's.
-        usage: what its samples took, unless it resumes at once.
+        usage: of its samples, unless it resumes at once.
     """
     row = find_by_number(transaction, number)
     if row.state not in _LIVE or not locks.is_free(number):
@@ -268,7 +246,7 @@ def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage 
 
 
 def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str) -> Row:
-    """Ask the owner to end an evaluation; without an owner, end it here."""
+    """Request the owner to end an evaluation; without an owner, end it here."""
     row = find_by_number(transaction, number)
     if row.state.terminal:
         return row

@@ -1,4 +1,4 @@
-"""Log-probabilities of sequences under a model: asked concurrently, within a deadline."""
+"""Log-probabilities of sequences under a model: computed concurrently, within a deadline."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ async def model_logprobs(
     seconds: float | None,
     concurrency: int,
 ) -> tuple[list[np.ndarray], Usage | None]:
-    """Ask a model for the log-probabilities of every datum's target tokens.
+    """Compute the log-probabilities of every datum's target tokens with a model.
 
-    The full sequence is `model_input` and the last of `target_tokens`; the value of its first token, which no model
-    has, is dropped.
+    The full sequence is `model_input` and the last of `target_tokens`; its first token has no value.
 
     Args:
         backends: by the kind of reference that they open.
         model: the model.
         data: each with `target_tokens` of shape (T_i,), T_i >= 1.
         field: path of the model in the request.
-        seconds: time for all of it, loading included; unbounded if None. No call starts after it.
+        seconds: time for the whole batch, loading included; unbounded if None. No call starts after it.
         concurrency: calls at once, at most.
 
     Returns:
-        float64 of shape (T_i,) per datum, nats, not finite where the model says so; and what the calls took, without a
-        cost.
+        float64 of shape (T_i,) per datum, nats, not finite where the model returned such values; and the usage of the
+        calls, without a cost.
 
     Raises:
         InvalidField: a datum's targets are not its input moved by one token, or the model cannot take it.
         DeadlineExceeded: time ran out.
         FailedPrecondition: this worker has no such backend, or the model neither samples nor trains.
-        BackendError: the model could not be asked, or answered nonsense; the field names the datum.
+        BackendError: the model could not be called, or its answer is invalid; the field names the datum.
     """
     sequences = [_sequence(datum, f"data[{index}]") for index, datum in enumerate(data)]
     answers: dict[int, np.ndarray] = {}
@@ -63,7 +62,7 @@ async def model_logprobs(
                 try:
                     answers[index] = await logprobs_of(sequences[index])
                 except BridgeError as error:
-                    # What a server first says when it is asked may be about the model, and not this datum.
+                    # The first error of a server may be about the model, and not about this datum.
                     place = field if error.field == "model" else f"data[{index}]"
                     raise at_field(error, place, own="model") from error
 
@@ -81,7 +80,7 @@ async def model_logprobs(
 
 
 def _sequence(datum: Datum, field: str) -> ModelInput:
-    """Input and last target: what the model is asked about."""
+    """Input and last target: the sequence that the model gets."""
     path = f'{field}.loss_fn_inputs["target_tokens"]'
     targets = datum.loss_fn_inputs["target_tokens"]
     if not isinstance(targets, np.ndarray) or targets.dtype.kind not in "iu":
@@ -93,5 +92,5 @@ def _sequence(datum: Datum, field: str) -> ModelInput:
     if targets.size == 0 or targets.size != tokens.size:
         raise InvalidField(path, f"has {targets.size:,} tokens, model_input {tokens.size:,}")
     if np.any(targets[:-1] != tokens[1:]):
-        raise InvalidField(path, "is not model_input moved by one token, and a model knows no other targets")
+        raise InvalidField(path, "is not model_input shifted by one token; a model supports no other targets")
     return ModelInput.of(np.append(tokens, targets[-1]))

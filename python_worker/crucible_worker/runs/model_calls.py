@@ -1,7 +1,6 @@
 """The questions that a model answers directly: continuations, log-probabilities, forward passes.
 
-Each `ask_...` takes a whole batch; see `crucible_worker.runs.batches` for how it is asked, and what becomes of an item
-that fails.
+Each `ask_...` takes a whole batch; `crucible_worker.runs.batches` runs it, and says what happens to an item that fails.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ __all__ = ["Backends", "ask_forward", "ask_logprobs", "ask_samples", "bounds_of"
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
 Backends = Mapping[type[ModelRef], Backend]
-"""Where models are opened, by the kind of reference to them."""
+"""Backends by the kind of reference that they open."""
 R = TypeVar("R")
 
 
@@ -61,9 +60,9 @@ async def ask_samples(
 
     Args:
         backends: by the kind of reference that they open.
-        request: what is asked.
+        request: the call's.
         limits: the worker's.
-        received: when the request came, by the event loop's clock: its deadline counts from there.
+        received: time of receipt by the event loop's clock; the deadline counts from it.
 
     Raises:
         InvalidField: there is no item, or too many; a bound is beyond the worker's.
@@ -80,13 +79,13 @@ async def ask_samples(
             if item.num_samples > limits.max_samples_per_item:
                 most = f"at most {limits.max_samples_per_item:,} are accepted"
                 raise InvalidField(f"{field}.num_samples", f"is {item.num_samples:,}, {most}")
-            return await _at(_sample(model, item, _params(request.sampling, item, index)), field, own="")
+            return await _at_field(_sample(model, item, _params(request.sampling, item, index)), field, own="")
 
         return ask
 
     answers = await ask_all(backends, request.model, request.items, asker, bounds=bounds)
     return SampleAnswer(
-        items=tuple(_or(SampledItem, result) for result in answers.results),
+        items=tuple(_result_or_problem(SampledItem, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -102,13 +101,15 @@ async def ask_logprobs(
         logprobs_of = logprobs_asker(model, "model")
 
         async def ask(index: int, sequence: ModelInput) -> SequenceLogprobs:
-            return SequenceLogprobs(logprobs=await _at(logprobs_of(sequence), f"sequences[{index}]", own="model_input"))
+            return SequenceLogprobs(
+                logprobs=await _at_field(logprobs_of(sequence), f"sequences[{index}]", own="model_input")
+            )
 
         return ask
 
     answers = await ask_all(backends, request.model, request.sequences, asker, bounds=bounds)
     return LogprobsAnswer(
-        sequences=tuple(_or(SequenceLogprobs, result) for result in answers.results),
+        sequences=tuple(_result_or_problem(SequenceLogprobs, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -122,29 +123,29 @@ async def ask_forward(
 
     def asker(model: Model) -> Ask[Datum, ForwardOutput]:
         if Capability.FORWARD not in model.capabilities:
-            raise _missing("does not train, and forward passes are asked of a training side")
+            raise _missing("does not train, and forward passes need a training client")
 
         async def ask(index: int, datum: Datum) -> ForwardOutput:
-            return await _at(_forward_output(model, datum), f"data[{index}]", own="")
+            return await _at_field(_forward_output(model, datum), f"data[{index}]", own="")
 
         return ask
 
     answers = await ask_all(backends, request.model, request.data, asker, bounds=bounds)
     return ForwardAnswer(
-        outputs=tuple(_or(ForwardOutput, result) for result in answers.results),
+        outputs=tuple(_result_or_problem(ForwardOutput, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
 
 
 def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable[np.ndarray]]:
-    """What asks a model for the log-probabilities of a sequence: its sampling side, or forward passes.
+    """A function that returns a model's log-probabilities of a sequence: by its sampling client, or by forward passes.
 
-    A sequence of n tokens is answered with float64 of shape (n - 1,), nats, the first token left out. An answer of
-    another shape is a BackendError; so are values that are left out.
+    For a sequence of n tokens it returns float64 of shape (n - 1,), nats, without the first token. An answer of another
+    shape, or with missing values, is a BackendError.
 
     Raises:
-        FailedPrecondition: the model has neither side; the error is at `field`.
+        FailedPrecondition: the model has neither client; the error is at `field`.
     """
     if Capability.LOGPROBS in model.capabilities:
 
@@ -168,7 +169,7 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
             try:
                 return await _forward(model, datum, (tokens.size - 1,))
             except InvalidField as error:
-                # The datum is ours: of its fields, the caller knows the tokens alone.
+                # The datum is made here: the caller knows only its tokens.
                 raise InvalidField("model_input", error.message, reason=error.reason) from error
 
         return of_training
@@ -179,26 +180,26 @@ async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> Sam
     prompt = await _prompt(model, item.prompt)
     sequences = tuple(await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED))
     if len(sequences) != item.num_samples:
-        raise _nonsense(f"sample was asked for {item.num_samples:,} continuations and gave {len(sequences):,}")
+        raise _nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
     for sequence in sequences:
-        # A server that tells no ids may count an end of sequence for which it has no log-probability.
+        # A server that returns no ids may count an end of sequence without a log-probability.
         tokens, given = sequence.tokens, sequence.logprobs
         if given is not None and tokens and len(given) != len(tokens):
             raise _nonsense(f"sample gave {len(tokens):,} tokens with {len(given):,} log-probabilities")
-    # A server that is asked in words counts them with each continuation.
+    # A server that gets text reports the prompt's tokens with each continuation.
     prompt_tokens = sequences[0].prompt_tokens if isinstance(prompt, str | Conversation) else _count(prompt)
     return SampledItem(sequences=sequences, prompt_tokens=prompt_tokens, seed=params.seed)
 
 
 def _count(prompt: ModelInput) -> int | None:
-    """Tokens of a prompt, where that is known."""
+    """Tokens of a prompt, if known."""
     if not all(isinstance(chunk, TokensChunk) for chunk in prompt.chunks):
         return None
     return prompt.tokens().size
 
 
 async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str | Conversation | ModelInput:
-    """The prompt in tokens, so that they can be counted, but for a model whose server has the tokenizer."""
+    """The prompt in tokens, so that they can be counted; unchanged if only the model's server has the tokenizer."""
     able = model.capabilities
     in_text = Capability.SAMPLE_TEXT in able and (model.tokenizer is None or Capability.SAMPLE not in able)
     if isinstance(prompt, ModelInput) or in_text:
@@ -210,7 +211,7 @@ async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str 
 
 
 def _params(sampling: SamplingParams, item: SampleItem, index: int) -> SamplingParams:
-    """How to sample one item; greedy sampling needs no seed, and anything else has one that can be told."""
+    """How to sample one item; greedy sampling needs no seed, other sampling gets one that can be reported."""
     if sampling.temperature == 0:
         seed = None
     elif item.seed is not None:
@@ -224,18 +225,18 @@ def _params(sampling: SamplingParams, item: SampleItem, index: int) -> SamplingP
 
 async def _forward_output(model: Model, datum: Datum) -> ForwardOutput:
     targets, weights = _loss_inputs(datum)
-    # Nothing else is for the backend to see, or to copy.
+    # The backend needs nothing else, and should not copy more.
     logprobs = await _forward(
         model, Datum(model_input=datum.model_input, loss_fn_inputs={"target_tokens": targets}), targets.shape
     )
     if weights is None:
         return ForwardOutput(logprobs=logprobs)
-    loss = 0.0 - nll_parts(logprobs, weights).weighted_logprob_sum  # no -0.0 where nothing has weight
+    loss = 0.0 - nll_parts(logprobs, weights).weighted_logprob_sum  # no -0.0 if nothing has weight
     return ForwardOutput(logprobs=logprobs, loss=loss if math.isfinite(loss) else None)
 
 
 def _loss_inputs(datum: Datum) -> tuple[np.ndarray, np.ndarray | None]:
-    """Targets and weights, as they fit each other; whether they fit the input is for the backend to see."""
+    """Targets and weights, checked against each other; the backend checks them against the input."""
     targets = datum.loss_fn_inputs.get("target_tokens")
     if targets is None:
         raise InvalidField(_TARGETS, "is missing")
@@ -261,7 +262,7 @@ async def _forward(model: Model, datum: Datum, shape: tuple[int, ...]) -> np.nda
     try:
         answers = await model.forward([datum])
     except InvalidField as error:
-        # One datum was asked, and is named from outside.
+        # There is one datum, and the caller names it.
         raise InvalidField(error.field.removeprefix("data[0]."), error.message, reason=error.reason) from error
     if len(answers) != 1:
         raise _nonsense(f"forward answered one datum with {len(answers):,}")
@@ -281,8 +282,8 @@ def _tokens(sequence: ModelInput) -> np.ndarray:
     return tokens
 
 
-async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
-    """Await an item's work; its errors are at a place of the request, but for what is wrong with all of it."""
+async def _at_field(work: Awaitable[R], field: str, *, own: str) -> R:
+    """Await an item's work; its errors get the item's path in the request, except those about the whole request."""
     try:
         return await work
     except BridgeError as error:
@@ -292,12 +293,12 @@ async def _at(work: Awaitable[R], field: str, *, own: str) -> R:
 
 
 def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> Bounds:
-    """What a batch may take.
+    """The bounds of a batch.
 
     Args:
-        given: what its request says.
-        count: its items.
-        field: where they stand.
+        given: the limits of its request.
+        count: number of its items.
+        field: path of the items.
         limits: the worker's.
         received: when the request came, by the event loop's clock.
 
@@ -319,8 +320,8 @@ def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimit
     )
 
 
-def _or(kind: Callable[..., R], result: R | Problem) -> R:
-    """A result, or one that only tells its problem."""
+def _result_or_problem(kind: Callable[..., R], result: R | Problem) -> R:
+    """A result, or one that only has a problem."""
     return kind(problem=result) if isinstance(result, Problem) else result
 
 

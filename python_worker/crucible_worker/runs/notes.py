@@ -1,6 +1,6 @@
-"""Events that nobody waits for: written with the next batch, told to the operator where they cannot be.
+"""Events that no call waits for: written with the next batch, or reported in the log if they cannot be.
 
-A reply never waits for them, they may be lost when the process is killed, and there is a bound to how many wait.
+A reply never waits for them. They may be lost when the process is killed, and the number that waits is bounded.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from crucible_worker.runs.journal import Journal
 __all__ = ["FLUSH_SECONDS", "MAX_PENDING", "Notes"]
 
 FLUSH_SECONDS = 0.02
-"""How long events gather before they are handed to the journal: a commit for each would cost more than a small call."""
+"""Seconds that events are collected before they go to the journal: a commit for each costs more than a small call."""
 MAX_PENDING = 8_192
-"""Events that gather or are being written; what comes beyond is counted and dropped."""
+"""Most events that wait or are being written; further ones are counted and dropped."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Notes:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, event: Event) -> None:
-        """Have an event written soon."""
+        """Write an event soon."""
         if len(self._gathered) + self._writing >= MAX_PENDING:
             self._dropped += 1
             return
@@ -42,7 +42,7 @@ class Notes:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Hand what has gathered to the journal."""
+        """Pass the collected events to the journal."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What the journal takes of an outcome: finite numbers, and rollouts that a page of samples has room for."""
+"""Which outcomes the journal accepts: finite numbers, and rollouts that fit into a page of samples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["RECORD_WEIGHT_BYTES", "WEIGHT_BYTES", "weight", "why_not_kept"]
 WEIGHT_BYTES = 16 * 1024
 """Bytes of rollouts that count as much as a result while they wait to be written."""
 RECORD_WEIGHT_BYTES = 2 * 1024
-"""Likewise of records: samples of large files are not to gather in memory."""
+"""Likewise for records: samples of large files must not pile up in memory."""
 
 
 def why_not_kept(outcome: Outcome) -> Problem | None:
-    """Why an outcome cannot be kept, if it cannot."""
+    """Why an outcome cannot be recorded; None if it can."""
     numbers = [*outcome.measurements.values(), 0.0 if outcome.score is None else outcome.score]
     if not all(map(math.isfinite, numbers)):
         return Problem(reason=Reason.NOT_FINITE, message="a score or measurement is not finite")
@@ -29,12 +29,12 @@ def why_not_kept(outcome: Outcome) -> Problem | None:
     except InvalidField as error:
         return Problem(reason=Reason.BAD_GROUP, message=error.message, field=error.field)
     if size > MAX_GROUP_BYTES:
-        message = f"the rollouts have {size:,} bytes, at most {MAX_GROUP_BYTES:,} are kept of a sample"
+        message = f"the rollouts have {size:,} bytes, at most {MAX_GROUP_BYTES:,} are recorded of a sample"
         return Problem(reason=Reason.GROUP_TOO_LARGE, message=message)
     return None
 
 
 def weight(result: SampleResult, recorded_bytes: int = 0) -> int:
-    """How much a result counts while it waits to be written: 1, and more with the size of its rollouts and record."""
+    """Weight of a result while it waits to be written: 1, and more with the size of its rollouts and record."""
     rollouts = 0 if result.group is None else result.group.size // WEIGHT_BYTES
     return 1 + rollouts + recorded_bytes // RECORD_WEIGHT_BYTES

@@ -1,7 +1,7 @@
-"""Who runs an evaluation: one owner at a time, held by a lock that the kernel drops when the process dies.
+"""Which worker runs an evaluation: one owner at a time, by a lock that the kernel releases when the process dies.
 
-The locks are byte ranges of one file beside the journal, one byte per evaluation: nothing is created or removed per
-evaluation, so nothing is left behind. They belong to the open file description (`F_OFD_SETLK`), not to the process as
+The locks are byte ranges of one file next to the journal, one byte per evaluation: nothing is created or removed per
+evaluation, so nothing is left over. They belong to the open file description (`F_OFD_SETLK`), not to the process as
 POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
 """
 
@@ -24,13 +24,13 @@ class OwnerLocks:
     """The owner locks of one worker. Safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
-        """Open the lock file, made with mode 0600 where it does not exist."""
+        """Open the lock file; create it with mode 0600 if it does not exist."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._held: set[int] = set()
         self._guard = threading.Lock()
 
     def acquire(self, number: int) -> bool:
-        """Take an evaluation's lock; False when anybody has it, this worker included."""
+        """Take an evaluation's lock; False if any worker has it, this one included."""
         with self._guard:
             if number in self._held or not self._set(fcntl.F_WRLCK, number):
                 return False
@@ -38,14 +38,14 @@ class OwnerLocks:
             return True
 
     def release(self, number: int) -> None:
-        """Give a lock back; nothing happens when this worker does not hold it."""
+        """Release a lock; does nothing if this worker does not have it."""
         with self._guard:
             if number in self._held:
                 self._held.remove(number)
                 self._set(fcntl.F_UNLCK, number)
 
     def is_free(self, number: int) -> bool:
-        """Whether nobody holds it: an evaluation that is said to run, and whose lock is free, has lost its owner."""
+        """Whether no worker has the lock: an evaluation that is recorded as running has then lost its owner."""
         with self._guard:
             if number in self._held:
                 return False

@@ -1,4 +1,4 @@
-"""What a plan asks for at a step: which of its parts are due, and which evaluations those make."""
+"""What a plan evaluates at a step: which of its parts are due, and which evaluations run them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "record", "sampl
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepEvaluation:
-    """An evaluation at a step, by parts of the plan."""
+    """An evaluation at a step, of one or more parts of the plan."""
 
     evaluation_id: str
     """Its identity."""
     parts: tuple[int, ...]
-    """Their places in the plan."""
+    """Indices of its parts in the plan."""
 
 
 def parts_of(plan: EvaluationPlan) -> tuple[PlannedEvaluation, ...]:
-    """Every planned evaluation by its place: the frequent ones, then the infrequent ones."""
+    """Every planned evaluation by its index: the frequent ones, then the infrequent ones."""
     return (*plan.evaluations, *plan.infrequent_evaluations)
 
 
 def path_of_part(plan: EvaluationPlan, part: int) -> str:
-    """Where a part stands in its plan, for errors."""
+    """Path of a part in its plan, for errors."""
     often = len(plan.evaluations)
     return f"evaluations[{part}]" if part < often else f"infrequent_evaluations[{part - often}]"
 
 
 def due_parts(plan: EvaluationPlan, step: int, *, last: bool) -> tuple[int, ...]:
-    """Places of what is due at a step: what its interval divides, and everything at the last one."""
+    """Indices of the parts that are due at a step: those with an interval that divides it; at the last step, all."""
     often, count = len(plan.evaluations), len(parts_of(plan))
     due: list[int] = []
     if last or _divides(plan.eval_every, step):
@@ -48,16 +48,16 @@ def due_parts(plan: EvaluationPlan, step: int, *, last: bool) -> tuple[int, ...]
 def evaluations_at(
     plan: EvaluationPlan, step: int, due: Sequence[int], taken: Mapping[int, str]
 ) -> tuple[StepEvaluation, ...]:
-    """The evaluations of the parts that are due: those which have them already, and new ones for the rest.
+    """The evaluations of the parts that are due: the existing ones, and new ones for the other parts.
 
-    Parts that differ in their evaluators alone make one evaluation. What an evaluation has, it keeps: a step that turns
-    out to be the last one gets further evaluations, and none of its first ones is changed.
+    Parts that differ only in their evaluators share one evaluation. An existing evaluation never changes: a step that
+    turns out to be the last one gets further evaluations.
 
     Args:
         plan: the plan.
         step: the step.
-        due: places of the parts that are due, in order.
-        taken: by place, the evaluation that a part has at this step.
+        due: indices of the parts that are due, in order.
+        taken: by index, the evaluation that a part has at this step.
     """
     had = dict.fromkeys(taken[part] for part in due if part in taken)
     found = [StepEvaluation(name, tuple(part for part in sorted(taken) if taken[part] == name)) for name in had]
@@ -67,7 +67,7 @@ def evaluations_at(
 
 
 def request_of(plan: EvaluationPlan, step: int, model: ModelRef, evaluation: StepEvaluation) -> EvaluateRequest:
-    """What is asked of the engine."""
+    """The request to the engine."""
     parts = parts_of(plan)
     first = parts[evaluation.parts[0]]
     return EvaluateRequest(
@@ -87,7 +87,7 @@ def request_of(plan: EvaluationPlan, step: int, model: ModelRef, evaluation: Ste
 
 
 def path_in_plan(plan: EvaluationPlan, parts: Sequence[int], field: str) -> str:
-    """Where a field of an evaluation's request comes from: its path there, or as it is where that is elsewhere."""
+    """The path in the plan of a field of an evaluation's request; unchanged if the field is not from the plan."""
     name, _, rest = field.partition("[")
     if name == "evaluators" and rest:
         number, _, inside = rest.partition("]")
@@ -107,7 +107,7 @@ def _divides(interval: int, step: int) -> bool:
 
 
 def _together(plan: EvaluationPlan, due: Iterable[int]) -> list[tuple[int, ...]]:
-    """Places by evaluation, each in order."""
+    """Indices of parts by evaluation, each in order."""
     groups: dict[str, list[int]] = {}
     for part in due:
         groups.setdefault(settings_fingerprint(parts_of(plan)[part]), []).append(part)

@@ -1,7 +1,7 @@
-"""Plans of evaluations for the steps of a training run: registered once, then told of the steps.
+"""Plans of evaluations for the steps of a training run: registered once, then notified of each step.
 
-A plan lies in the journal, like the evaluations that it brings about: any worker is told of a step, and queues what is
-due there. Its data sets are read, and its model found, by the attempts: whoever tells of the step trains on meanwhile.
+A plan is in the journal, like its evaluations: any worker can be notified of a step, and queues what is due there. The
+attempts read the data sets and open the model, so that training continues meanwhile.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ from crucible_worker.runs.specification import (
 __all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
 
 TOUCH_SECONDS = 3600.0
-"""How much later than it says a plan may have been used, and how much longer it is kept for that: most steps are told
-without writing anything."""
+"""How stale the recorded time of a plan's last use may be; retention adds it. So most steps write nothing."""
 MAX_NAMED_BYTES = 500
-"""Of the ids of evaluations that were not started, in the metadata of an error."""
+"""Bytes of the ids of evaluations that were not started, in the metadata of an error."""
 MAX_PLANS_AT_HAND = 4
-"""Plans, decoded, of the steps that were told of last; one may be as large as a message."""
+"""Decoded plans of the latest steps that are cached; one may be as large as a message."""
 
 EncodePlan = Callable[[EvaluationPlan], bytes]
-"""How a plan becomes the bytes that the journal keeps."""
+"""Encodes a plan to the bytes that the journal stores."""
 DecodePlan = Callable[[bytes], EvaluationPlan]
-"""How it is made of them again."""
+"""Decodes it."""
 
 
 class EvaluationPlans:
@@ -73,11 +72,11 @@ class EvaluationPlans:
         self._decoding = asyncio.Lock()
 
     async def register(self, plan: EvaluationPlan) -> tuple[str, bool]:
-        """Keep a plan for the steps to come; its fingerprint, and whether it was there already.
+        """Record a plan for later steps; returns its fingerprint, and whether it existed already.
 
         Raises:
             AlreadyExists: the id belongs to another plan (reason OTHER_PLAN).
-            BridgeError: one of its evaluations could not be started, whatever the model; nothing was kept.
+            BridgeError: one of its evaluations could not be started with any model; nothing was recorded.
         """
         plan = with_kept_samples(plan)
         identity = await asyncio.to_thread(plan_fingerprint, plan)
@@ -87,20 +86,20 @@ class EvaluationPlans:
         existed = await self._journal.submit(
             lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
         )
-        # As it is checked, with what was computed of its samples: a step of it is answered without that.
-        self._keep_at_hand(identity, self._at_hand.get(identity) or plan)
+        # The checked plan, with the digests of its samples: its steps need not compute them again.
+        self._cache(identity, self._at_hand.get(identity) or plan)
         return identity, existed
 
     async def notify(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool
     ) -> Sequence[tuple[Evaluation, bool]]:
-        """Start what is due at a step; each evaluation, and whether it was there already.
+        """Start what is due at a step; returns each evaluation, and whether it existed already.
 
         Raises:
             NotFound: there is no such plan (reason UNKNOWN_PLAN).
             AlreadyExists: evaluations of this step are of another model (reason OTHER_MODEL).
-            ResourceExhausted: the queue is full; names what was not started, the rest was.
-            BridgeError: an evaluation cannot be started, and that shows without its data; those before it were.
+            ResourceExhausted: the queue is full; it names the evaluations that were not started, the others were.
+            BridgeError: a check that needs no data refuses an evaluation; those before it were started.
         """
         new: set[str] = set()
         with self._admission.first():
@@ -108,25 +107,25 @@ class EvaluationPlans:
                 try:
                     return await self._start_due(plan_id, step, model, last=last, new=new)
                 except Overtaken:
-                    # Each time the step has got one more of its evaluations: this ends after as many as there are.
+                    # Each time the step has one more evaluation, so this ends.
                     continue
 
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
     ) -> Sequence[tuple[Evaluation, bool]]:
-        """Start what is due, or say what is there; ids of those that this call starts are put into `new`."""
+        """Start what is due, or return what exists; ids of those that this call starts are put into `new`."""
         row, plan, evaluations = await self._due(plan_id, step, model, last)
         if time.time_ns() - row.used_ns > TOUCH_SECONDS * 1e9:
             await self._journal.submit(lambda transaction: touch(transaction, plan_id, row.fingerprint))
         started: list[tuple[Evaluation, bool]] = []
         refused: list[str] = []
         full: ResourceExhausted | None = None
-        # One after the other: two calls with different models meet at the first, and one of them goes no further.
+        # One after the other: of two calls with different models, one fails at the first evaluation.
         for evaluation in evaluations:
             try:
                 found, existed = await self._start(row, plan, step, model, evaluation)
             except AlreadyExists as error:
-                # Made meanwhile, of other parts or of another model: then what is due is not what it was.
+                # Created meanwhile, with other parts or another model: then what is due has changed.
                 if evaluation not in (await self._due(plan_id, step, model, last))[2]:
                     raise Overtaken from error
                 raise
@@ -146,12 +145,12 @@ class EvaluationPlans:
     async def _due(
         self, plan_id: str, step: int, model: ModelRef, last: bool
     ) -> tuple[PlanRow, EvaluationPlan, tuple[StepEvaluation, ...]]:
-        """A plan and what it asks for at a step."""
+        """A plan and its evaluations at a step."""
         row, rows, found = await self._journal.read(self._find, plan_id, step)
         refuse_other_model(rows, step_fingerprint(row.fingerprint, step, model))
         plan = await self._decoded(row.fingerprint, found)
         taken = {part: row.evaluation_id for part, row in rows.items()}
-        # In a thread, as inline samples take time; not in one of the journal's readers, which others wait for.
+        # In a thread, as inline samples take time; not in one of the journal's reader threads: other calls need these.
         evaluations = await asyncio.to_thread(
             lambda: evaluations_at(plan, step, due_parts(plan, step, last=last), taken)
         )
@@ -160,11 +159,11 @@ class EvaluationPlans:
     def _find(
         self, connection: sqlite3.Connection, plan_id: str, step: int
     ) -> tuple[PlanRow, Mapping[int, StepRow], EvaluationPlan | bytes]:
-        """The rows of a plan and of a step, and the plan, or its record where it is not at hand."""
+        """The rows of a plan and of a step, and the plan, or its record if it is not cached."""
         row = find_plan(connection, plan_id)
         if row is None:
             raise NotFound(
-                f"is {plan_id!r}, which no plan has or whose plan is no longer retained",
+                f"is {plan_id!r}: no plan has this id, or it is no longer retained",
                 reason=Reason.UNKNOWN_PLAN,
                 field="plan_id",
             )
@@ -172,16 +171,16 @@ class EvaluationPlans:
         return row, step_rows(connection, plan_id, step), found
 
     async def _decoded(self, fingerprint: str, found: EvaluationPlan | bytes) -> EvaluationPlan:
-        """The plan, which is then the last to be forgotten; most steps start nothing, and need no more than that."""
+        """The decoded plan, now the most recent of the cache; most steps start nothing and need only the cache."""
         if isinstance(found, bytes):
-            # One at a time: calls that arrive together are of one plan, as a rule.
+            # One at a time: calls that arrive together are usually of one plan.
             async with self._decoding:
                 known = self._at_hand.get(fingerprint)
                 found = known or with_kept_samples(await asyncio.to_thread(self._decode, found))
-        self._keep_at_hand(fingerprint, found)
+        self._cache(fingerprint, found)
         return found
 
-    def _keep_at_hand(self, fingerprint: str, plan: EvaluationPlan) -> None:
+    def _cache(self, fingerprint: str, plan: EvaluationPlan) -> None:
         self._at_hand.pop(fingerprint, None)
         self._at_hand[fingerprint] = plan
         while len(self._at_hand) > MAX_PLANS_AT_HAND:
@@ -202,13 +201,13 @@ class EvaluationPlans:
             raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
 
     async def _check(self, plan: EvaluationPlan) -> None:
-        """Refuse a plan of which something could be started with no model."""
+        """Refuse a plan with an evaluation that could not be started with any model."""
         for part, planned in enumerate(parts_of(plan)):
             try:
                 await self._admission.check(planned)
             except BridgeError as error:
                 raise _placed(error, functools.partial(path_in_plan, plan, (part,))) from error
-        # A loop puts the metrics of one step together, whichever evaluation they are from.
+        # A training loop merges the metrics of all evaluations of a step.
         refuse_equal_keys(
             keys
             for part, planned in enumerate(parts_of(plan))
@@ -217,7 +216,7 @@ class EvaluationPlans:
 
 
 def _placed(error: BridgeError, place: Callable[[str], str]) -> BridgeError:
-    """The same error, its field where the plan has it."""
+    """The same error, with the path of its field in the plan."""
     field = place(error.field)
     if field == error.field:
         return error

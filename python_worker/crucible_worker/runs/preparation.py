@@ -1,4 +1,4 @@
-"""What an evaluation takes to run: its evaluators, samples and model, all checked before anything starts."""
+"""What an evaluation needs to run: its evaluators, samples and model, all checked before anything starts."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ __all__ = [
 ]
 
 PREPARATIONS = 2
-"""Data sets of one kind of source that are loaded at once: a hub that is silent holds up no file, and neither of them
-what comes with a request."""
+"""Data sets of one kind of source that are loaded at once: a silent hub delays no file, and neither of them delays
+inline samples."""
 IDENTIFICATIONS = 2
 """Requests whose fingerprints are computed at once; no data set makes them wait."""
 
@@ -73,15 +73,15 @@ class Sources:
     builtins: Mapping[str, Callable[[], Sequence[Sample]]]
     """Data sets that ship with the worker."""
     parts: EvaluatorParts = dataclasses.field(default_factory=EvaluatorParts)
-    """What evaluators and graders use."""
+    """Parts that evaluators and graders use."""
     spool_dir: Path | None = None
-    """Where samples of large data sets lie while they are evaluated; the system's temporary directory if None."""
+    """Directory for samples of large data sets while they are evaluated; the system's temporary directory if None."""
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost."""
     hub_network: bool = False
-    """Whether data sets may be fetched from the Hugging Face hub, or only those in its cache here are read."""
+    """Whether data sets may be fetched from the Hugging Face hub; otherwise only its cache on this machine is read."""
     templates: GradingPool | None = None
-    """Processes in which templates of prompts run. None if none may."""
+    """Processes in which templates of prompts run; None if the worker runs no templates."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +91,11 @@ class Plan:
     evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
     """Specifications, each with its evaluator."""
     refused: Mapping[int, Problem]
-    """By index, why an evaluator cannot work with this model: it fails, the others finish."""
+    """By index, why an evaluator cannot work with this model: it fails, and the other evaluators finish."""
     samples: Sequence[Sample | MalformedSample]
     """In order."""
     dataset_fingerprint: str
-    """Content of the samples."""
+    """Fingerprint of the samples."""
     model: Model
     """The model."""
     auxiliary_models: Mapping[int, Mapping[str, Model]] = dataclasses.field(default_factory=dict)
@@ -103,7 +103,7 @@ class Plan:
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost."""
     prompter: Prompter | None = None
-    """How samples become what evaluators get; None where they get them as they are."""
+    """Applies the prompt to samples; None if evaluators get them unchanged."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -115,12 +115,12 @@ class Plan:
 
     @property
     def model_fingerprint(self) -> str:
-        """That of the model; where judges have a say in the results, theirs behind it."""
+        """The fingerprint of the model, followed by those of judges if these affect the results."""
         return "+".join(model.evaluated_fingerprint for model in self.models)
 
     @property
     def served_fingerprint(self) -> str:
-        """The same as evaluations kept it that began before answers of servers were asked for as a chat."""
+        """The same in the form of earlier releases, which did not prompt servers as a chat."""
         return "+".join(model.fingerprint for model in self.models)
 
     @property
@@ -131,7 +131,7 @@ class Plan:
 
     @property
     def contents(self) -> Contents:
-        """What later attempts must find again."""
+        """What later attempts must find unchanged."""
         return Contents(
             dataset_fingerprint=self.dataset_fingerprint,
             model_fingerprint=self.model_fingerprint,
@@ -148,24 +148,24 @@ Prepare = Callable[[], Awaitable[Plan]]
 def keys_of(
     request: EvaluateRequest | PlannedEvaluation, path: str = "", parts: EvaluatorParts | None = None
 ) -> Iterator[PlacedKeys]:
-    """The keys that evaluators can yield; all of them are known.
+    """The metric keys that evaluators can yield; all evaluators must be known.
 
     Args:
-        request: whose evaluators.
-        path: where it stands, put before each evaluator's.
-        parts: those of the worker that evaluates.
+        request: has the evaluators.
+        path: of the request, put before each evaluator's.
+        parts: of the worker that evaluates.
     """
     for index, spec in enumerate(request.evaluators):
         yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec, parts))
 
 
 def option_path(index: int, name: str) -> str:
-    """Where a request names a further model of an evaluator: by an option, or within one, "grader_options.judge"."""
+    """Path of the option that names a further model of an evaluator; it may be nested: "grader_options.judge"."""
     return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
 
 
 def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
-    """Have ready what checks options: at first use it takes tens of milliseconds, which the event loop has not."""
+    """Load what checks options: its first use takes tens of milliseconds, too long for the event loop."""
     load_checker()
     for spec in specs:
         if spec.kind in registry.EVALUATORS:
@@ -173,7 +173,7 @@ def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
 
 
 class Preparer:
-    """Makes plans, a few at a time, on threads of its own: a slow data set delays neither reads nor other calls."""
+    """Makes plans, a few at a time, on separate threads: a slow data set delays neither reads nor other calls."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -185,7 +185,7 @@ class Preparer:
         self._quick = concurrent.futures.ThreadPoolExecutor(IDENTIFICATIONS, thread_name_prefix="identify")
         self._closed = False
         self.priority = CallPriority()
-        """For calls that go before what is loaded here."""
+        """For calls that have priority over what is loaded here."""
 
     async def evaluators(
         self, request: EvaluateRequest | PlannedEvaluation
@@ -194,8 +194,8 @@ class Preparer:
 
         Raises:
             InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields.
-            FailedPrecondition: one needs what is not installed or what this worker lacks; or is a user's and cannot be
-                used.
+            FailedPrecondition: one needs what is not installed or what this worker lacks, or is a custom one that
+                cannot be used.
         """
         refuse_large_options(request.evaluators)
         await self._in_thread(_load_schemas, request.evaluators)
@@ -216,7 +216,7 @@ class Preparer:
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
     ) -> None:
-        """Refuse models that cannot be opened, as far as that shows at once.
+        """Refuse models that cannot be opened, as far as a quick check shows it.
 
         Raises:
             BridgeError: one cannot be; see `Backend.check`.
@@ -232,15 +232,15 @@ class Preparer:
         evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
         held: Model | None = None,
     ) -> Plan:
-        """Load the data set and find the model; gives up when it is cancelled, or this is closed.
+        """Load the data set and open the model; gives up when it is cancelled, or this is closed.
 
         Args:
             request: what to run.
             evaluators: its evaluators.
-            held: the model, where the caller holds it; else that of the request is opened.
+            held: the model, if the caller has it; otherwise that of the request is opened.
 
         Raises:
-            BridgeError: either cannot be had; see `runs.datasets.load` and `Backend.open`.
+            BridgeError: either is not available; see `runs.datasets.load` and `Backend.open`.
         """
         backend = self._backend(request.model, "model")
         loaded = await self.load(request.dataset, evaluators)
@@ -249,7 +249,8 @@ class Preparer:
         refused: dict[int, Problem] = {}
         auxiliary_models: dict[int, Mapping[str, Model]] = {}
         for index, (_, evaluator) in enumerate(evaluators):
-            # One that cannot be opened refuses the request, as the model does; with a wrong one the others stand.
+            # A further model that cannot be opened refuses the request, as the model does; if it is only unsuitable,
+            # just its evaluator fails.
             if isinstance(evaluator, HasAuxiliaryModels):
                 auxiliary_models[index] = await self._others(
                     index, evaluator, lambda backend, model: backend.open(model)
@@ -280,12 +281,12 @@ class Preparer:
             BridgeError: see `runs.datasets.load`; or an inline sample is not what an evaluator needs.
         """
         threads = self._threads[type(dataset.source)]
-        dataset = dataclasses.replace(dataset, prompt=None)  # what is at hand serves every prompt
+        dataset = dataclasses.replace(dataset, prompt=None)  # a cached data set serves every prompt
         wanted = True
 
         def go_on() -> None:
             if self._closed or not wanted:
-                raise Cancelled("nobody waits for this data set any more")
+                raise Cancelled("no call waits for this data set any more")
             self.priority.yield_to_calls()
 
         try:
@@ -309,7 +310,7 @@ class Preparer:
         evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
         loaded: LoadedDataset,
     ) -> Prompter | None:
-        """Make the prompt of a request's data set ready, where it has one; gives up like `prepare`.
+        """Prepare the prompt of a request's data set, if it has one; gives up like `prepare`.
 
         Raises:
             InvalidField: an evaluator takes none.
@@ -328,7 +329,7 @@ class Preparer:
         )
 
     def close(self) -> None:
-        """Have whatever is being loaded, or waits for that, give up."""
+        """End what is being loaded or waits for that."""
         self._closed = True
         for threads in self._threads.values():
             threads.shutdown(wait=False)
@@ -344,7 +345,7 @@ class Preparer:
     async def _others(
         self, index: int, evaluator: HasAuxiliaryModels, ask: Callable[[Backend, ModelRef], Awaitable[T]]
     ) -> Mapping[str, T]:
-        """By name, what is answered of each further model of an evaluator; an error is told at its option."""
+        """By name, the answer for each further model of an evaluator; an error names its option."""
         answers: dict[str, T] = {}
         for name, model in evaluator.auxiliary_models.items():
             field = option_path(index, name)
@@ -356,7 +357,7 @@ class Preparer:
         return answers
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        """What waits for no data set."""
+        """Run a function that waits for no data set."""
         return await self._by(self._quick, function, *arguments)
 
     async def _by(self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: object) -> T:

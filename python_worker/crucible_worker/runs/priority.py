@@ -1,8 +1,8 @@
-"""Calls that training waits for go before the reading of data sets, which nobody waits for so closely.
+"""Calls that training waits for have priority over the reading of data sets, which is less urgent.
 
-Threads that parse and hash want the interpreter all the time; the threads of a call want it in dozens of short turns,
+Threads that parse and hash need the interpreter all the time; the threads of a call need it in dozens of short turns,
 one at each statement of SQLite, and lose most races for it. While two data sets were read, a step of a plan was
-answered after 90 ms (the median, on two cores); after 10 where the reading stands still meanwhile.
+answered after 90 ms (the median, on two cores); it takes 10 ms if the reading pauses meanwhile.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 __all__ = ["YIELD_SECONDS", "CallPriority"]
 
 YIELD_SECONDS = 0.05
-"""How long reading stands still at most; then it goes on for as long, however many calls there are."""
+"""Longest pause of the reading; then it runs for as long, however many calls there are."""
 
 
 class CallPriority:
-    """Who goes first in one process."""
+    """Gives calls priority over reading threads in one process."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -29,7 +29,7 @@ class CallPriority:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Go first inside the block. On the event loop only."""
+        """Have priority inside the block. On the event loop only."""
         self._calls += 1
         self._nobody.clear()
         try:
@@ -40,9 +40,9 @@ class CallPriority:
                 self._nobody.set()
 
     def yield_to_calls(self) -> None:
-        """Stand still while others go first, within bounds; for a thread to call again and again."""
+        """Pause while calls have priority, within bounds; a reading thread calls it repeatedly."""
         if self._nobody.is_set() or time.monotonic() < self._on_until:
             return
         if not self._nobody.wait(YIELD_SECONDS):
-            # Two threads may both set it: either time is as good as the other.
+            # Two threads may both set it: either time will do.
             self._on_until = time.monotonic() + YIELD_SECONDS

@@ -1,7 +1,7 @@
-"""Before the first sample: whether a server gives the log-probabilities that evaluators of likelihood measure.
+"""A check before the first sample: does the server return the log-probabilities that evaluators of likelihood need?
 
-Some servers take the request and give those of the generated tokens alone, as llama.cpp does: every sample would fail,
-one after another. One request tells, with the first tokens of the first sample.
+Some servers, such as llama.cpp, accept the request and return those of the generated tokens only: every sample would
+fail, one after another. One request with the first tokens of the first sample shows it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from crucible_worker.runs.preparation import Plan
 __all__ = ["PROBE_TOKENS", "probe_likelihoods"]
 
 PROBE_TOKENS = 8
-"""Of the first sample, at most; with fewer than two there is nothing to tell by."""
+"""Most tokens of the first sample; fewer than two show nothing."""
 
 
 async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
-    """Have evaluators fail that measure what the model's server does not give; the others stand.
+    """Fail the evaluators that measure what the model's server does not return; the others stay.
 
     Raises:
-        BridgeError: the server could not be asked.
+        BridgeError: the server could not be queried.
     """
     model, tokens = plan.model, _tokens(plan)
     asking = [
@@ -45,13 +45,13 @@ async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
 
 
 def _tokens(plan: Plan) -> ModelInput | None:
-    """The beginning of the first sample; None where that is not tokens, which a server without a tokenizer needs."""
+    """The beginning of the first sample; None if it is not tokens, which a server without a tokenizer needs."""
     first = plan.samples[0]
     datum = getattr(first, "input", None)
     if not isinstance(datum, Datum):
         return None
     try:
         tokens = datum.model_input.tokens()[:PROBE_TOKENS]
-    except InvalidField:  # an image, which its sample is refused for
+    except InvalidField:  # an image: the sample itself will be refused
         return None
     return ModelInput.of(tokens) if tokens.size > 1 else None

@@ -2,7 +2,7 @@
 
     system message, prefix, examples, the row with its template, suffix
 
-Templates of Jinja2 run in the processes that also grade mathematics, where they can be killed. Examples are drawn once,
+Jinja2 templates run in the processes that also grade mathematics, where they can be killed. Examples are drawn once,
 before anything starts; each sample is rendered when its turn comes, so that a data set may have any size.
 """
 
@@ -27,7 +27,7 @@ from crucible_worker.runs.journal.packing import pack
 __all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of"]
 
 TEMPLATE_MODULE = jinja_work.__name__
-"""What processes for templates alone load before their first one."""
+"""The module that a process only for templates loads before its first one."""
 
 _PROMPT = "dataset.prompt"
 _TEMPLATE = f"{_PROMPT}.template"
@@ -44,9 +44,9 @@ class Example:
     """A row with its answer."""
 
     asked: _Turns
-    """The row, without the answer: what makes it this row and no other."""
+    """The messages of the row, without the answer; they identify the row."""
     answered: _Turns
-    """All of it."""
+    """All messages, with the answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Prompter:
     prompt: Prompt
     """The prompt."""
     examples: Sequence[Example]
-    """One more than are shown, if there are as many: none is the row that is asked."""
+    """One more than are shown, if there are enough, so that the row itself can be left out."""
     pool: GradingPool | None
-    """Where templates of Jinja2 run."""
+    """Processes in which Jinja2 templates run."""
 
     @property
     def examples_fingerprint(self) -> str:
-        """SHA-256 of the examples, in hexadecimal; empty where there are none."""
+        """SHA-256 of the examples, in hexadecimal; empty if there are none."""
         turns = [[[message.role, message.content] for message in example.answered] for example in self.examples]
         return hashlib.sha256(pack(turns)).hexdigest() if turns else ""
 
@@ -70,24 +70,24 @@ class Prompter:
         """The sample as evaluators get it.
 
         Raises:
-            InvalidField: the template cannot be filled for this row (TEMPLATE_FAILED), or too few rows are left as its
+            InvalidField: the template cannot be filled for this row (TEMPLATE_FAILED), or too few rows remain as its
                 examples (FEW_SHOT_REFUSED).
         """
         question, answer = _answered(sample)
         system, asked = _parted(await self._row(question))
         if self.prompt.system:
             system = (ChatMessage("system", self.prompt.system),)
-        before, behind = _messages(self.prompt.prefix), _messages(self.prompt.suffix)
+        before, after = _messages(self.prompt.prefix), _messages(self.prompt.suffix)
         shown = tuple(message for example in self._shown(asked) for message in example.answered)
-        if isinstance(sample.input, str) and not (system or before or shown or behind):
+        if isinstance(sample.input, str) and not (system or before or shown or after):
             return dataclasses.replace(sample, input=asked[0].content)
-        messages = (*system, *before, *shown, *asked, *behind, *answer)
+        messages = (*system, *before, *shown, *asked, *after, *answer)
         single = len(asked) == 1 and asked[0].role == "user" and not answer
         made = Prompted(messages, question=asked[0].content) if single else Conversation(messages)
         return dataclasses.replace(sample, input=made)
 
     async def _row(self, sample: Sample) -> _Turns:
-        """The messages of what a row asks, the last one by its template."""
+        """The messages of a row's question, the last one rendered by the template."""
         try:
             columns = columns_of(sample)
             text = await self._filled(columns)
@@ -108,7 +108,7 @@ class Prompter:
             return fill(template, columns)
         if self.pool is None:
             raise FailedPrecondition(
-                "this worker runs no templates of Jinja2: write columns as {input}",
+                "this worker runs no Jinja2 templates: write columns as {input}",
                 reason=Reason.NO_GRADING_POOL,
                 field=_TEMPLATE,
             )
@@ -134,10 +134,10 @@ class Prompter:
         return found
 
     async def example(self, sample: Sample) -> Example:
-        """A row with its answer, the first target, or its last message where the assistant said that.
+        """A row with its answer: the first target, or its last message if that is the assistant's.
 
         Raises:
-            InvalidField: it has none (FEW_SHOT_REFUSED), or the template cannot be filled (TEMPLATE_FAILED).
+            InvalidField: it has no answer (FEW_SHOT_REFUSED), or the template cannot be filled (TEMPLATE_FAILED).
         """
         question, answer = _answered(sample)
         _, turns = _parted(await self._row(question))
@@ -157,18 +157,18 @@ async def prompter_of(
     pool: GradingPool | None,
     skip_malformed: bool,
 ) -> Prompter:
-    """Make a prompt ready: its examples are drawn, and it is tried on the first sample.
+    """Prepare a prompt: draw its examples, and apply it to the first sample as a test.
 
     Args:
         prompt: of the request.
         samples: of the data set, at least one.
         read: loads the source of the examples.
-        pool: where templates of Jinja2 run.
+        pool: processes in which Jinja2 templates run.
         skip_malformed: whether malformed rows of the source are left out.
 
     Raises:
-        InvalidField: the template cannot be filled (TEMPLATE_FAILED), or the examples are too few, or without targets
-            (FEW_SHOT_REFUSED).
+        InvalidField: the template cannot be filled (TEMPLATE_FAILED), or there are too few examples, or one has no
+            target (FEW_SHOT_REFUSED).
         BridgeError: the source of the examples cannot be loaded.
     """
     made = Prompter(prompt, (), pool)
@@ -200,7 +200,7 @@ async def _drawn(made: Prompter, few_shot: FewShot, read: Read, skip_malformed: 
 
 
 def _at_source(error: BridgeError) -> BridgeError:
-    """What is wrong with the source, at its place in the request."""
+    """An error of the source, with the path of the source in the request."""
     if error.field.startswith("dataset"):
         error = at_field(error, "dataset", own=error.field)
     return at_field(error, _SOURCE, own="dataset")
@@ -212,7 +212,7 @@ def _too_few(few_shot: FewShot, found: int) -> InvalidField:
 
 
 def _answered(sample: Sample) -> tuple[Sample, _Turns]:
-    """What a row asks, and what its conversation ends with where the assistant said that: nothing elsewhere."""
+    """The question of a row, and its last message if that is the assistant's; otherwise no messages."""
     if isinstance(sample.input, Conversation):
         *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
         if last.role == "assistant" and earlier:
@@ -221,7 +221,7 @@ def _answered(sample: Sample) -> tuple[Sample, _Turns]:
 
 
 def _parted(messages: _Turns) -> tuple[_Turns, _Turns]:
-    """The system message that a row begins with, and the rest."""
+    """The system message at the beginning of a row, and the other messages."""
     own = messages[:1] if messages[0].role == "system" and len(messages) > 1 else ()
     return own, messages[len(own) :]
 

@@ -1,4 +1,4 @@
-"""How many questions are done of samples that are many questions each, as a task of Inspect is."""
+"""Progress of samples that have many questions each, such as a task of Inspect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from crucible_worker.runs.lifecycle import SampleKey
+from crucible_worker.runs.usage import SampleKey
 
 __all__ = ["Questions"]
 
@@ -20,12 +20,12 @@ class Questions:
         self._counts: dict[SampleKey, tuple[int, int]] = {}
 
     def of(self, place: SampleKey) -> Callable[[int, int], None]:
-        """What a sample calls with how many of its questions are done, and how many it has."""
+        """The function that a sample calls with the number of its questions that are done, and of all."""
         return functools.partial(self._count, place)
 
     @property
     def measurements(self) -> Mapping[str, float]:
-        """`questions_done` and `questions_total` of the samples that have begun; empty where none has questions."""
+        """`questions_done` and `questions_total` of the samples that have begun; empty if none has questions."""
         if not self._counts:
             return _NONE
         done, total = map(sum, zip(*self._counts.values()))

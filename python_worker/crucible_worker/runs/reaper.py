@@ -1,4 +1,4 @@
-"""Finding evaluations whose owners have died, so that somebody can go on with them."""
+"""Finds evaluations that have lost their owner, so that they can be resumed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
 class Reaper:
-    """Tells evaluations that have lost their owner, and writes their INTERRUPT."""
+    """Recognizes evaluations that have lost their owner, and writes their INTERRUPT."""
 
     def __init__(self, journal: Journal, locks: OwnerLocks) -> None:
         self._journal = journal
         self._locks = locks
 
     def is_orphan(self, number: int, state: EvaluationState) -> bool:
-        """Whether it is said to be at work and nobody owns it."""
+        """Whether it is recorded as running, and no worker owns it."""
         return state in _LIVE and self._locks.is_free(number)
 
     async def reap(self, row: Row) -> Row:
-        """Write the INTERRUPT of an evaluation that is an orphan; how it stands then.
+        """Write the INTERRUPT of an evaluation if it is an orphan; returns its state then.
 
-        While the journal cannot be written, it is interrupted all the same, and told later.
+        While the journal cannot be written, it counts as interrupted all the same; the event is written later.
         """
         if not self.is_orphan(row.number, row.state):
             return row
-        # Read before, as there may be millions of samples: other writers wait for a transaction.
+        # Read before the transaction, as there may be millions of samples, and other writers wait for a transaction.
         usage = await self._journal.read(spent_of, row.number)
         try:
             await self._journal.submit(lambda transaction: lifecycle.reap(transaction, self._locks, row.number, usage))

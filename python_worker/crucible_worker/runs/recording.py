@@ -1,8 +1,8 @@
 """What an attempt records of its samples, written with their results.
 
-The contents of a data set are kept once, by content, for all evaluations that record them. Which content stands where
-is kept once for a data set. Prompts are kept as a reference to what stands around the sample's input, where one fits;
-see `journal.contents`.
+Contents of samples are stored once, for all evaluations that record them. The positions of contents are stored once for
+a data set. A prompt is stored as a reference to a frame, the text around the sample's input, if one fits; see
+`journal.contents`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crucible_bridge.types import Datum, Sample, SamplePrompt, TruncatedPart, Turn
+from crucible_bridge.types import Datum, Sample, SamplePrompt, SampleResult, TruncatedPart, Turn, Usage
+from crucible_worker.backends.metering import Meter
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.contents import (
@@ -37,39 +37,55 @@ from crucible_worker.runs.journal.contents import (
     turns_bytes,
 )
 from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.usage import SampleKey
 
-if TYPE_CHECKING:
-    from crucible_worker.runs.lifecycle import FinishedSample
-
-__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "Recorded", "Recorder", "sample_bytes"]
+__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "FinishedSample", "Recorded", "Recorder", "sample_bytes"]
 
 MAX_FRAMES = 8
-"""Frames of prompts that are kept of an evaluator: the first ones. Prompts that fit none are kept themselves."""
+"""Most frames of an evaluator that are stored: the first ones. Prompts that fit none are stored whole."""
 MAX_FRAME_BYTES = 256 * 1024
-"""Of a frame; a prompt with more around its input is kept itself."""
+"""Largest frame; a prompt with more text around its input is stored whole."""
 
 
 @dataclasses.dataclass(slots=True)
 class Recorded:
-    """What is to be recorded of one result."""
+    """What to record of one result."""
 
     sample: Sample | None
-    """The sample; None where its data set is recorded whole."""
+    """The sample; None if its whole data set is recorded already."""
     kernel: str
-    """What of the sample stands somewhere in its prompt, see `kernel_of`."""
+    """The text of the sample that its prompt usually contains, see `kernel_of`."""
     prompt: SamplePrompt | None
-    """What the model got first."""
+    """The first prompt to the model."""
     turns: tuple[Turn, ...]
     """The transcript."""
     turns_left_out: int
-    """Bytes of turns for which there was no room before."""
+    """Bytes of turns that were left out before, for lack of room."""
 
     size: int
-    """About what it takes while it waits to be written."""
+    """Approximate size while it waits to be written."""
+
+
+@dataclasses.dataclass(slots=True)
+class FinishedSample:
+    """A result, to be recorded and reported."""
+
+    place: SampleKey
+    """Position, evaluator and repeat."""
+    sample: SampleResult
+    """The result of the sample."""
+    attempt: int
+    """The number of this run of the sample, from 1."""
+    took: Usage | Meter | None = None
+    """Usage of its calls, in place of the result's usage."""
+    recorded: Recorded | None = None
+    """What is recorded besides the result."""
+    weight: int = 1
+    """Its weight while it waits to be written."""
 
 
 def sample_bytes(sample: Sample) -> int:
-    """About what a sample takes while it waits to be written."""
+    """Approximate size of a sample while it waits to be written."""
     asked = sample.input
     if isinstance(asked, Datum):
         size = sum(
@@ -85,14 +101,14 @@ def sample_bytes(sample: Sample) -> int:
 
 
 class Recorder:
-    """What is written of an attempt's samples; used by the journal's writer alone, inside of its transactions."""
+    """Records the samples of an attempt; used only by the journal's writer, inside its transactions."""
 
     def __init__(self, row: Row, samples: int, limits: WorkerLimits) -> None:
-        """Of an evaluation.
+        """For an evaluation.
 
         Args:
             row: the evaluation, once its data set is known.
-            samples: how many that data set has.
+            samples: how many the data set has.
             limits: the worker's.
         """
         self._number, self._fingerprint, self._samples = row.number, row.dataset_fingerprint, samples
@@ -100,12 +116,12 @@ class Recorder:
         self._forget()
 
     def _forget(self) -> None:
-        """Know nothing of what is there: before the first results, and once what was written was undone."""
+        """Forget what is in the journal: before the first results, and after a rollback."""
         self._dataset: int | None = None
         self._bytes = 0
         self._some_known = False
         self.all_known = False
-        """Whether every sample of the data set is there: whoever waits to be written need not hold on to its own."""
+        """Whether every sample of the data set is recorded: then results that wait to be written need not keep one."""
         self._known = bytearray()
         self._frames: dict[tuple[int, Frame], int] = {}
         self._frame_counts: collections.Counter[int] = collections.Counter()
@@ -113,7 +129,7 @@ class Recorder:
         self._new_frames: list[tuple[int, int, int, bytes]] = []
 
     def write(self, transaction: Transaction, kept: Sequence[FinishedSample]) -> list[bytes | None]:
-        """Write what these results refer to; the record of each, None where nothing is recorded of it."""
+        """Write what these results refer to; returns the record of each, None if nothing is recorded of it."""
         records: list[bytes | None] = []
         transaction.if_undone(self._forget)
         for one in kept:
@@ -134,7 +150,7 @@ class Recorder:
         return records
 
     def _begin(self, transaction: Transaction) -> None:
-        """Find what is there already: of this evaluation, and of its data set."""
+        """Find what is recorded already of this evaluation and of its data set."""
         execute = transaction.execute
         execute("INSERT OR IGNORE INTO recorded_datasets (fingerprint) VALUES (?)", (self._fingerprint,))
         (self._dataset,) = execute(
@@ -155,7 +171,12 @@ class Recorder:
         assert recorded is not None
         position, evaluator = one.place.position, one.place.evaluator
         sample = recorded.sample
-        kept = sample is None or self.all_known or self._known[position] or self._keep(transaction, position, sample)
+        kept = (
+            sample is None
+            or self.all_known
+            or self._known[position]
+            or self._record_content(transaction, position, sample)
+        )
         kernel = recorded.kernel if kept else ""
         frame = self._frame(evaluator, recorded.prompt, kernel)
         if kept and frame is not None and not recorded.turns and not recorded.turns_left_out:
@@ -179,8 +200,8 @@ class Recorder:
         parts = RecordParts(prompt=prompt, turns=(), left_out=tuple(left_out))
         return parts_to_record(parts, frame=frame, kernel=kernel, output="", most=most)
 
-    def _keep(self, transaction: Transaction, position: int, sample: Sample) -> bool:
-        """Have what a sample is kept, which is not known to be; whether there is room for it."""
+    def _record_content(self, transaction: Transaction, position: int, sample: Sample) -> bool:
+        """Record the content of a sample, unless it is recorded; returns whether there is room for it."""
         sql = "SELECT 1 FROM dataset_contents WHERE dataset = ? AND position = ?"
         if not (self._some_known and transaction.execute(sql, (self._dataset, position)).fetchone()):
             record = content_to_record(sample, self._most // 2)
@@ -226,6 +247,6 @@ class Recorder:
 
 @functools.cache
 def _prompts_alone(frame: int) -> bytes:
-    """The record of a prompt that stands in a frame, and nothing else: what most samples have."""
+    """The record of a prompt in a frame, without turns: the usual one."""
     parts = RecordParts(prompt="", turns=(), left_out=())
     return parts_to_record(parts, frame=frame, kernel="", output="", most=MAX_FRAME_BYTES)

@@ -1,6 +1,7 @@
-"""How the models of an evaluation are asked: resolved once they are loaded, kept, and pinned for later attempts.
+"""How the models of an evaluation are prompted: resolved once they are loaded, recorded, and fixed for later attempts.
 
-An evaluation that began under a release that kept nothing of this goes on as that release rendered: see `SERVED`.
+An evaluation that an earlier release began without such a record resumes with the rendering of that release: see
+`SERVED`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from crucible_bridge.types import EvaluatorRendering, EvaluatorSpec
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, measures_likelihoods
 from crucible_worker.rendering import SERVED
+from crucible_worker.rendering.asking import resolved
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE
-from crucible_worker.rendering.resolving import resolved
 from crucible_worker.runs.auxiliary_models import Unloaded
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import find_rendering
@@ -27,7 +28,7 @@ _JUDGE = "judge"
 
 
 def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
-    """How each evaluator of a plan renders, whose models are loaded."""
+    """How each evaluator of a plan renders; the models must be loaded."""
     return tuple(
         EvaluatorRendering(
             evaluator=spec.label,
@@ -43,7 +44,7 @@ def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
 
 
 def pinned(transaction: Transaction, number: int, plan: Plan) -> Sequence[EvaluatorRendering]:
-    """What holds for an attempt: what the first one wrote down, or writes down now."""
+    """The renderings for an attempt: those that the first attempt recorded, or records now."""
     kept = find_rendering(transaction, number)
     if kept is None:
         return [_served(plan, index, spec) for index, (spec, _) in enumerate(plan.evaluators)]
@@ -56,7 +57,7 @@ def pinned(transaction: Transaction, number: int, plan: Plan) -> Sequence[Evalua
 
 
 def of_auto(spec: EvaluatorSpec, rendering: EvaluatorRendering) -> str | None:
-    """What `auto` comes to with the model of an evaluator; None where its option says something else."""
+    """What `auto` resolves to with the model of an evaluator; None if its option is not `auto`."""
     return rendering.renderer if _option(spec, "renderer") == AUTO else None
 
 

@@ -1,6 +1,6 @@
-"""What the journal forgets: old events, evaluations that ended or were interrupted long ago, unused plans.
+"""What is removed from the journal: old events, evaluations that ended or were interrupted long ago, unused plans.
 
-Age is counted by the machine's clock, as far as it can be trusted; see `journal.lived`.
+Age is measured by the machine's clock, as far as it can be trusted; see `journal.lived`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CHUNK", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 CHUNK = 10_000
 """Rows removed in one transaction: other writers wait for it."""
 TRIM_SECONDS = 60.0
-"""How often a worker removes what need not be retained."""
+"""Seconds between two removals by a worker."""
 
 _log = structlog.get_logger(__name__)
 
@@ -36,18 +36,18 @@ _ENDED = (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CAN
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long things are kept; 0 is forever."""
+    """How long records are retained; 0 is forever."""
 
     max_events: int
-    """Events retained, at least those of unfinished evaluations."""
+    """Number of events retained; those of unfinished evaluations always are."""
     evaluation_seconds: float
-    """Terminal evaluations, record and samples, since they ended."""
+    """Ended evaluations with their samples: seconds since they ended."""
     interrupted_seconds: float
-    """Interrupted evaluations, since they were interrupted; then they are cancelled."""
+    """Interrupted evaluations: seconds since they were interrupted; then they are cancelled."""
     plan_seconds: float
-    """Plans whose run has no evaluation left, since they were used."""
+    """Plans of a run without evaluations: seconds since they were used."""
     grace_seconds: float = 0.0
-    """Time that workers have lived through, for all of which something was too old before it goes."""
+    """Lived time for which a record must have been too old before it is removed."""
 
 
 async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention, life: Life) -> None:
@@ -62,7 +62,7 @@ async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention
                 removed["folders"] = folders
         except JournalUnavailable as error:
             _log.warning("not_trimmed", reason=error.reason)
-        except Exception:  # it must not be the last time that this is tried
+        except Exception:  # an error must not end the loop
             _log.exception("trim_failed")
         if removed:
             _log.info("removed_by_retention", **removed)
@@ -80,8 +80,8 @@ def trim(
     Args:
         transaction: the transaction.
         locks: this worker's.
-        retention: what is kept.
-        removed: counts, once it is committed, what was removed.
+        retention: how long records are retained.
+        removed: gets the counts of what was removed, after the commit.
     """
     clock = trusted_clock(transaction, retention.grace_seconds)
     now: collections.Counter[str] = collections.Counter()
@@ -141,7 +141,7 @@ def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collec
 
 
 def _remove_contents(transaction: Transaction, number: int) -> int:
-    """Remove a chunk of what is recorded of a data set that no other evaluation records; how many rows."""
+    """Remove a chunk of the contents of a data set that no other evaluation records; returns how many rows."""
     return transaction.execute(
         """DELETE FROM dataset_contents WHERE (dataset, position) IN (
                SELECT dataset, position FROM dataset_contents WHERE dataset = (

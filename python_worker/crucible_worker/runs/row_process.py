@@ -1,7 +1,7 @@
 """Rows of a source from a child process that reads, converts and downloads.
 
-What a library does there neither blocks the worker nor stays in its memory, and the child ends as soon as its rows are
-not wanted any more. It receives one request and sends a frame for each row, and one for its end or for what went wrong.
+A library there neither blocks the worker nor fills its memory, and the child ends as soon as its rows are not needed
+any more. It receives one request and sends a frame for each row, and one for its end or for what went wrong.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from crucible_worker.runs.jsonl import MAX_LINE_BYTES, Line, line_of
 __all__ = ["Fault", "answer", "rows_of", "without_tokens"]
 
 _ROW, _LONG, _FAULT, _ERROR, _END = b"r", b"l", b"m", b"e", b"."
-"""What a frame of the child begins with: a row as JSON, a row that is too long, what is wrong with a row, what ended
+"""First byte of a frame of the child: a row as JSON, a row that is too long, the fault of a row, the error that ended
 the reading as JSON, or the end of the rows."""
 
 _LOOK_SECONDS = 0.2
-"""How often a caller is asked, while the child is silent, whether it still waits."""
+"""Seconds between two calls of `go_on` while the child is silent."""
 
 
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def without_tokens() -> dict[str, str]:
-    """The environment of this process, for a child that has nobody to show its keys to."""
+    """The environment of this process, without tokens, for a child that needs none."""
     return {name: value for name, value in os.environ.items() if name not in _TOKENS}
 
 
@@ -53,23 +53,23 @@ def rows_of(
     died: Unavailable,
     go_on: Callable[[], None],
 ) -> Generator[Line, None, None]:
-    """The rows that a child sends, in order, numbered from 1, malformed ones included. Close it: that ends the child.
+    """The rows that a child sends, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:
-        module: what the child runs; it calls `answer`.
-        request: what it is asked.
-        rows: what reads its rows.
+        module: run by the child; it calls `answer`.
+        request: sent to the child.
+        rows: reads its rows.
         environment: the child's.
-        died: raised if it ends without an end.
-        go_on: called while the child is silent and for every row; raises to have this given up.
+        died: raised if the child ends without an end frame.
+        go_on: called while the child is silent and for every row; it raises to stop the reading.
 
     Raises:
-        BridgeError: what the child says, or `rows` refuses the whole.
+        BridgeError: the child reports it, or `rows` refuses the whole.
     """
     process, end = Process.start(module, environment=environment, logs=True)
     try:
         with end:
-            with contextlib.suppress(ConnectionError):  # it has died already, which is noticed below
+            with contextlib.suppress(ConnectionError):  # it has died already, which is detected below
                 end.sendall(pack(request))
             end.settimeout(_LOOK_SECONDS)
             yield from _lines(end, rows, died, go_on)
@@ -82,9 +82,9 @@ def answer(module: str, read: Callable[[dict[str, Any]], Iterable[Any]], plain: 
     """Answer one request, in the child.
 
     Args:
-        module: what the child runs.
-        read: from the request to its rows, each a mapping or a Fault; may raise BridgeError.
-        plain: what JSON can hold in place of a value that it cannot.
+        module: run by the child.
+        read: returns the rows of the request, each a mapping or a Fault; may raise BridgeError.
+        plain: replaces a value that JSON does not support.
     """
     _, end = begin(module, __doc__)
     request = receive(end)
@@ -109,12 +109,12 @@ def _row(row: Any, plain: Callable[[object], object]) -> bytes:
 def _written(row: object, plain: Callable[[object], object]) -> bytes:
     try:
         return json.dumps(row, ensure_ascii=False, default=plain).encode()
-    except UnicodeEncodeError:  # half a surrogate pair: who reads the row refuses it by its escape
+    except UnicodeEncodeError:  # half a surrogate pair: the reader of the row refuses its escape
         return json.dumps(row, default=plain).encode()
 
 
 def _end_with(end: socket.socket) -> None:
-    """End when the worker closes the socket or dies: nothing here is worth waiting for."""
+    """End at once when the worker closes the socket or dies."""
     end.recv(1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Responses before a judge, asked for directly: a batch, of which every item has its grade or its problem."""
+"""Direct calls to a judge: a batch of responses; each item gets a grade or a problem."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ __all__ = ["ask_rubric"]
 async def ask_rubric(
     backends: Backends, request: GradeRubricRequest, *, limits: WorkerLimits, received: float
 ) -> RubricGrades:
-    """Have responses judged.
+    """Grade responses by a judge.
 
-    The mark that fences them is drawn for each request: whoever wrote them cannot know it.
+    The mark that delimits responses is random for each request: the author of a response cannot know it.
 
     Args:
         backends: by the kind of reference that they open.
-        request: what is judged.
+        request: the call's.
         limits: the worker's.
-        received: when the request came, by the event loop's clock: its deadline counts from there.
+        received: time of receipt by the event loop's clock; the deadline counts from it.
 
     Raises:
         InvalidField: there are too many items or criteria, the judge is the orchestrator's, the renderer is none, or a
@@ -65,7 +65,7 @@ async def ask_rubric(
             try:
                 return await rubric.grade(item, judge, mark)
             except BridgeError as error:
-                # What the judge was asked is made of the item: its prompt is no field that the caller knows.
+                # The judge's prompt is made from the item: it is no field that the caller knows.
                 field = "judge" if error.field == "judge.model" else f"items[{index}]"
                 raise at_field(error, field, own=error.field) from error
 
@@ -90,14 +90,14 @@ def _check(request: GradeRubricRequest) -> None:
     if len(request.criteria) > MAX_CRITERIA:
         raise InvalidField("criteria", f"has {len(request.criteria):,}, at most {MAX_CRITERIA:,} are accepted")
     if isinstance(request.judge, OrchestratorModel):
-        raise InvalidField("judge", "is the orchestrator's own, and a judge has to be the worker's")
+        raise InvalidField("judge", "is the orchestrator's model, and a judge must be a model of the worker")
     if re.search(RENDERER_PATTERN, request.renderer) is None:
         raise InvalidField("renderer", f"is {request.renderer[:60]!r}, which is no renderer")
     check_renderer(request.renderer)
 
 
 def _seeded(sampling: SamplingParams, index: int) -> SamplingParams:
-    """How the judge is sampled for an item: each has a seed of its own, where sampling is random."""
+    """How the judge is sampled for an item: each gets a different seed if sampling is random."""
     if sampling.temperature == 0:
         return sampling
     seed = secrets.randbits(63) if sampling.seed is None else sample_seed(sampling.seed, str(index), 0)

@@ -1,4 +1,4 @@
-"""The events of evaluations, and of metrics and grading calls: what each kind measures and says."""
+"""The events of evaluations, and of metrics and grading calls: measurements and metadata of each kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def start(row: Row, worker_id: str | None) -> Event:
-    """EVALUATION_START, once; the worker is the one that counted the samples, where somebody did."""
+    """EVALUATION_START, once; `worker_id` is that of the worker that counted the samples, None if none did."""
     request = request_from_record(row.request)
     metadata = {
         "model": format_model(request.model),
@@ -61,7 +61,7 @@ def resume(row: Row, worker_id: str) -> Event:
 
 
 def interrupt(row: Row, cause: str) -> Event:
-    """EVALUATION_INTERRUPT, at most once per attempt; what has ended is the attempt."""
+    """EVALUATION_INTERRUPT, at most once per attempt; it ends only the attempt."""
     metadata = {"attempt": str(row.attempt), "cause": cause}
     return _event(
         row,
@@ -73,7 +73,7 @@ def interrupt(row: Row, cause: str) -> Event:
 
 
 def progress(row: Row, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:
-    """EVALUATION_PROGRESS; `questions` says how far samples of many questions are, where there are such."""
+    """EVALUATION_PROGRESS; `questions` has the progress of samples with many questions, if there are any."""
     measured = {"unscored": float(row.unscored), "samples_per_second": samples_per_second}
     measurements = {**_how_far(row), **measured, **questions}
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
@@ -132,7 +132,7 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
 
 
 def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, usage: Usage | None = None) -> Event:
-    """EVALUATION_COMPLETE: every metric, how many samples the data set has, and what they took."""
+    """EVALUATION_COMPLETE: every metric, the number of samples of the data set, and their usage."""
     request = request_from_record(row.request)
     return _event(
         row,
@@ -155,7 +155,7 @@ def exception(row: Row, problem: Problem, duration_ns: int) -> Event:
 
 
 def metrics_computed(call: str, tokens: int, duration_ns: int) -> Event:
-    """METRICS_COMPUTED, of a metrics call that was answered; of no evaluation."""
+    """METRICS_COMPUTED, for a successful metrics call; belongs to no evaluation."""
     return Event(
         kind=EventKind.METRICS_COMPUTED,
         unix_time_ns=time.time_ns(),
@@ -168,7 +168,7 @@ def metrics_computed(call: str, tokens: int, duration_ns: int) -> Event:
 def grading_complete(
     call: str, verdicts: Iterable[Verdict], duration_ns: int, *, policy_version: str | None = None
 ) -> Event:
-    """GRADING_COMPLETE, of a grading call that was answered; of no evaluation."""
+    """GRADING_COMPLETE, for a successful grading call; belongs to no evaluation."""
     counts = collections.Counter(verdicts)
     return Event(
         kind=EventKind.GRADING_COMPLETE,

@@ -1,6 +1,6 @@
-"""What a model would get of one sample: each evaluator runs on a model that keeps its first question, and answers none.
+"""Shows the prompt of one sample: each evaluator runs on a model that records its first question and answers none.
 
-The prompt is that of the evaluator itself, by the same way, so that what is shown is what will be sent.
+The evaluator itself makes the prompt, by the same code, so that what is shown is what will be sent.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ __all__ = ["render_sample"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """What was to be asked first."""
+    """The first question."""
 
     asked: str | Conversation | ModelInput
     """Text, messages, or tokens."""
     stop: tuple[str, ...] = ()
-    """Where an answer would end."""
+    """Stop strings of the answer."""
     answer: int = 0
-    """Tokens of the context that the answer needs; -1 if the last token is measured, and need not be read."""
+    """Tokens of the context that the answer needs; -1 if the last token is only measured and need not be read."""
 
 
-class _Shown(BackendError):
-    """The question is kept; there is no answer."""
+class _QuestionRecorded(BackendError):
+    """The question is recorded; there is no answer."""
 
     def __init__(self) -> None:
-        super().__init__("nothing is asked", reason=Reason.BACKEND_FAILED, retryable=False)
+        super().__init__("no question is sent", reason=Reason.BACKEND_FAILED, retryable=False)
 
 
 class _PromptRecorder(WrappedModel):
-    """A model that keeps its first question, and answers none."""
+    """A model that records its first question, and answers none."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -80,15 +80,15 @@ class _PromptRecorder(WrappedModel):
         if question in ANSWERING:
             stop, answer = arguments[1].stop, 1
         elif question in (Capability.FORWARD, Capability.PARTS):
-            # What is measured behind the input is a part of what the model reads.
+            # The measured text after the input is a part of what the model reads.
             targets = np.asarray(asked[0].loss_fn_inputs["target_tokens"])
             asked = ModelInput.of([*asked[0].model_input.tokens().tolist(), *targets[-1:].tolist()])
         self.question = self.question or _Question(asked=asked, stop=stop, answer=answer)
-        raise _Shown
+        raise _QuestionRecorded
 
 
 async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
-    """Show what the model would get of a sample, from each evaluator.
+    """Show the prompt that the model would get for a sample, from each evaluator.
 
     Args:
         preparer: finds data set and model.
@@ -100,20 +100,20 @@ async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id:
         BridgeError: the request could not be run.
     """
     plan = await preparer.prepare(request, await preparer.evaluators(request))
-    sample = _found(plan, sample_id)
-    if Capability.SAMPLE_TEXT not in plan.model.capabilities:  # else no server has to be there
+    sample = _sample_of(plan, sample_id)
+    if Capability.SAMPLE_TEXT not in plan.model.capabilities:  # otherwise no server has to be reachable
         await plan.model.load()
     prompts = [await _prompt(plan, index, sample, rendering) for index, rendering in enumerate(resolve(plan))]
     return RenderSampleResponse(sample_id=sample.id, prompts=tuple(prompts))
 
 
-def _found(plan: Plan, sample_id: str) -> Sample | MalformedSample:
+def _sample_of(plan: Plan, sample_id: str) -> Sample | MalformedSample:
     if not sample_id:
         return plan.samples[0]
     for sample in plan.samples:
         if sample.id == sample_id:
             return sample
-    raise NotFound(f"is {sample_id[:200]!r}, which the data set lacks", reason=Reason.UNKNOWN_SAMPLE, field="sample_id")
+    raise NotFound(f"is {sample_id[:200]!r}, not in the data set", reason=Reason.UNKNOWN_SAMPLE, field="sample_id")
 
 
 async def _prompt(
@@ -156,7 +156,7 @@ async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Probl
     except BridgeError as error:
         if asked.question is None:
             return problem_of(error)
-    return asked.question or Problem(reason=Reason.UNIMPLEMENTED, message="it asks the model nothing of this sample")
+    return asked.question or Problem(reason=Reason.UNIMPLEMENTED, message="it sends the model nothing for this sample")
 
 
 async def _run(evaluator: Evaluator, sample: Sample, context: SampleContext) -> None:
@@ -171,5 +171,5 @@ async def _run(evaluator: Evaluator, sample: Sample, context: SampleContext) -> 
 
 
 async def _text(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:
-    """The text of tokens; empty where nobody knows it."""
+    """The text of tokens; empty if it is unknown."""
     return "" if tokenizer is None else await tokenizer.show(tokens)

@@ -1,7 +1,7 @@
-"""What was told of each evaluator: EVALUATOR_START, then its end, each once over all attempts at the evaluation.
+"""Beginning and end of each evaluator: EVALUATOR_START, then its end, each once over all attempts at the evaluation.
 
-That it was told stands in the journal, written together with the event. An evaluator that has ended is final: a later
-attempt runs none of its samples again, and takes its result as it stands.
+The journal records both, in the transaction of the event. An evaluator that has ended is final: a later attempt runs
+none of its samples again, and uses its result unchanged.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ __all__ = ["begin", "end", "told_of"]
 
 
 def told_of(source: Reads, number: int) -> Mapping[int, bytes | None]:
-    """The evaluators of an evaluation that have begun, by index; the record of its result for each that has ended."""
+    """The evaluators of an evaluation that have begun, by index, each with the record of its result if it has ended."""
     return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
 
 
 def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int) -> None:
-    """Tell that the work on an evaluator begins, unless an attempt before has told it.
+    """Record that an evaluator begins, unless an earlier attempt has recorded it.
 
     Args:
         transaction: the transaction.
-        row: the evaluation, as it was claimed.
-        index: the evaluator's place in the request.
+        row: the evaluation as claimed.
+        index: the evaluator's index in the request.
         label: the evaluator's name, or its kind.
         total: its runs of samples.
         active_ns: time with this owner so far.
     """
-    # A duration is a difference of the evaluation's own time, so what was taken of that may never be forgotten.
+    # A duration is a difference of the evaluation's active time, so this time must be written as well.
     lifecycle.keep_time(transaction, row.number, active_ns)
     cursor = transaction.execute(
         "INSERT OR IGNORE INTO evaluator_spans VALUES (?, ?, ?, NULL)",
@@ -44,7 +44,7 @@ def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: 
 
 
 def end(transaction: Transaction, row: Row, index: int, result: EvaluatorResult, active_ns: int) -> None:
-    """Tell how an evaluator ended, which has begun: EVALUATOR_COMPLETE, or EVALUATOR_EXCEPTION where it failed."""
+    """Record the end of an evaluator that has begun: EVALUATOR_COMPLETE, or EVALUATOR_EXCEPTION if it failed."""
     lifecycle.keep_time(transaction, row.number, active_ns)
     where = "WHERE number = ? AND evaluator = ?"
     (started_ns,) = transaction.execute(

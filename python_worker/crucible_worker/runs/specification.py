@@ -1,4 +1,4 @@
-"""What makes an evaluation the same evaluation, and what follows from that: its fingerprint and its seeds."""
+"""The specification that identifies an evaluation, and what is computed from it: its fingerprint and its seeds."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ __all__ = [
 ]
 
 MAX_OPTIONS_BYTES = 1024 * 1024
-"""Options of all evaluators of a request, as the journal keeps them; more are refused."""
+"""Bytes of the options of all evaluators of a request, as the journal stores them; more are refused."""
 
 _SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
-"""Fields of a request that make it the evaluation that it is."""
+"""Fields of a request that identify its evaluation."""
 
 _WHOLE = ("model", "dataset.source", "sampling.stop")
-"""Differ as a whole: their parts are no fields of a request."""
+"""Fields that are compared as a whole: their parts are no fields of a request."""
 
 
 _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -82,12 +82,12 @@ _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
     "TinkerModel": ("model_path", "state_path", "base_model", "service"),
     "TokensChunk": ("tokens",),
 }
-"""Fields by type, in the order in which the first fingerprints had them; never changed. Fields that joined later, and
-those of other types, count only where they do not hold their default: a request without them keeps its fingerprint."""
+"""Fields by type, in the order of the first fingerprints; never changed. Later fields, and those of other types, count
+only if they do not have their default: a request without them keeps its fingerprint."""
 
 
 class KeptSamples(tuple[Sample, ...]):
-    """Samples that come with many requests, as those of a plan do: what is computed of them is computed once."""
+    """Samples that many requests share, such as those of a plan: digests and data sets are computed once."""
 
     @functools.cached_property
     def digest(self) -> str:
@@ -96,12 +96,12 @@ class KeptSamples(tuple[Sample, ...]):
 
     @functools.cached_property
     def loaded(self) -> dict[tuple[Any, ...], Any]:
-        """By limit, seed and filter, the data sets that were made of them."""
+        """The data sets that were made of them, by limit, seed and filter."""
         return {}
 
 
 def with_kept_samples(plan: EvaluationPlan) -> EvaluationPlan:
-    """The same plan; what is computed of its inline samples is kept with them."""
+    """The same plan; what is computed from its inline samples is cached with them."""
 
     def kept(planned: PlannedEvaluation) -> PlannedEvaluation:
         source = planned.dataset.source
@@ -118,7 +118,7 @@ def with_kept_samples(plan: EvaluationPlan) -> EvaluationPlan:
 
 
 def fingerprint(request: EvaluateRequest) -> str:
-    """SHA-256 of a specification: equal for equal ones, in every process.
+    """SHA-256 of a specification: equal specifications have equal ones, in every process.
 
     It covers model, evaluators, data set (inline samples by content), sampling, metric_prefix, run_id and step; limits,
     labels and correlation_id may differ from one attempt to the next.
@@ -127,7 +127,7 @@ def fingerprint(request: EvaluateRequest) -> str:
 
 
 def differing_fields(first: EvaluateRequest, second: EvaluateRequest) -> list[str]:
-    """Paths of what differs between two specifications, as a journal keeps their requests: without inline samples."""
+    """Paths at which two specifications differ, as the journal stores their requests: without inline samples."""
     found = [
         path for field in _SPECIFICATION for path in _differing(getattr(first, field), getattr(second, field), field)
     ]
@@ -154,12 +154,12 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[str]:
 
 
 def plan_fingerprint(plan: EvaluationPlan) -> str:
-    """SHA-256 of the whole of a plan, inline samples by content."""
+    """SHA-256 of a whole plan, inline samples by content."""
     return _digest(plan)
 
 
 def settings_fingerprint(planned: PlannedEvaluation) -> str:
-    """SHA-256 of a part of a plan but for its evaluators: equal where one evaluation can have those of both."""
+    """SHA-256 of a part of a plan without its evaluators: equal if one evaluation can have the evaluators of both."""
     return _digest(dataclasses.replace(planned, evaluators=()))
 
 
@@ -169,30 +169,30 @@ def step_fingerprint(plan: str, step: int, model: ModelRef) -> str:
 
 
 def metric_key(prefix: str, spec: EvaluatorSpec, key: str) -> str:
-    """The full key of an evaluator's metric: prefix, then the specification's name where it carries one."""
+    """The full key of an evaluator's metric: prefix, then the specification's name if it has one, then the key."""
     return f"{prefix}{spec.name}/{key}" if spec.name is not None else f"{prefix}{key}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacedKeys:
-    """The keys that an evaluator can yield, and where it stands in a request."""
+    """The keys that an evaluator can yield, and its path in a request."""
 
     path: str
-    """Of its specification: `evaluators[1]`."""
+    """Path of its specification: `evaluators[1]`."""
     prefix: str
     """What is put before every key."""
     spec: EvaluatorSpec
     """The specification."""
     keys: Sequence[str]
-    """Bare ones."""
+    """Without prefix and name."""
 
 
 def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:
     """Refuse evaluators of which two would yield the same key.
 
-    A key with something in place of `<...>` is any that has one word there: `rubric/<criterion>` is `rubric/accuracy`,
-    too, of an evaluator that is named so. Where two are of that kind, or one begins so, nobody knows before they are
-    there: see `summary.unless_taken`.
+    A key with `<...>` matches all keys with one word there: `rubric/<criterion>` may be equal to `rubric/accuracy` of
+    an evaluator named `rubric`. If both keys are of that kind, or one begins with `<...>`, only the results show
+    whether they are equal: see `summary.unless_taken`.
 
     Raises:
         InvalidField: names the second of the two and the key.
@@ -234,7 +234,7 @@ def _digest(value: Any) -> str:
 
 
 def _samples_digest(samples: Iterable[Sample]) -> str:
-    # Records of MessagePack tell where they end: their concatenation is as good as a list, and never held at once.
+    # Records of MessagePack are self-delimiting: their concatenation is unambiguous, and is never in memory at once.
     content = hashlib.sha256()
     for sample in samples:
         content.update(pack(_canonical_sample(sample)))
@@ -242,7 +242,7 @@ def _samples_digest(samples: Iterable[Sample]) -> str:
 
 
 def _canonical_sample(sample: Sample) -> list[Any]:
-    # Written out, as there may be many of them: a fifth of the time that `_canonical` takes for any value.
+    # Written out, as there may be many of them: it takes a fifth of the time of `_canonical`.
     match sample.input:
         case str():
             asked: Any = sample.input
@@ -255,7 +255,7 @@ def _canonical_sample(sample: Sample) -> list[Any]:
 
 
 def _canonical(value: Any) -> Any:
-    """A form of plain lists and scalars in which equal values are equal bytes."""
+    """A form of plain lists and scalars in which equal values have equal bytes."""
     if isinstance(value, InlineDataset):
         samples = value.samples
         return ["InlineDataset", samples.digest if isinstance(samples, KeptSamples) else _samples_digest(samples)]
@@ -288,10 +288,10 @@ def _later_fields(value: Any, first: Sequence[str]) -> Iterator[list[Any]]:
 
 
 def refuse_large_options(evaluators: Sequence[EvaluatorSpec]) -> None:
-    """Refuse evaluators whose options have more than `MAX_OPTIONS_BYTES` together.
+    """Refuse evaluators with more than `MAX_OPTIONS_BYTES` of options together.
 
     Raises:
-        InvalidField: they have; the path is that of the first one beyond.
+        InvalidField: they have more; the path is that of the first evaluator above the limit.
     """
     total = 0
     for index, spec in enumerate(evaluators):
@@ -301,5 +301,5 @@ def refuse_large_options(evaluators: Sequence[EvaluatorSpec]) -> None:
             raise InvalidField(
                 f"evaluators[{index}].options",
                 f"has {size:,} bytes, and with the evaluators before {total:,}: at most {MAX_OPTIONS_BYTES:,} are "
-                "accepted; what belongs to samples goes into the data set",
+                "accepted; put what belongs to samples into the data set",
             )

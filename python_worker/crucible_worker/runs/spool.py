@@ -1,8 +1,8 @@
-"""Samples outside of memory: written once, as they are read from wherever they lie, and read back one at a time.
+"""Samples outside of memory: written once, as they are read from their source, and read back one at a time.
 
-In memory is kept where each record begins, whatever is in it: a worker has several data sets at hand, each of any size.
-Small data sets need no file. The file of a large one has no name, so that it goes with the process, however that ends;
-and it is the worker's own, so that a data set that is changed meanwhile is still evaluated as it was.
+Memory has only the offset of each record: a worker caches several data sets, each of any size. Small data sets need no
+file. The file of a large one has no name, so that it is deleted with the process, however that ends. It is a copy, so
+that a data set that is changed meanwhile is still evaluated unchanged.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from crucible_worker.runs.jsonl import Line
 __all__ = ["MEMORY_BYTES", "MalformedSample", "SpooledSamples", "shuffle_key", "spool"]
 
 MEMORY_BYTES = 4 * 1024 * 1024
-"""Records of a data set that have this size, together, are kept in memory; more go to a file."""
+"""Records of a data set up to this total size stay in memory; more go to a file."""
 BLOCK_BYTES = 256 * 1024
-"""What is gathered before it is written."""
+"""Bytes that are collected before they are written."""
 
 _SAMPLE_PARTS = 5
-"""Parts of a sample's record; that of a malformed line has three."""
+"""Parts of a sample's record; the record of a malformed line has three."""
 _MALFORMED = Reason.MALFORMED_LINE
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MalformedSample:
-    """What stands in for a line that is no sample: it becomes ERROR with this problem."""
+    """Stands in for a line that is no sample: it becomes ERROR with this problem."""
 
     id: str
     """The line's index among the file's records."""
     problem: Problem
     """What is wrong with it."""
     fault: str
-    """Number and fault alone, without what else `problem` shows of the line: what a data set's fingerprint covers."""
+    """Only number and fault, without the excerpt in `problem`: the fingerprint of a data set covers this."""
 
 
 def spool(
@@ -58,20 +58,20 @@ def spool(
     skip_malformed: bool = False,
     go_on: Callable[[], None] = lambda: None,
 ) -> SpooledSamples:
-    """Take all samples of a source. It blocks: call it in a thread.
+    """Read all samples of a source. It blocks: call it in a thread.
 
-    A sample without an id gets its index. A malformed line does too, unless a sample has that id: then its number.
+    A sample without an id gets its index. So does a malformed line, unless a sample has that id: then its line number.
 
     Args:
         lines: the source's records, in order, numbered from 1 without a gap.
-        directory: where a file may lie; the system's temporary directory if None.
-        field: of the request, which errors name.
-        noun: what a record is called in errors.
-        skip_malformed: keep malformed lines as errors of their own, instead of refusing them all.
-        go_on: called for every record; raises to have this given up.
+        directory: for a file; the system's temporary directory if None.
+        field: path in the request, for errors.
+        noun: name of a record in errors.
+        skip_malformed: turn each malformed line into an error, instead of refusing the data set.
+        go_on: called for every record; it raises to stop the reading.
 
     Raises:
-        InvalidField: a line is malformed and not to be skipped (MALFORMED_LINE), or an id is there twice
+        InvalidField: a line is malformed and not to be skipped (MALFORMED_LINE), or an id occurs twice
             (DUPLICATE_SAMPLE_ID).
         Unavailable: the file cannot be written (NO_ROOM_FOR_DATASET).
     """
@@ -79,14 +79,16 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(field, _told(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED)
+            raise InvalidField(
+                field, _with_excerpt(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED
+            )
         samples._add(line)
     samples._end()
     return samples
 
 
 class SpooledSamples(Sequence[Sample | MalformedSample]):
-    """Samples that are read back when they are asked for; made by `spool`."""
+    """Samples that are read back on access; made by `spool`."""
 
     def __init__(self, directory: Path | None, *, field: str, noun: str) -> None:
         self._store = _Store(directory, field)
@@ -99,7 +101,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
 
     @property
     def size(self) -> int:
-        """Bytes that all of them take, in memory or in the file, whatever was taken of them."""
+        """Bytes of all records, in memory or in the file, whatever samples were chosen."""
         return self._ends[-1]
 
     def __len__(self) -> int:
@@ -119,16 +121,16 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         return self._at(position if self._order is None else int(self._order[position]))
 
     def choose(self, is_meant: Callable[[Sample | MalformedSample], bool]) -> None:
-        """Keep those alone that are meant, in their order."""
+        """Keep only the samples that `is_meant` accepts, in their order."""
         self._order = np.array([index for index, sample in enumerate(self) if is_meant(sample)], np.uint32)
 
     def ordered(self, shuffle_seed: int | None, limit: int | None, go_on: Callable[[], None] = lambda: None) -> None:
-        """Put them in the order of `shuffle_key`, if there is a seed, and take the first ones, if there is a limit.
+        """Sort them by `shuffle_key`, if there is a seed, and keep the first ones, if there is a limit.
 
         Args:
-            shuffle_seed: what they are shuffled by.
-            limit: how many are taken.
-            go_on: called for every sample that is read for its key; raises to have this given up.
+            shuffle_seed: the seed.
+            limit: how many are kept.
+            go_on: called for every sample that is read for its key; it raises to stop this.
         """
         order = np.arange(len(self), dtype=np.uint32) if self._order is None else self._order
         if shuffle_seed is not None:
@@ -156,7 +158,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         self._store.flush()
         identities = np.array(self._identities, np.uint64)
         if self._malformed:
-            # A line that is skipped must not take an id from a sample that is there.
+            # A skipped line must not get the id of a sample.
             malformed = np.array(self._malformed, np.int64)
             present = np.delete(identities, malformed)
             by_index = np.array([_digest(str(index)) for index in self._malformed], np.uint64)
@@ -185,13 +187,13 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         fault = f"{self._noun} {number} {problem}"
         return MalformedSample(
             id=f"{self._noun} {number}" if index in self._taken else str(index),
-            problem=Problem(reason=_MALFORMED, message=_told(fault, shown), field=self._field),
+            problem=Problem(reason=_MALFORMED, message=_with_excerpt(fault, shown), field=self._field),
             fault=fault,
         )
 
 
 class _Store:
-    """Bytes that are only ever added to, in memory until they are many."""
+    """An append-only store of bytes, in memory until it is large."""
 
     def __init__(self, directory: Path | None, field: str) -> None:
         self._directory, self._field = directory, field
@@ -207,12 +209,12 @@ class _Store:
         return self._written + len(self._pending)
 
     def flush(self) -> None:
-        """Write what is pending, where there is a file."""
+        """Write what is pending, if there is a file."""
         if self._file is not None:
             self._write()
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes between two places, after `flush`."""
+        """The bytes between two offsets, after `flush`."""
         if self._file is None:
             return bytes(self._pending[start:end])
         return os.pread(self._file, end - start, start)
@@ -237,16 +239,16 @@ class _Store:
 
 
 def shuffle_key(seed: int, identity: str) -> bytes:
-    """What a shuffled data set is sorted by: SHA-256 of seed and id."""
+    """The sort key of a shuffled data set: SHA-256 of seed and id."""
     return hashlib.sha256(f"{seed}\0{identity}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _told(fault: str, shown: str) -> str:
+def _with_excerpt(fault: str, shown: str) -> str:
     return f"{fault}: {shown}" if shown else fault
 
 
 def _digest(identity: str) -> int:
-    # Two ids of one digest are compared themselves, so it need not be any longer.
+    # Ids with equal digests are compared themselves, so the digest may be short.
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 

@@ -1,8 +1,8 @@
-"""Reading the event log at the reader's own pace: only committed events are sent, and no reader slows a writer.
+"""Reads the event log at the pace of each reader: only committed events are sent, and no reader slows a writer.
 
-Pages are read and encoded in the few threads that the journal has for streams. The event loop only hands them to gRPC:
-when fifty streams had their pages encoded there, all in one turn of the loop, a health probe waited for several such
-turns, which took seconds.
+Pages are read and encoded in the few threads that the journal has for streams. The event loop only passes them to gRPC:
+when the loop encoded the pages of fifty streams in one iteration, a health probe waited for several such iterations,
+which took seconds.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ PAGE_EVENTS = 512
 EXAMINED_EVENTS = 65_536
 """Events that one read examines at most: some 10 ms, after which another stream has the thread."""
 FLUSH_SECONDS = 0.01
-"""Shortest time between two pages at the log's end, so that they gather events."""
+"""Shortest time between two pages at the log's end, so that a page has several events."""
 REST_TIMES = 4.0
-"""A stream at the log's end rests so many times as long as it has waited for its page: where there are many streams, so
-that they wait for each other, each gathers more events, and together they leave the worker to its calls."""
+"""A stream at the log's end rests so many times as long as it has waited for its page. If many streams wait for each
+other, each then sends more events per page, and together they leave time for the worker's calls."""
 LONGEST_REST_SECONDS = 0.1
-"""So long at most: a drain leaves streams 0.2 s for what was written last."""
+"""Longest rest: a drain leaves streams 0.2 s for the last events."""
 IDLE_PAGE_SECONDS = 1.0
-"""How often a stream whose filter lets nothing through says how far it has looked, and its watcher is asked."""
+"""Seconds between two empty pages of a stream when its filter lets nothing through; `ended` is called then as well."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """Committed events in order, as the journal keeps them."""
+    """Committed events in order, as stored in the journal."""
 
     records: Sequence[tuple[int, bytes]]
-    """Sequence and encoded event; the sequence is not inside."""
+    """Sequence and encoded event; the encoded event does not contain its sequence."""
     log_id: str
     """The log's identity."""
     through_sequence: int
@@ -75,9 +75,9 @@ class EventPage:
 
 
 FindResult: TypeAlias = Callable[[str, int, str, int, int], SampleResult | None]
-"""What became of a sample, see `sample_of_event`."""
+"""Returns the result of a sample, see `sample_of_event`."""
 Attach: TypeAlias = Callable[[bytes, FindResult], bytes]
-"""Makes of an event as it is kept one that has what became of its sample."""
+"""Adds the result of its sample to a stored event."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,27 +89,27 @@ class EventFilter:
     kinds: tuple[EventKind, ...] = ()
     """Only these kinds; all if empty."""
     without_kind: EventKind | None = None
-    """Not this kind."""
+    """All but this kind."""
     run_id: str | None = None
     """Only this run's."""
     new_kinds: bool = False
-    """Also the kinds that joined the catalogue later; those of `kinds` in any case."""
+    """Also events of `NEW_KINDS`; those of `kinds` in any case."""
     attach: Attach | None = None
-    """Puts what became of a sample into its event; None to leave events as they are kept."""
+    """Adds the result of a sample to its event; None to leave events unchanged."""
     page_bytes: int = EVENT_PAGE_BYTES
     """A page ends at this size in any case."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """How far a stream has come, as of one moment of the journal."""
+    """The position of a stream, at one moment of the journal."""
 
     log: Head
     """The log."""
     position: int
     """The last sequence examined."""
     extent: Extent | None
-    """The evaluation whose events are wanted; None if those of all are."""
+    """The evaluation that the stream follows; None for all."""
 
 
 T = TypeVar("T")
@@ -124,19 +124,19 @@ async def follow(
     ended: Callable[[Look], Awaitable[bool]],
     pack: Callable[[EventPage], T],
 ) -> AsyncGenerator[T, None]:
-    """Yield pages of the log, the first at once, empty ones now and then, until `ended` says so.
+    """Yield pages of the log, the first at once, empty ones now and then, until `ended` returns true.
 
     Args:
         journal: the journal.
         after_sequence: begin after this one; 0 for everything retained.
-        log_id: the log that it belongs to; unchecked if empty.
+        log_id: the log that the sequence belongs to; unchecked if empty.
         only: what to let through.
         ended: called whenever the log's end is reached; may raise to end the stream.
-        pack: makes of a page what is yielded; called in a thread.
+        pack: turns a page into what is yielded; called in a thread.
 
     Raises:
         FailedPrecondition: the journal has another log.
-        OutOfRange: what comes next is no longer retained, or the position lies beyond the log's end.
+        OutOfRange: the next events are no longer retained, or the position is beyond the log's end.
         NotFound: retention has removed the evaluation.
     """
     position, fresh = after_sequence, True
@@ -145,7 +145,7 @@ async def follow(
         seen, now = journal.news.count, time.monotonic()
         due = told if now - told_at >= IDLE_PAGE_SECONDS else None
         look, page = await journal.read_stream(_read_page, position, only, log_id, pack, fresh=fresh, empty_after=due)
-        log_id = look.log.log_id  # a stream is of one log, also where the journal is set back beneath it
+        log_id = look.log.log_id  # a stream is of one log, even if the journal is set back meanwhile
         read = time.monotonic()
         if page is not None:
             told, told_at = look.position, now
@@ -162,7 +162,7 @@ async def follow(
 
 
 def rest_seconds(waited: float) -> float:
-    """From the request for one page at the log's end to that for the next, by how long the first took."""
+    """Seconds between the requests for two pages at the log's end, by the time that the first page took."""
     return max(FLUSH_SECONDS, min(REST_TIMES * waited, LONGEST_REST_SECONDS))
 
 
@@ -181,7 +181,7 @@ def _read_page(
     connection.execute("BEGIN")
     try:
         log = head(connection)
-        # Before anything is read from there: a position may be larger than any that SQLite knows.
+        # Before a read from there: a position may be larger than SQLite's integers.
         _check(log, log_id, position, fresh)
         extent = None if only.number is None else extent_of(connection, only.number)
         records, through = _read(connection, log, extent, log.oldest - 1 if fresh and position == 0 else position, only)
@@ -196,7 +196,7 @@ def _read_page(
 def _read(
     source: Reads, log: Head, extent: Extent | None, after: int, only: EventFilter
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Events after a sequence, and the last sequence examined: of an evaluation's, from its first to its last alone."""
+    """Events after a sequence, and the last sequence examined; for one evaluation, from its first to its last event."""
     first, last = (log.oldest, log.sequence) if extent is None else (extent.first_sequence, extent.last_sequence)
     start, end = max(after, first - 1), min(last, log.sequence)
     if start >= end:
@@ -216,14 +216,14 @@ def _read(
     )
     if only.attach is not None:
         records, examined = _attached(source, records, examined, only.attach, min(EVENT_PAGE_BYTES, only.page_bytes))
-    # Nothing of it stands behind its last event.
+    # The evaluation has no events after its last one.
     return records, log.sequence if examined >= end else examined
 
 
 def _attached(
     source: Reads, records: Sequence[tuple[int, bytes]], examined: int, attach: Attach, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Events with what became of their samples, no more once they have so many bytes; the last one examined."""
+    """Events with the results of their samples, no more once they have so many bytes; and the last one examined."""
     find = functools.partial(sample_of_event, source)
     page: list[tuple[int, bytes]] = []
     size = 0
@@ -238,7 +238,7 @@ def _attached(
 def _check(log: Head, log_id: str, position: int, fresh: bool) -> None:
     if log_id and log_id != log.log_id:
         raise FailedPrecondition(
-            f"is {log_id!r}, this journal's log is {log.log_id!r}: sequences of one mean nothing in the other",
+            f"is {log_id!r}, this journal's log is {log.log_id!r}: sequences of one have no meaning in the other",
             reason=Reason.OTHER_LOG,
             field="log_id",
             metadata={"log_id": log.log_id},

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 def unless_taken(result: EvaluatorResult, ended: Iterable[EvaluatorResult]) -> EvaluatorResult:
-    """The result; with a problem (EQUAL_KEYS) where it has a key of an evaluator that has finished before it."""
+    """The result; with a problem (EQUAL_KEYS) if it has a key of an evaluator that finished before it."""
     if result.problem is not None:
         return result
     for other in ended:
@@ -49,7 +49,7 @@ def _keys(result: EvaluatorResult) -> set[str]:
 
 @dataclasses.dataclass(slots=True)
 class _Counts:
-    """Counts results as they stream by, so that no list of them is kept."""
+    """Counts results while they are iterated, so that no list of them is needed."""
 
     n: int = 0
     scored: int = 0
@@ -78,19 +78,19 @@ def summarise(
     limits: Limits,
     usage: Usage | None = None,
 ) -> EvaluatorResult:
-    """Aggregate an evaluator over what the journal holds, in the data set's order.
+    """Aggregate the results of an evaluator from the journal, in the data set's order.
 
     Args:
         connection: reads the journal; this runs in a reader's thread.
         number: the evaluation's.
-        index: the evaluator's place in the request.
+        index: the evaluator's index in the request.
         spec: its specification.
         evaluator: the evaluator.
-        refused: why it could not be run at all, if it could not.
+        refused: why it could not be run; None if it was run.
         samples: samples of the data set.
         prefix: put before every key.
         limits: how many unscored samples fail an evaluator.
-        usage: what all of them took.
+        usage: total of the samples.
     """
     n = samples * evaluator.repeats
     if refused is not None:

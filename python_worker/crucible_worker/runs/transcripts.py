@@ -1,7 +1,7 @@
-"""What one sample asked its models, and what they said, noted at the calls themselves.
+"""The prompts of one sample to its models, and their answers, recorded at the calls themselves.
 
-No evaluator does anything for it: whatever passes the gate is heard. The text of a prompt in tokens is the one that the
-model's tokenizer was given before, or that its chat template made; where none fits, it was tokens.
+Evaluators do nothing for it: every call through the gate is recorded. The text of a prompt in tokens is the one that
+the model's tokenizer got before, or that its chat template made; if none fits, the prompt is recorded as tokens.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from crucible_worker.runs.journal.contents import prompt_bytes, text_bytes
 __all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "Ear", "Transcript"]
 
 MAX_TEXTS = 16
-"""Texts that a sample had made into tokens, of which the one is found that became a prompt."""
+"""Tokenized texts of a sample that are remembered, to find the one that became a prompt."""
 MAX_COMPARED_TOKENS = 8_192
-"""Of longer prompts so many tokens at both ends are compared: a sample's texts of one length differ there."""
+"""Tokens compared at both ends of a longer prompt: a sample's texts of equal length differ there."""
 
 
 _Call: TypeAlias = tuple[str, SamplePrompt, int | None, Sequence[SampledSequence]]
-"""A model's name, its prompt with the tokens of that, and its answers."""
+"""A model's name, its prompt, the prompt's tokens, and its answers."""
 
 
 class Transcript:
-    """The calls of one sample, as far as there is room; of one event loop."""
+    """The calls of one sample, as far as there is room; used in one event loop."""
 
-    __slots__ = ("_calls", "_first_tokens", "_left_out", "_most", "_unheard", "prompt", "size")
+    __slots__ = ("_calls", "_dropped_calls", "_first_tokens", "_left_out", "_most", "prompt", "size")
 
     def __init__(self, most: int) -> None:
-        """Hear nothing yet; so many bytes of text are held at most."""
+        """Start empty; at most `most` bytes of text are recorded."""
         self.prompt: SamplePrompt | None = None
-        """What the model that is evaluated got first; None before it was called."""
+        """The first prompt to the evaluated model; None before its first call."""
         self.size = 0
-        """Bytes of text that are held."""
-        self._left_out = self._unheard = 0  # bytes of text for which there was no room, and calls
+        """Bytes of text that are recorded."""
+        self._left_out = self._dropped_calls = 0  # bytes of text for which there was no room, and calls
         self._first_tokens: int | None = None
         self._calls: list[_Call] = []
         self._most = most
 
     @property
     def left_out(self) -> int:
-        """Bytes of turns for which there was no room."""
-        return self._left_out if len(self._calls) + self._unheard > 1 else 0
+        """Bytes of turns that were left out for lack of room."""
+        return self._left_out if len(self._calls) + self._dropped_calls > 1 else 0
 
     @property
     def held(self) -> int:
-        """Bytes of text that are held, those of a prompt included for whose call there was no room."""
+        """Bytes of text that are recorded, including the first prompt if there was no room for its call."""
         return self.size + (0 if self._calls else prompt_bytes(self.prompt))
 
     def ear(self, model: str = "") -> Ear:
-        """What listens to one model: the one that is evaluated, or a further one by its name."""
+        """The listener of one model: the evaluated one, or a further one by its name."""
         return Ear(self, model)
 
     def turns(self, given: Sequence[Turn] = ()) -> tuple[Turn, ...]:
-        """The turns of this sample, where there are more than one question and its answer.
+        """The turns of this sample, if there are more than one question and its answer.
 
         Args:
-            given: turns of the evaluated model, as the evaluator tells them; then only those of further models are
-                added, and the prompt where they begin with what was said to it.
+            given: turns of the evaluated model, if the evaluator reports them; then only those of further models are
+                added, and before them the prompt, if the given turns begin with an answer.
         """
         if not given and len(self._calls) < 2:
             return ()
@@ -82,7 +82,7 @@ class Transcript:
             asked = _turns_of(("", self.prompt, self._first_tokens, ()))
         return (*asked, *given, *chain.from_iterable(map(_turns_of, calls)))
 
-    def _keep(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
+    def _record(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
             size += text_bytes(answer.text)
@@ -90,14 +90,14 @@ class Transcript:
             self._first_tokens = tokens
         if self.size + size > self._most:
             self._left_out += size
-            self._unheard += 1
+            self._dropped_calls += 1
             return
         self.size += size
         self._calls.append((model, prompt, tokens, answers))
 
 
 class Ear:
-    """Hears the calls of one model for one sample."""
+    """Receives the calls of one model for one sample."""
 
     __slots__ = ("_encoded", "_model", "_transcript")
 
@@ -106,12 +106,12 @@ class Ear:
         self._encoded: list[tuple[str | Conversation, Sequence[int]]] = []
 
     def encoded(self, text: str | Conversation, tokens: Sequence[int]) -> None:
-        """A text was made into tokens: of a conversation, the text that a template made of it, where that is known."""
+        """A text was tokenized; for a conversation, its rendered text if that is known."""
         if len(self._encoded) < MAX_TEXTS:
             self._encoded.append((text, tokens))
 
     def asked(self, prompt: ModelInput | str | Conversation) -> SamplePrompt:
-        """The model is called with a prompt; in the form in which it is recorded."""
+        """The model is called with a prompt; returns the form in which it is recorded."""
         found = self._text_of(prompt) if isinstance(prompt, ModelInput) else prompt
         if self._transcript.prompt is None and not self._model:
             self._transcript.prompt = found
@@ -120,10 +120,10 @@ class Ear:
     def answered(
         self, prompt: SamplePrompt, given: ModelInput | str | Conversation, answers: Sequence[SampledSequence]
     ) -> None:
-        """It has answered a prompt that it was asked."""
+        """The model has answered a prompt."""
         told = answers[0].prompt_tokens if answers else None
         count = _length(given) if isinstance(given, ModelInput) else told
-        self._transcript._keep(self._model, prompt, count, answers)
+        self._transcript._record(self._model, prompt, count, answers)
 
     def _text_of(self, prompt: ModelInput) -> SamplePrompt:
         first = prompt.chunks[0] if prompt.chunks else None
@@ -131,7 +131,7 @@ class Ear:
             return TokenPrompt(_length(prompt))
         count = len(first.tokens)
         best, text = 0, None
-        # Prompts are as long as their text; what is measured goes on from it, or is a window of it.
+        # A prompt for generation is as long as its text; measured sequences continue it, or are a window of it.
         for known, tokens in self._encoded:
             common = min(len(tokens), count)
             if common > best and _equal(first.tokens, tokens, common):
@@ -140,7 +140,7 @@ class Ear:
 
 
 def _equal(tokens: np.ndarray, others: Sequence[int], count: int) -> bool:
-    """Whether two begin with the same tokens, so many."""
+    """Whether the first `count` tokens of both are equal."""
     if count <= 2 * MAX_COMPARED_TOKENS:
         whole = len(others) == len(tokens) == count
         return tokens.tolist() == list(others) if whole else tokens[:count].tolist() == list(others[:count])
@@ -151,7 +151,7 @@ def _equal(tokens: np.ndarray, others: Sequence[int], count: int) -> bool:
 
 
 def _length(prompt: ModelInput) -> int:
-    """Tokens of a prompt; an image that does not say how many it takes counts as none."""
+    """Tokens of a prompt; an image without a known number of tokens counts as none."""
     count = 0
     for chunk in prompt.chunks:
         count += len(chunk.tokens) if isinstance(chunk, TokensChunk) else chunk.expected_tokens or 0
@@ -169,7 +169,7 @@ def _turns_of(call: _Call) -> list[Turn]:
             asked = [ChatMessage("user", "")]
     turns = [Turn(role=message.role, text=message.content, model=model) for message in asked]
     if turns:
-        # All that the model saw is counted with the last of it.
+        # The tokens of the whole prompt are counted with its last turn.
         turns[-1] = dataclasses.replace(turns[-1], tokens=prompt_tokens)
     said = [Turn(role="assistant", text=answer.text, tokens=answer.output_tokens, model=model) for answer in answers]
     return turns + said

@@ -1,4 +1,4 @@
-"""What samples, evaluators and evaluations took of their models: added up exactly, judges by model."""
+"""Usage of models by samples, evaluators and evaluations: added up exactly, judges by model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class SampleKey(NamedTuple):
-    """Where a result belongs: the sample's position in the data set, the evaluator's index, the repeat."""
+    """The place of a result: the sample's position in the data set, the evaluator's index, the repeat."""
 
     position: int
     evaluator: int
@@ -33,16 +33,16 @@ class SampleKey(NamedTuple):
 
 
 MAX_MODELS = 256
-"""Models that a worker tells apart in what it took since it started: requests may name any."""
+"""Most models that a worker counts separately since its start, as requests may name any."""
 
 Charge = Callable[[Usage | None, ModelRef], Usage | None]
-"""Counts what a call took of a model, and says what it costs; see `Spending.charge`."""
+"""Counts the usage of a call, and returns it with its cost; see `Spending.charge`."""
 
 _NAMELESS = ""
-"""The rest of them, together."""
+"""The name for all further models together."""
 
 _COUNTS = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens")
-"""Numbers that are absent where nothing reports them."""
+"""Numbers that are absent if no call reports them."""
 
 
 class UsageSum:
@@ -51,7 +51,7 @@ class UsageSum:
     __slots__ = ("_cached", "_calls", "_cost", "_judges", "_output", "_prompt", "_reasoning", "_unreported")
 
     def __init__(self) -> None:
-        """Of nothing yet."""
+        """Start at zero."""
         self._calls = self._unreported = 0
         self._prompt: int | None = None
         self._cached: int | None = None
@@ -69,7 +69,7 @@ class UsageSum:
         return total
 
     def add(self, usage: Usage | Meter | None) -> None:
-        """Add one; None is that of no call. Every sample passes here: written out, it takes half the time."""
+        """Add one; None is the usage of no call. Called for every sample: written out, it takes half the time."""
         if usage is None:
             return
         self._calls += usage.calls
@@ -89,7 +89,7 @@ class UsageSum:
 
     @property
     def usage(self) -> Usage | None:
-        """The sum, judges sorted by model; None where no call was answered."""
+        """The sum, judges sorted by model; None if no call was answered."""
         found = ((name, judge.usage) for name, judge in sorted(self._judges.items()))
         judges = tuple(ModelUsage(model=name, usage=usage) for name, usage in found if usage is not None)
         if not self._calls and not judges:
@@ -107,10 +107,10 @@ class UsageSum:
 
 
 class Spending:
-    """What this worker's models took since it started, by model, and what that costs."""
+    """Usage of this worker's models since it started, by model, and its cost."""
 
     def __init__(self, prices: tuple[ModelPrice, ...]) -> None:
-        """Of nothing yet.
+        """Start at zero.
 
         Args:
             prices: of models.
@@ -119,19 +119,19 @@ class Spending:
         self._sums: dict[str, UsageSum] = {}
 
     def charge(self, usage: Usage | None, model: ModelRef) -> Usage | None:
-        """Count what a call took, and say what it costs."""
+        """Count the usage of a call, and return it with its cost."""
         usage = priced(usage, model, self._prices)
         self.count(usage, model)
         return usage
 
     def count(self, usage: Usage | None, model: ModelRef) -> None:
-        """Count what has its cost already."""
+        """Count usage that has its cost already."""
         for name, own in _by_model(usage, model):
             known = name in self._sums or len(self._sums) < MAX_MODELS
             self._sums.setdefault(name if known else _NAMELESS, UsageSum()).add(own)
 
     def together(self, under_way: Iterable[tuple[ModelRef, Usage | None]]) -> tuple[ModelUsage, ...]:
-        """What was counted, and what is under way, sorted by model."""
+        """The counted usage together with that of running attempts, sorted by model."""
         whole = Spending(())
         whole._sums = {name: UsageSum.of([total.usage]) for name, total in self._sums.items()}
         for model, usage in under_way:
@@ -149,20 +149,20 @@ def _by_model(usage: Usage | None, model: ModelRef) -> Iterator[tuple[str, Usage
 
 
 class Spent:
-    """What the samples of an evaluation took so far, each in its last run, whichever attempt made that."""
+    """Usage of the samples of an evaluation so far, each in its last run, in any attempt."""
 
     def __init__(self) -> None:
-        """Of no samples yet."""
+        """Start without samples."""
         self._before: Mapping[int, Usage] = {}
         self._here: dict[int, UsageSum] = {}
         self._again: dict[SampleKey, Usage] = {}
 
     def restore(self, final: Mapping[int, Usage], again: Mapping[SampleKey, Usage]) -> None:
-        """Add what was run before: final results by evaluator, and by place those that are to be run again."""
+        """Add earlier runs: those with a final result by evaluator, and those to be run again by place."""
         self._before, self._again = final, dict(again)
 
     def add(self, place: SampleKey, usage: Usage | Meter | None) -> None:
-        """Add a run, in place of the one before if there was one."""
+        """Add a run; it replaces an earlier run of the sample."""
         if self._again:
             self._again.pop(place, None)
         if (total := self._here.get(place.evaluator)) is None:
@@ -170,27 +170,27 @@ class Spent:
         total.add(usage)
 
     def of(self, evaluator: int) -> Usage | None:
-        """All of an evaluator, by its index; None where no call was answered."""
+        """Usage of an evaluator, by its index; None if no call was answered."""
         again = (usage for place, usage in self._again.items() if place.evaluator == evaluator)
         here = self._here.get(evaluator)
         return UsageSum.of((self._before.get(evaluator), None if here is None else here.usage, *again)).usage
 
     @property
     def here(self) -> Usage | None:
-        """What this attempt took."""
+        """Usage of this attempt."""
         return UsageSum.of(total.usage for total in self._here.values()).usage
 
     @property
     def usage(self) -> Usage | None:
-        """All of it; None where no call was answered."""
+        """Total usage; None if no call was answered."""
         return UsageSum.of((*self._before.values(), self.here, *self._again.values())).usage
 
 
 def judged_usage(meter: Meter, others: Mapping[str, Meter], refs: Mapping[str, ModelRef]) -> Usage | None:
-    """What a sample took whose evaluator queries further models; None where no call was answered.
+    """Usage of a sample with an evaluator that queries further models; None if no call was answered.
 
     Args:
-        meter: of the model that is evaluated.
+        meter: of the evaluated model.
         others: of further models, by the name of their option.
         refs: which models those are.
     """
@@ -200,19 +200,19 @@ def judged_usage(meter: Meter, others: Mapping[str, Meter], refs: Mapping[str, M
         if (usage := other.usage) is not None
     ]
     own = meter.usage
-    # Two options may name one model: summed, it stands there once.
+    # Two options may name one model: it is listed once, with the sum.
     return UsageSum.of([dataclasses.replace(own or Usage(), judges=tuple(judges)) if judges else own]).usage
 
 
 def total_usage(results: Iterable[EvaluatorResult]) -> Usage | None:
-    """What all evaluators of an evaluation took together."""
+    """Total usage of all evaluators of an evaluation."""
     return UsageSum.of(result.usage for result in results).usage
 
 
 def usage_measurements(usage: Usage | None) -> Mapping[str, float]:
-    """As events measure it: "usage.prompt_tokens", "usage.judges.cost" and so on, those that are known.
+    """Measurements of events: "usage.prompt_tokens", "usage.judges.cost" and so on, if they are known.
 
-    Judges are added up; which of them took what stands in the results.
+    Judges are added up; the results have the usage of each.
     """
     if usage is None:
         return {}

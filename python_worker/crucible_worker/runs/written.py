@@ -1,7 +1,7 @@
-"""The events that this worker itself has written, handed to one reader, each until it is taken.
+"""The events that this worker itself has written, for one reader; each is returned until it is taken.
 
-The log belongs to all workers of the machine. Where each of them has a listener of its own, each tells what it wrote:
-together they tell everything, and nothing twice.
+The log belongs to all workers of the machine. If each of them has a reader, each reports what it wrote: together they
+report everything, and nothing twice.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from crucible_worker.runs.journal.queries import head, read_events
 __all__ = ["MAX_SPANS", "PAGE_EVENTS", "Written"]
 
 MAX_SPANS = 65_536
-"""Stretches of the log that are remembered while nobody reads; they join where no other worker wrote in between."""
+"""Ranges of the log that are remembered while no reader takes them; ranges without other workers' events in between
+are merged."""
 PAGE_EVENTS = 256
-"""Events in a page at most."""
+"""Most events in a page."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Written:
-    """Where in the log this worker's own events stand, those not yet taken; of one event loop."""
+    """Ranges of the log with this worker's events that are not yet taken; used in one event loop."""
 
     def __init__(self, journal: Journal) -> None:
         """Remember what is written from now on."""
@@ -36,13 +37,13 @@ class Written:
         self._spans: collections.deque[tuple[int, int]] = collections.deque()
         self._some = asyncio.Event()
         self.log_id = ""
-        """Identity of the log that the last page is of."""
+        """Identity of the log of the last page."""
         journal.on_written = self._add
 
     async def page(self, kinds: Sequence[EventKind]) -> list[tuple[int, bytes]]:
-        """Wait for events of these kinds that are not yet taken; sequences and records of the oldest ones, in order.
+        """Wait for events of these kinds that are not yet taken; returns sequences and records of the oldest, in order.
 
-        Those of other kinds, and those that are no longer retained, are passed over for good.
+        Events of other kinds, and those that are no longer retained, are skipped for good.
 
         Raises:
             JournalUnavailable: the journal cannot be read just now.
@@ -56,7 +57,7 @@ class Written:
             self.take(examined)
 
     def take(self, through: int) -> None:
-        """Never hand out again what stands up to and with this sequence."""
+        """Never return events up to and including this sequence again."""
         while self._spans and self._spans[0][0] < through:
             _, end = self._spans.popleft()
             if through < end:
@@ -70,7 +71,7 @@ class Written:
         self._spans.append((after, through))
         if len(self._spans) > MAX_SPANS:
             lost_after, lost_through = self._spans.popleft()
-            _log.warning("events_not_told", count=lost_through - lost_after, reason="nobody reads them")
+            _log.warning("events_not_told", count=lost_through - lost_after, reason="no reader takes them")
         self._some.set()
 
 

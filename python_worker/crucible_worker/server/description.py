@@ -1,4 +1,4 @@
-"""What a worker says of itself and what never changes: gathered once, as it asks the disk."""
+"""The constant part of a worker's description: collected once, as it reads the disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "
 
 
 def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
-    """Add to `info` what does not change while the worker lives; blocks some milliseconds, imports nothing heavy."""
+    """Add to `info` what does not change while the worker runs; blocks some milliseconds, imports nothing heavy."""
     return dataclasses.replace(
         info,
         version=importlib.metadata.version("crucible-bridge"),
@@ -38,7 +38,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
 
 def fixed_limits() -> Mapping[str, float]:
     """Limits that no setting changes."""
-    # Some 20 ms that a worker need not spend at start.
+    # Imported here: it takes some 20 ms, which the start need not spend.
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
     from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
@@ -85,7 +85,7 @@ def fixed_limits() -> Mapping[str, float]:
 
 
 def _versions() -> Mapping[str, str]:
-    """Versions of Python and of the libraries that matter, those that are installed; none of them is imported."""
+    """Versions of Python and of important libraries, if they are installed; none of them is imported."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

@@ -20,16 +20,16 @@ __all__ = ["Endpoint", "snakepit_endpoint"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A further service, on the port of the others."""
+    """A further service, on the same port."""
 
     service: str
-    """Its full name. Its methods pass no interceptor: what guards them, and how they tell errors, is their own."""
+    """Its full name. Its methods pass no interceptor: it does its own authentication and error mapping."""
     handler: Callable[[Parts, Tools, Calls], grpc.GenericRpcHandler]
-    """Makes it, once the worker is built."""
+    """Makes its handler, once the worker is built."""
 
 
 def snakepit_endpoint(settings: Settings) -> Endpoint:
-    """The endpoint for a pool of Snakepit's; what it needs is imported for those who open it alone."""
+    """The endpoint for a pool of Snakepit; its modules are imported only if it is used."""
     from crucible_worker.snakepit.service import SERVICE, BridgeService
 
     def handler(parts: Parts, tools: Tools, calls: Calls) -> grpc.GenericRpcHandler:

@@ -1,9 +1,9 @@
-"""The end of the process in time: from the first signal on it has a few seconds, whatever it is busy with.
+"""Ends the process in time: a few seconds after the first signal, whatever it is busy with.
 
-Python runs signal handlers between bytecodes of the main thread: one long call into C, and SIGTERM is not heard. So the
-C-level handler's byte (`signal.set_wakeup_fd`) goes to a thread of its own, which starts the clock, tells the event
-loop, and ends the process when the clock runs out. A call that never releases the GIL stops that thread as well: then
-the watchdog, which is another process, kills this one a moment later.
+Python runs signal handlers between bytecodes of the main thread: during a long call into C, SIGTERM has no effect. So
+the C-level handler's byte (`signal.set_wakeup_fd`) goes to a separate thread, which starts a clock, notifies the event
+loop, and ends the process when the time is over. A call that never releases the GIL stops that thread as well: then the
+watchdog, a separate process, kills this one a moment later.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ARM = 0
 
 
 class ExitGuard:
-    """Hears SIGTERM and SIGINT, and ends the process with 0: in time, or at the second signal at once."""
+    """Handles SIGTERM and SIGINT, and ends the process with 0: in time, or at once at the second signal."""
 
     def __init__(self, seconds: float) -> None:
-        """Let the process live for so long after the first signal, or after `arm`."""
+        """Give the process so many seconds after the first signal, or after `arm`."""
         self._seconds = seconds
         self._begin: Callable[[], object] | None = None
         self.watched = False
@@ -41,23 +41,23 @@ class ExitGuard:
         os.set_blocking(self._writer, False)
 
     def install(self) -> None:
-        """Begin to listen; in the main thread. There is no way back: the process is to end by this guard."""
+        """Begin to handle signals; call it in the main thread. It cannot be undone: this guard ends the process."""
         self.watched = start_watchdog(self._reader, self._seconds + FORCE_SECONDS) is not None
         for number in _SIGNALS:
-            signal.signal(number, _heard_elsewhere)
+            signal.signal(number, _do_nothing)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         atexit.register(_ignore)
         threading.Thread(target=self._run, name="exit-guard", daemon=True).start()
 
     def tell(self, begin: Callable[[], object]) -> None:
-        """Call `begin`, from the guard's thread, when the end begins; before, there is nothing to clean up."""
+        """Call `begin`, from the guard's thread, when the end begins. Without it, there is nothing to clean up."""
         self._begin = begin
 
     def arm(self, seconds: float | None = None) -> None:
-        """Start the clock without a signal; it then runs for `seconds`, where these are fewer."""
+        """Start the clock without a signal; it then runs for `seconds`, if these are fewer."""
         if seconds is not None:
             self._seconds = min(self._seconds, seconds)
-        with contextlib.suppress(BlockingIOError):  # a full pipe holds enough to start it
+        with contextlib.suppress(BlockingIOError):  # a full pipe has bytes that start it
             os.write(self._writer, bytes((_ARM,)))
 
     def remove_at_exit(self, path: Path) -> None:
@@ -77,7 +77,7 @@ class ExitGuard:
         os._exit(0)
 
     def _next(self, timeout: float | None) -> int:
-        """Wait for news; how many of our signals they were."""
+        """Wait for bytes; returns how many of them are our signals."""
         while select.select([self._reader], [], [], timeout)[0]:
             heard = [byte for byte in os.read(self._reader, 64) if byte == _ARM or byte in _SIGNALS]
             if heard:
@@ -88,10 +88,10 @@ class ExitGuard:
 
 
 def _ignore() -> None:
-    """Ignore what is ours to hear: Python's last act takes handlers away, and a signal then would be the exit code."""
+    """Ignore our signals: Python removes handlers at its end, and a signal after that would set the exit code."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _heard_elsewhere(number: int, frame: object) -> None:
+def _do_nothing(number: int, frame: object) -> None:
     """A handler must exist for the wake-up byte to be written; the guard's thread does the rest."""

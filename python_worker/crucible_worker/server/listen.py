@@ -1,4 +1,4 @@
-"""Where the worker listens, and on what terms: TCP with or without TLS, or a Unix socket of its owner's."""
+"""Where the worker listens, and how: TCP with or without TLS, or a Unix socket that only its owner may open."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from crucible_worker.limits import WorkerLimits
 __all__ = ["StartError", "bind", "options"]
 
 SOCKET_MODE = 0o600
-"""Of a Unix socket: whoever may open it may call."""
+"""Mode of a Unix socket: every user who may open it may call."""
 
 
 _LARGEST = 2**31 - 1
-"""That gRPC takes for a number."""
+"""The largest number that gRPC accepts."""
 
 
 class StartError(Exception):
-    """The worker cannot start as it was told to; the text says why and goes to the operator."""
+    """Raised when the worker cannot start with its settings; the text says why and is shown to the operator."""
 
 
 def options(limits: WorkerLimits) -> list[tuple[str, Any]]:
-    """How the server speaks HTTP/2; compression is never asked for, as Gun cannot read it on streams.
+    """HTTP/2 options of the server; compression is never requested, as Gun cannot read it on streams.
 
     Nothing bounds the age of a connection: that would end WatchEvaluation and Subscribe, which may last for days.
     """
@@ -43,8 +43,8 @@ def options(limits: WorkerLimits) -> list[tuple[str, Any]]:
         "grpc.max_concurrent_streams": limits.max_calls_per_connection,
         "grpc.max_allowed_incoming_connections": limits.max_connections,
         "grpc.max_connection_idle_ms": _milliseconds(limits.connection_idle_seconds),
-        # Elixir's clients ping as often as they are told to, with or without a call open: by default the third ping
-        # within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
+        # Elixir's clients ping as often as they are configured to, with or without an open call: by default the third
+        # ping within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_ping_strikes": 0,
     }
@@ -73,7 +73,7 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pa
     """Bind a port, 0 for any; `tls` names the certificate chain and its key."""
     shown = f"[{host}]" if ":" in host else host
     credentials = None if tls is None else _credentials(*tls)
-    # gRPC says no more than "failed", and says it to stderr as well: so the system is asked first.
+    # gRPC reports only "failed", and also on stderr: so a socket of the system is tried first.
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
@@ -87,49 +87,50 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pa
         else:
             bound = server.add_secure_port(f"{shown}:{port}", credentials)
     except RuntimeError as error:
-        unusable = "" if tls is None else "; is the certificate valid, and the key its own?"
+        unusable = "" if tls is None else "; is the certificate valid, and is it the certificate of this key?"
         raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses{unusable}") from error
     return f"{shown}:{bound}"
 
 
 def _why_unbound(error: OSError) -> str:
-    """What the system says, and which option helps."""
+    """The system's message, and which option helps."""
     why = error.strerror or str(error)
     if isinstance(error, socket.gaierror):
         return f"{why}; --host takes a name or an address of this machine"
     match error.errno:
         case errno.EADDRNOTAVAIL:
-            return f"{why}: it is no address of this machine; --host 0.0.0.0 listens on all it has"
+            return f"{why}: it is no address of this machine; --host 0.0.0.0 listens on all addresses"
         case errno.EADDRINUSE:
-            return f"{why} by another process; --port takes another, and 0 any free one"
+            return f"{why} by another process; --port selects another port, 0 any free one"
         case errno.EACCES:
-            return f"{why}; --port takes one above 1023"
+            return f"{why}; choose a --port above 1023"
         case _:
             return why
 
 
 def _bind_unix(server: grpc.aio.Server, path: Path) -> str:
-    """Bind a Unix socket that only its owner may open; one that nobody listens on any more is replaced."""
+    """Bind a Unix socket that only its owner may open; a stale one, on which no process listens, is replaced."""
     _clear(path)
-    # The mode must hold from the first moment on, so it is the mask's doing, not a chmod's afterwards.
+    # The mode must be right from the first moment, so the umask sets it, not a chmod afterwards.
     before = os.umask(0o777 & ~SOCKET_MODE)
     try:
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as error:
-        raise StartError(f"cannot listen on unix:{path}: is its folder there, and the path below 108 bytes?") from error
+        why = "does its folder exist, and is the path below 108 bytes?"
+        raise StartError(f"cannot listen on unix:{path}: {why}") from error
     finally:
         os.umask(before)
     return f"unix:{path}"
 
 
 def _clear(path: Path) -> None:
-    """Remove a stale socket: gRPC itself removes whatever socket it finds, a living worker's too."""
+    """Remove a stale socket: gRPC itself would remove any socket, also that of a running worker."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise StartError(f"cannot listen on unix:{path}: a file that is no socket lies there")
+        raise StartError(f"cannot listen on unix:{path}: a file that is no socket exists there")
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -138,7 +139,7 @@ def _clear(path: Path) -> None:
             return
         except OSError as error:
             raise StartError(f"cannot listen on unix:{path}: {error.strerror}") from error
-    raise StartError(f"cannot listen on unix:{path}: another process does")
+    raise StartError(f"cannot listen on unix:{path}: another process listens there")
 
 
 def _credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:

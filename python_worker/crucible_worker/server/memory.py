@@ -1,8 +1,8 @@
-"""Large messages without fresh pages while they come, and memory that goes back to the system when they no longer do.
+"""Keeps freed memory while large messages arrive, and gives it back to the system afterwards.
 
-By default the C library hands every freed buffer above some megabytes back to the system, and the next message of that
-size is copied into pages that the kernel must find and clear first: 45 ms for 64 MiB where the copy takes 6, and gRPC
-makes it on the event loop. So freed memory stays with the process. It does in the arenas of all threads, whatever the
+By default the C library returns every freed buffer above some megabytes to the system, and the next message of that
+size is copied into pages that the kernel must find and clear first: 45 ms for 64 MiB, while the copy takes 6, and gRPC
+makes it on the event loop. So freed memory stays in the process. It does so in the arenas of all threads, whatever the
 threshold of the first: twelve messages of 53 MB left 0.5 to 1 GB. Once no large request is in work, it is given back.
 """
 
@@ -22,17 +22,17 @@ __all__ = ["KEPT_BYTES", "WORTH_BYTES", "give_back_when_idle", "keep_freed_memor
 KEPT_BYTES = 256 * 1024 * 1024
 """Freed memory that is kept: two messages at their limit, each received and parsed."""
 WORTH_BYTES = 64 * 1024 * 1024
-"""What the process must have grown by before memory is given back: it takes a moment, and the next messages another."""
+"""Growth of the process before memory is given back: that takes a moment, and slows the next messages."""
 _LONGEST_PAUSE_SECONDS = 600.0
-"""Between two attempts that may give nothing back."""
+"""Longest pause between two attempts, which grows if they give nothing back."""
 # <malloc.h>
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> bool:
-    """Keep up to `KEPT_BYTES` of freed memory; whether this C library can be told so.
+    """Keep up to `KEPT_BYTES` of freed memory; returns whether this C library supports that.
 
-    For a process that is a worker and nothing else: it holds for every allocation from now on.
+    Only for a process that is a worker and nothing else: it affects every later allocation.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -47,7 +47,7 @@ async def give_back_when_idle(quiet_seconds: Callable[[], float], idle_seconds: 
 
     Args:
         quiet_seconds: how long no large request has been in work.
-        idle_seconds: how long that must have been.
+        idle_seconds: the least such time.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
@@ -61,10 +61,10 @@ async def give_back_when_idle(quiet_seconds: Callable[[], float], idle_seconds: 
         least = min(least, before)
         if before - least < WORTH_BYTES or quiet_seconds() < idle_seconds:
             continue
-        # What was in use at the last attempt may be free by now, but one attempt in vain makes the next rarer.
+        # Memory that was in use at the last attempt may be free now, but after an attempt in vain the next comes later.
         if before - left < WORTH_BYTES and now < resume:
             continue
-        # By a thread, without the GIL. What allocates from the same arena waits for it: 70 ms for 420 MB.
+        # In a thread, without the GIL. Allocations from the same arena wait for it: 70 ms for 420 MB.
         await asyncio.to_thread(trim, 0)
         left = resident_bytes()
         vain = before - left < WORTH_BYTES

@@ -1,4 +1,4 @@
-"""The end of the process that started this one: heard by the end of standard input, as its pipe closes with it."""
+"""Detects the end of the parent process by the end of standard input: its pipe closes with the parent."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from crucible_worker.server.exit_guard import ExitGuard
 __all__ = ["ORPHAN_SECONDS", "end_with_parent"]
 
 ORPHAN_SECONDS = 1.5
-"""From the parent's end to this process's; nobody waits for what it still does."""
+"""Seconds from the parent's end to that of this process; no caller waits any longer."""
 
 _CHUNK_BYTES = 4096
 
 
 def end_with_parent(guard: ExitGuard) -> bool:
-    """End the process when standard input does; whether that can tell, as a terminal or a file cannot."""
+    """End the process when standard input ends; returns whether it is a pipe or socket, as only these show it."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:
@@ -36,7 +36,7 @@ def _watch(guard: ExitGuard) -> None:
 
 
 def _read() -> bool:
-    """Read what there is; False at the end, or where reading fails, as it then says no more."""
+    """Read what there is; False at the end, or after an error, as no more can come then."""
     try:
         return bool(os.read(0, _CHUNK_BYTES))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a worker is put together from, and how a real one is built from its settings."""
+"""The parts of a worker, and how they are built from its settings."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ __all__ = ["Build", "Own", "Parts", "build", "build_with"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What services call."""
+    """The parts that services call."""
 
     evaluations: Evaluations
-    """Everything evaluated here, its journal open."""
+    """All evaluations, with an open journal."""
     backends: Sequence[Backend]
-    """Where models live; closed by the worker on its way out."""
+    """Backends; the worker closes them at its end."""
     backend_infos: Callable[[], Sequence[BackendInfo]]
-    """What there is to say of them; one backend may be known under several names."""
+    """Descriptions of the backends; one backend may have several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
-    """What evaluators there are; may take seconds, as those that users have installed are imported."""
+    """Returns the evaluators; may take seconds, as those that users have installed are imported."""
     evaluator_kinds: Callable[[], Iterable[str]]
-    """Their kinds alone; imports nothing."""
+    """Returns only their kinds; imports nothing."""
     datasets: Sequence[str]
     """Built-in data sets."""
     models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
-    """Where models are opened, by the kind of reference to them."""
+    """Backends by the kind of reference that they open."""
     grading: GradingPool | None = None
-    """Where math is graded; started and closed by the worker. None where it grades none."""
+    """Processes that grade math; the worker starts and closes them. None if it grades no math."""
     templates: GradingPool | None = None
-    """Where templates of prompts run; may be the one before. None where none do."""
+    """Processes for templates of prompts; may be the same pool. None if the worker runs no templates."""
     code: Places | None = None
-    """Where programs are run; nothing is started before the first. None where none are."""
+    """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
 
     def _pools(self) -> list[GradingPool]:
-        """Those of grading and of templates, which may be one."""
+        """The pools for grading and for templates, which may be the same."""
         others = self.templates is not None and self.templates is not self.grading
         return [pool for pool in (self.grading, self.templates if others else None) if pool is not None]
 
@@ -85,7 +85,7 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """Evaluators and graders of files that a user names on the command line. No call can add one."""
+    """Evaluators and graders from files that a user names on the command line. No call can add one."""
 
     evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
     """By kind."""
@@ -94,20 +94,20 @@ class Own:
 
     @property
     def evaluator_parts(self) -> EvaluatorParts:
-        """The parts of a worker that has nothing else."""
+        """Evaluator parts with only these."""
         return EvaluatorParts(grading=GradingParts(own_graders=self.graders), own_evaluators=self.evaluators)
 
 
 Build = Callable[[Settings], Awaitable[Parts]]
-"""Puts a worker together; tests give their own."""
+"""Builds the parts of a worker; tests pass their own function."""
 
 
 async def build(settings: Settings, own: Own | None = None) -> Parts:
-    """Put a worker together as its settings say; nothing heavy is imported before it is used.
+    """Build the parts of a worker from its settings; nothing heavy is imported before it is used.
 
     Args:
-        settings: what it has.
-        own: evaluators and graders of files that a user names on the command line; none if None.
+        settings: of the worker.
+        own: evaluators and graders from files that a user names on the command line; none if None.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -136,15 +136,15 @@ async def build_with(
     infos: Callable[[], Sequence[BackendInfo]],
     own: Own | None = None,
 ) -> Parts:
-    """Put a worker together on other backends: the journal is opened, and what there is named.
+    """Build the parts of a worker with the given backends, and open the journal.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
     """
-    # It needs nothing but to be there: whoever asks it by another call is told which one to make.
+    # It only refuses: its error names the call that reaches the orchestrator's model.
     orchestrator, installed = OrchestratorBackend(), InstalledBackends()
     backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
-    # Its children are forked once it starts.
+    # Its children are forked when it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
     code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes, settings.code_images)
     parts = EvaluatorParts(
@@ -153,7 +153,7 @@ async def build_with(
         environments=Environments(settings.environment_variables),
         own_evaluators={} if own is None else own.evaluators,
     )
-    # Its processes load what they need with the first template, unless they grade as well.
+    # Its processes load their modules with the first template, unless they grade as well.
     templates = GradingPool(MIN_CHILDREN, modules=(TEMPLATE_MODULE,)) if grading is None else grading
     sources = Sources(
         backends=backends,

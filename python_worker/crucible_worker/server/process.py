@@ -1,4 +1,4 @@
-"""A worker in a process of its own: from its settings to its exit code."""
+"""A worker in a separate process: from its settings to its exit code."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = ["serve"]
 EXIT_OK, EXIT_FAILED = 0, 1
 
 SWITCH_SECONDS = 0.001
-"""How long a thread that computes keeps the interpreter from the event loop, which answers a probe in several turns.
+"""Switch interval: how long a computing thread may delay the event loop, which needs several turns for a probe.
 
 Under calls at the message limit the slowest probe took 49 to 111 ms at Python's 5 ms, 25 to 35 ms at this.
 """
 
 LOG_CLOSE_SECONDS = 0.2
-"""For the last log lines, where stderr is read slowly."""
+"""Seconds for the last log lines, if stderr is read slowly."""
 
 
 def serve(
@@ -50,28 +50,28 @@ def serve(
     ready_text: Callable[[str], str] = str,
     with_parent: bool = False,
 ) -> int:
-    """Run a worker until it is told to go: by SIGTERM, SIGINT or `WorkerService.Drain`.
+    """Run a worker until SIGTERM, SIGINT or `WorkerService.Drain` ends it.
 
-    To be called once, in the main thread, as the last thing a process does: from the first signal on the process ends
-    within the limit `drain_seconds`, by force if it must.
+    Call it once, in the main thread, as the last thing a process does: after the first signal the process ends within
+    the limit `drain_seconds`, by force if necessary.
 
     Args:
         settings: validated.
-        build: puts the worker together; tests give their own.
+        build: builds the parts of the worker; tests pass their own function.
         endpoint: a further service.
-        ready_text: what the ready file says of the address.
-        with_parent: end when standard input does, where it is a pipe: the process that started this one is gone then.
+        ready_text: turns the address into the content of the ready file.
+        with_parent: end when standard input ends, if it is a pipe: then the parent process has ended.
 
     Returns:
-        The exit code: 0, or 1 where the worker could not start; the log says why.
+        The exit code: 0, or 1 if the worker could not start; the log says why.
     """
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
     keep_freed_memory()
-    # Children inherit what is there.
+    # Children inherit the environment.
     settings = dataclasses.replace(settings, environment=withdraw(_key_variables(settings)))
     sys.setswitchinterval(SWITCH_SECONDS)
-    # Of several workers on one journal, and of one after the other: whose line it is.
+    # It distinguishes log lines of several workers on one journal, at the same time or one after the other.
     facts: dict[str, Any] = {"pid": os.getpid()}
     log_writer = configure_logging(settings.log_format, settings.log_level, facts=facts)
 
@@ -93,7 +93,7 @@ def serve(
 
 
 def _key_variables(settings: Settings) -> set[str]:
-    """Variables that hold keys."""
+    """Environment variables with keys."""
     asked = (*settings.openai_servers, *settings.tinker_services)
     return {KEY_VARIABLE, *(endpoint.key_env for endpoint in asked if endpoint.key_env is not None)}
 
@@ -104,7 +104,7 @@ async def _serve(
     loop, end = asyncio.get_running_loop(), asyncio.Event()
 
     def begin() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the end was reached before the guard spoke
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker ended before the guard called
             loop.call_soon_threadsafe(end.set)
 
     guard.tell(begin)
@@ -112,20 +112,20 @@ async def _serve(
     log = structlog.get_logger("crucible_worker.server")
     try:
         if settings.ready_file is not None:
-            # What a killed worker left there would send its readers to nobody.
+            # A file that a killed worker left there would send its readers to a closed port.
             settings.ready_file.unlink(missing_ok=True)
         await _start(worker, end)
         if not end.is_set():
             await _announce(settings.ready_file, ready_text(worker.address), guard)
-            # What is loaded by now stays: looking through it for garbage would hold up every probe for 20 ms.
+            # Objects loaded until now stay: a garbage collection over them would delay every probe for 20 ms.
             gc.freeze()
             worker.warm_grading()
-        async with _memory_given_back(worker, settings.limits.memory_idle_seconds):
+        async with _giving_memory_back(worker, settings.limits.memory_idle_seconds):
             await end.wait()
     except (StartError, BridgeError) as error:
         log.error("start_failed", reason=str(error))
         return EXIT_FAILED
-    except Exception:  # a fault of ours: the log has it, and the exit status says that nothing serves
+    except Exception:  # a bug: it is logged, and the exit status shows that no worker serves
         log.exception("start_failed")
         return EXIT_FAILED
     finally:
@@ -136,8 +136,8 @@ async def _serve(
 
 
 @contextlib.asynccontextmanager
-async def _memory_given_back(worker: Worker, idle_seconds: float) -> AsyncIterator[None]:
-    """Give memory back whenever the worker is idle, inside of the block."""
+async def _giving_memory_back(worker: Worker, idle_seconds: float) -> AsyncIterator[None]:
+    """Inside the block, give memory back whenever the worker is idle."""
     giving = asyncio.create_task(give_back_when_idle(worker.quiet_seconds, idle_seconds), name="memory")
     try:
         yield
@@ -146,11 +146,11 @@ async def _memory_given_back(worker: Worker, idle_seconds: float) -> AsyncIterat
 
 
 async def _start(worker: Worker, end: asyncio.Event) -> None:
-    """Start, unless the end comes first."""
+    """Start, unless the end begins first."""
     start, ended = asyncio.create_task(worker.start()), asyncio.create_task(end.wait())
     await asyncio.wait((start, ended), return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
-        # A start that fails ends the worker by itself, and is to say why.
+        # A failed start ends the worker by itself, and its error must be reported.
         if not worker.ending:
             start.cancel()
         await asyncio.wait((start,))

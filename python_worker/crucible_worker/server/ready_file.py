@@ -1,4 +1,4 @@
-"""The ready file: where the worker listens, there only once it does, never half written."""
+"""The ready file: the worker's address. It exists only while the worker listens, and is never half written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["remove_ready_file", "write_ready_file"]
 
 
 def write_ready_file(path: Path, address: str) -> None:
-    """Write the address so that a reader finds the whole of it or no file.
+    """Write the address atomically: a reader finds the whole text or no file.
 
     Raises:
-        OSError: the folder is missing, or cannot be written to.
+        OSError: the folder does not exist, or is not writable.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,9 +1,9 @@
 """Lets gRPC's polling thread run while the event loop is busy.
 
-For each event that thread writes a byte to a socket, and the loop reads one byte in each of its turns, though it then
-handles all events. If more than one event comes in a turn, bytes are left over. Some 280 of them fill the socket: the
-thread then blocks, and takes one event from the network in each turn of the loop. A backlog of other calls' events so
-kept single health probes waiting for 5 s and more, while the loop itself was never late.
+For each event that thread writes a byte to a socket. The loop reads one byte in each of its iterations, though it then
+handles all events. If more than one event comes in an iteration, bytes are left over. Some 280 of them fill the socket:
+the thread then blocks, and takes one event from the network in each iteration of the loop. With such a backlog of other
+calls' events, single health probes waited for 5 s and more, while the loop itself was never late.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 __all__ = ["Wakeups"]
 
 _HANDLER = "_handle_events"
-"""What gRPC has the loop call when a byte has come."""
+"""Name of gRPC's callback, which the loop calls when a byte has arrived."""
 _MANY = 64 * 1024
 
 
 class Wakeups:
-    """Reads all bytes that wait where gRPC reads one; of one event loop."""
+    """Reads all waiting bytes, while gRPC alone reads one; used in one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look at the readers that the loop is given from now on."""
+        """Watch the readers that are added to the loop from now on."""
         self.readers = 0
-        """Of gRPC, that the loop was given."""
+        """Number of gRPC's readers that were added to the loop."""
         self._add_reader = loop.add_reader
         loop.add_reader = self._adding
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> Wakeups:
-        """The one of a loop: several workers may share it."""
+        """The instance of a loop; several workers may share it."""
         there = getattr(loop.add_reader, "__self__", None)
         return there if isinstance(there, cls) else cls(loop)
 
@@ -47,10 +47,10 @@ class Wakeups:
 
 
 def _with_one_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any) -> None:
-    """Handle events with one byte in the socket, as the handler expects. Its event was queued before it was written.
+    """Handle events with one byte in the socket, as the handler expects. An event is queued before its byte is written.
 
-    Loops in other threads read from the same socket, and each handles the events of all: if one was faster, its bytes
-    and their events are gone.
+    Loops in other threads read from the same socket, and each handles the events of all: if one was faster, the bytes
+    are read and their events handled.
     """
     with contextlib.suppress(BlockingIOError):
         waiting = len(reader.recv(_MANY, socket.MSG_PEEK))

@@ -1,11 +1,11 @@
 """A second process that kills this one when no thread of this one can run any more.
 
-A call into C that never releases the GIL stops every thread of Python, the exit guard's too. Python's signal handler
+A call into C that never releases the GIL stops every thread of Python, also the exit guard's. Python's signal handler
 still writes its byte to the wake-up pipe, as that needs no GIL. The kernel then sends SIGUSR1 to the watchdog, because
 the watchdog owns the pipe's reader (F_SETOWN, O_ASYNC). The watchdog waits for some seconds and sends SIGKILL.
 
 The watchdog is `/bin/sh`: 2 ms to start and less than 1 MB. It ends with this process, however that ends, because it
-reads a pipe that this process alone holds open.
+reads a pipe that only this process has open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 __all__ = ["FORCE_SECONDS", "start_watchdog"]
 
 FORCE_SECONDS = 0.25
-"""What the process gets beyond its time to end by itself, before it is killed."""
+"""Seconds that the process gets beyond its own time to end, before it is killed."""
 
 _SHELL = "/bin/sh"
 _SCRIPT = """
@@ -37,7 +37,7 @@ while read -r _; do :; done
 
 
 def start_watchdog(reader: int, seconds: float) -> int | None:
-    """Have this process killed some time after bytes arrive in a pipe.
+    """Start a process that kills this one some time after bytes arrive in a pipe.
 
     Args:
         reader: the reading end of the pipe. Other readers still get every byte.
@@ -57,7 +57,7 @@ def start_watchdog(reader: int, seconds: float) -> int | None:
     finally:
         os.close(life_reader)
         os.close(ready_writer)
-    # A signal that came before the trap is set would end the shell.
+    # A signal before the trap is set would end the shell.
     ready = os.read(ready_reader, 64)
     os.close(ready_reader)
     if not ready:
@@ -79,7 +79,7 @@ def _spawn(life: int, ready: int, seconds: float) -> int:
             (os.POSIX_SPAWN_DUP2, ready, 1),
             (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
         ],
-        setpgroup=0,  # what is sent to the group of this process must not end the watchdog first
+        setpgroup=0,  # signals to the group of this process must not end the watchdog first
         setsigmask=[],
         setsigdef=[signal.SIGUSR1],  # a signal that was ignored cannot be trapped
     )

@@ -1,6 +1,6 @@
 """A worker in this event loop: build -> warm -> serve -> drain.
 
-`serve` runs one in a process of its own; the test kit runs one inside a test.
+`serve` runs one in a separate process; the test kit runs one inside a test.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
 __all__ = ["EVALUATION", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
 INTERRUPT_SHARE = 0.4
-"""Of the time for a drain: for interrupting what runs, and writing that down."""
+"""Share of a drain's time: to interrupt what runs, and to write that."""
 
 FLUSH_SHARE = 0.04
-"""How long open streams then still carry what was just written; at its end all that is open is told DRAINING."""
+"""Share for open streams to send what was just written; after it, all open calls get DRAINING."""
 
 GRACE_SHARE, STOP_SHARE = 0.1, 0.15
-"""For open calls to end by themselves; and, that included, for the server to stop."""
+"""Shares for open calls to end by themselves, and, including that, for the server to stop."""
 
 CLOSE_SHARE = 0.2
-"""For backends and graders to end their children, and as long again for the journal. All shares together stay < 1."""
+"""Share for backends and graders to end their children, and as much again for the journal. All shares sum to < 1."""
 
 GRADING_RETRY_SECONDS = 10.0
-"""Between two attempts to start the processes that grade, where they do not start."""
+"""Seconds between two attempts to start the grading processes, if they do not start."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
 GRADING = grading_pb2.DESCRIPTOR.services_by_name["GradingService"].full_name
@@ -88,7 +88,7 @@ class Worker:
         on_drain: Callable[[], object] = lambda: None,
         endpoint: Endpoint | None = None,
     ) -> None:
-        """Take validated settings; `on_drain` is called when the end begins, for any cause; `endpoint` is opened."""
+        """Store validated settings; `on_drain` is called when the end begins; `endpoint` is served as well."""
         self._settings = settings
         self._build = build
         self._on_drain = on_drain
@@ -114,7 +114,7 @@ class Worker:
         """`host:port` or `unix:path`, once it is bound."""
 
     async def __aenter__(self) -> Self:
-        """Start, and have grading warm up."""
+        """Start, and begin to warm up grading."""
         await self.start()
         self.warm_grading()
         return self
@@ -124,11 +124,11 @@ class Worker:
         await self.stop()
 
     async def start(self) -> None:
-        """Bind, build and serve; what is left to warm goes on in the background, but for grading.
+        """Bind, build and serve; the rest of the warm-up runs in the background, except grading.
 
         Raises:
             StartError: the address cannot be bound.
-            BridgeError: a part cannot be built, for instance the journal not opened.
+            BridgeError: a part cannot be built, for instance the journal cannot be opened.
         """
         try:
             await self._start()
@@ -137,21 +137,21 @@ class Worker:
             raise
 
     def warm_grading(self) -> None:
-        """Start the processes that grade, in the background: a worker is ready without them, and they take seconds."""
+        """Start the grading processes in the background: a worker is ready without them, and they take seconds."""
         assert self._parts is not None
         if self._parts.grading is not None:
             self._keeping_grading = asyncio.create_task(self._keep_grading_warm(self._parts.grading), name="grading")
 
     @property
     def ending(self) -> bool:
-        """Whether the end has begun, whoever asked for it."""
+        """Whether the end has begun, for any cause."""
         return self._interrupted is not None
 
     def drain(self) -> asyncio.Future[Sequence[str]]:
         """Begin the end: interrupt what runs, end open calls, close everything. Idempotent.
 
         Returns:
-            The evaluations that were interrupted, once that is written down; `stop` waits for the rest.
+            The interrupted evaluations, once that is written; `stop` waits for the rest.
         """
         if self._interrupted is None:
             self._interrupted = asyncio.get_running_loop().create_future()
@@ -167,8 +167,8 @@ class Worker:
 
     @property
     def tools(self) -> Tools:
-        """The calls of its services as tools; there once it has started."""
-        # Some 20 ms that a worker outside of Snakepit need not spend at start.
+        """The calls of its services as tools; available once it has started."""
+        # Imported here: it takes some 20 ms, which a worker outside of Snakepit need not spend.
         from crucible_worker.snakepit.tools import Tools
 
         if self._tools is None:
@@ -182,19 +182,19 @@ class Worker:
         return self._calls.room.quiet_seconds()
 
     async def info(self) -> tuple[WorkerInfo, WorkerLoad]:
-        """What the worker is, the same object from call to call, and how it fares: one look at the journal."""
+        """Description of the worker, the same object for all calls, and its load, by one read of the journal."""
         assert self._warming is not None
         if not self._warming.done():
             await asyncio.wait((self._warming,))
         assert self._parts is not None
         head = self._parts.evaluations.head()
         if self._description.log_id != head.log_id:
-            # The journal was set back beneath the worker.
+            # The journal was set back while the worker runs.
             self._description = dataclasses.replace(self._description, log_id=head.log_id)
         return self._description, self._load(self._parts, head)
 
     def load(self) -> WorkerLoad:
-        """How the worker fares now."""
+        """The present load of the worker."""
         assert self._parts is not None
         return self._load(self._parts, self._parts.evaluations.head())
 
@@ -211,9 +211,9 @@ class Worker:
 
     async def _start(self) -> None:
         settings = self._settings
-        # Bound first: a taken port must not cost a journal that is opened, recovered and closed again.
+        # Bound first: if the port is taken, the journal need not be opened, recovered and closed again.
         passed = () if self._door is None else (self._door.service,)
-        Wakeups.of(asyncio.get_running_loop())  # before the loop is given to gRPC
+        Wakeups.of(asyncio.get_running_loop())  # before gRPC uses the loop
         self._server = grpc.aio.server(
             interceptors=[Interceptor(self._calls, self._limits, token=settings.token, passed=passed)],
             options=options(self._limits),
@@ -254,10 +254,10 @@ class Worker:
             server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))
 
     async def _warm_up(self, parts: Parts) -> None:
-        """Gather by a thread what asks the disk, such as versions and what backends could import."""
+        """Collect in a thread what reads the disk, such as versions and what backends could import."""
         try:
             self._description = await asyncio.to_thread(describe, self._description, parts, self._settings)
-        except Exception:  # a fault of ours: the log has it, and health goes on saying that the worker is not ready
+        except Exception:  # a bug: it is logged, and health reports that the worker is not ready
             self._log.exception("warm_up_failed")
             return
         self._warm = True
@@ -265,7 +265,7 @@ class Worker:
         self._show_evaluation_service()
 
     async def _keep_grading_warm(self, pool: GradingPool) -> None:
-        """Start the grading processes, and again when they end: health sends callers elsewhere who would wake them."""
+        """Start the grading processes, and again when they end: health keeps away the callers that would start them."""
         cold = asyncio.Event()
 
         def show(warm: bool) -> None:
@@ -290,7 +290,7 @@ class Worker:
     async def _drain(self, interrupted: asyncio.Future[Sequence[str]]) -> None:
         self._calls.draining = True
         self._health.drain()
-        # A start that failed is told of by its error alone.
+        # A failed start is reported only by its error.
         say = self._log.debug if self._warming is None else self._log.info
         say("draining", calls=self._calls.open)
         for warming in (self._warming, self._keeping_grading):
@@ -315,13 +315,13 @@ class Worker:
         say("drained", interrupted=list(ids))
 
     async def _within(self, share: float, work: Awaitable[_T], what: str, *, default: _T) -> _T:
-        """Give a step of the drain its time: one that fails or hangs must not keep the next from happening."""
+        """Bound the time of a step of the drain: a step that fails or hangs must not prevent the next."""
         seconds = share * self._limits.drain_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
             self._log.error("drain_step_late", step=what, seconds=seconds)
-        except Exception:  # the log has it; what comes after it has to happen all the same
+        except Exception:  # logged; the next steps must run all the same
             self._log.exception("drain_step_failed", step=what)
         return default

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 import grpc
 
 from crucible_bridge.codec.comparisons import compare_request_from_v1, evaluation_comparison_to_v1
-from crucible_bridge.codec.data import dataset_from_v1, sample_to_v1
+from crucible_bridge.codec.data import sample_to_v1
+from crucible_bridge.codec.datasets import dataset_from_v1
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1
 from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.fields import at_least
@@ -38,23 +39,23 @@ from crucible_worker.telemetry.logging import bind_contextvars
 __all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]
 
 LARGE_REQUEST_BYTES = 1 << 20
-"""Requests from here on are decoded by a thread: a hundred thousand inline samples take a second."""
+"""A thread decodes requests from this size: a hundred thousand inline samples take a second."""
 
 EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, bounds.LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST
-"""Page size of ListEvaluations: where none is given, and at most."""
+"""Page size of ListEvaluations: the default, and the largest."""
 
 SAMPLES_DEFAULT, SAMPLES_MAX = 1_000, bounds.GET_SAMPLES_REQUEST_PAGE_SIZE_MOST
-"""Page size of GetSamples: where none is given, and at most."""
+"""Page size of GetSamples: the default, and the largest."""
 
 
 BATCH_SAMPLES = 1_000
-"""Samples in a message of ReadDataset, at most."""
+"""Most samples in a message of ReadDataset."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Such a message ends with the sample that exceeds this size: one sample is far below the limit of messages."""
 _REPORT_FRAME_BYTES = 1024
-"""What a message takes beside the report in it, at most: that of a tool is JSON."""
+"""Most bytes of a message besides its report; a tool's message is JSON."""
 _FRAME_BYTES = 6
-"""What a message takes within another beside its own bytes, at most."""
+"""Most bytes of an embedded message besides its own."""
 
 
 class EvaluationService:
@@ -63,12 +64,12 @@ class EvaluationService:
     def __init__(
         self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]], limits: WorkerLimits
     ) -> None:
-        """Serve these evaluations, within the worker's limits; `evaluators` lists the kinds there are."""
+        """Serve these evaluations, within the worker's limits; `evaluators` lists the kinds of evaluators."""
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
         self._plans = evaluations.plans(plan_to_record, plan_from_record)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given."""
+        """The handler for a server."""
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["EvaluationService"],
             {
@@ -91,7 +92,7 @@ class EvaluationService:
         )
 
     async def _list_evaluators(self, request: pb.ListEvaluatorsRequest, context: Context) -> pb.ListEvaluatorsResponse:
-        """What evaluators there are."""
+        """List evaluators."""
         infos = await asyncio.to_thread(lambda: tuple(self._evaluators()))
         return pb.ListEvaluatorsResponse(evaluators=[evaluator_info_to_v1(info) for info in infos])
 
@@ -108,11 +109,11 @@ class EvaluationService:
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
 
     def _evaluate_with_orchestrator_model(self, request_iterator: Requests, context: Context) -> Frames:
-        """Run to the end on a model that the caller holds."""
+        """Run to the end on the caller's model."""
         return evaluate_held(self._evaluations, self._limits, request_iterator)
 
     async def _watch_evaluation(self, request: pb.WatchEvaluationRequest, context: Context) -> AsyncIterator[Encoded]:
-        """Its events until it ends."""
+        """Stream its events until it ends."""
         pages = self._evaluations.watch(
             _named(request.evaluation_id),
             after_sequence=request.after_sequence,
@@ -126,12 +127,12 @@ class EvaluationService:
             yield batch
 
     async def _get_evaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.GetEvaluationResponse:
-        """As it stands."""
+        """Return its current state."""
         evaluation = await self._evaluations.get(_named(request.evaluation_id))
         return pb.GetEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
     async def _list_evaluations(self, request: pb.ListEvaluationsRequest, context: Context) -> Encoded:
-        """Several, newest first."""
+        """List evaluations, newest first."""
         evaluations, token = await self._evaluations.list(
             run_id=request.run_id if request.HasField("run_id") else None,
             states=states_from_v1(request.states, "states"),
@@ -147,7 +148,7 @@ class EvaluationService:
         )
 
     async def _get_samples(self, request: pb.GetSamplesRequest, context: Context) -> Encoded:
-        """What became of its samples."""
+        """List the results of its samples."""
         samples, token = await self._evaluations.samples(
             _named(request.evaluation_id),
             verdicts=verdicts_from_v1(request.verdicts, "verdicts"),
@@ -156,7 +157,7 @@ class EvaluationService:
             page_token=request.page_token,
             records=not request.without_records,
         )
-        # By a thread: ten thousand samples would hold the event loop for a tenth of a second.
+        # In a thread: ten thousand samples would block the event loop for a tenth of a second.
         return await asyncio.to_thread(
             lambda: pb.GetSamplesResponse(
                 samples=[sample_result_to_v1(one) for one in samples], next_page_token=token
@@ -171,14 +172,14 @@ class EvaluationService:
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
     async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> Encoded:
-        """Write about evaluations, a run, or numbers."""
+        """Write a report of evaluations, of a run, or of numbers."""
         room = self._limits.max_message_bytes - _REPORT_FRAME_BYTES
         report = await self._evaluations.report(report_request(request), max_bytes=room)
-        # By a thread: in HTML it may fill a message.
+        # In a thread: an HTML report may be as large as a message.
         return await asyncio.to_thread(lambda: pb.GenerateReportResponse(report=report).SerializeToString())
 
     async def _render_sample(self, request: RenderSampleRequest) -> RenderSampleResponse:
-        """Show what the model would get."""
+        """Show the prompt that the model would get."""
         return await self._evaluations.render(request.request, request.sample_id)
 
     async def _compare_evaluations(
@@ -186,15 +187,15 @@ class EvaluationService:
     ) -> pb.CompareEvaluationsResponse:
         """Compare them."""
         comparison = await self._evaluations.comparisons.compare(compare_request_from_v1(request))
-        # By a thread: a hundred evaluations with a thousand changes each take a while.
+        # In a thread: a hundred evaluations with a thousand changes each take a while.
         return await asyncio.to_thread(evaluation_comparison_to_v1, comparison)
 
     async def _register_plan(self, request: pb.RegisterPlanRequest, context: Context) -> pb.RegisterPlanResponse:
-        """Keep a plan."""
+        """Record a plan."""
         if not request.HasField("plan"):
             raise InvalidField("plan", "is not given")
         bind_contextvars(plan_id=request.plan.plan_id, run_id=request.plan.run_id)
-        # By a thread: inline samples may be many.
+        # In a thread: there may be many inline samples.
         fingerprint, existed = await self._plans.register(
             await asyncio.to_thread(evaluation_plan_from_v1, request.plan)
         )
@@ -219,13 +220,13 @@ class EvaluationService:
         )
 
     async def _read_dataset(self, request: pb.ReadDatasetRequest, context: Context) -> AsyncIterator[Encoded]:
-        """Its samples, batch by batch."""
+        """Stream its samples, batch by batch."""
         if not request.HasField("dataset"):
             raise InvalidField("dataset", "is not given")
         at_least(request.offset, 0, "offset")
         if request.HasField("limit"):
             at_least(request.limit, 1, "limit")
-        # By threads: both the inline samples of the request and those of a batch may be many.
+        # In threads: there may be many inline samples in the request, and many samples in a batch.
         dataset = await asyncio.to_thread(dataset_from_v1, request.dataset, "dataset")
         loaded = await self._evaluations.read_dataset(dataset)
         total = len(loaded.samples)
@@ -239,7 +240,7 @@ class EvaluationService:
 
 
 async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:
-    """Decode what Evaluate and StartEvaluation share; field paths begin at its fields in both."""
+    """Decode the message that Evaluate and StartEvaluation share; in both, paths begin at its fields."""
     names = {name: getattr(message, name) for name in ("evaluation_id", "run_id", "correlation_id")}
     bind_contextvars(**{name: value for name, value in names.items() if value})
     if message.ByteSize() < LARGE_REQUEST_BYTES:
@@ -255,7 +256,7 @@ def _named(evaluation_id: str) -> str:
 
 
 def _batch(loaded: LoadedDataset, start: int, end: int) -> tuple[bytes, int]:
-    """The next samples as a message, and where those after them begin."""
+    """The next samples as a message, and the index of the sample after them."""
     message = pb.ReadDatasetResponse(total=len(loaded.samples), dataset_fingerprint=loaded.fingerprint)
     size, index = 0, start
     while index < min(end, start + BATCH_SAMPLES) and size < BATCH_BYTES:
@@ -273,7 +274,7 @@ def _batch(loaded: LoadedDataset, start: int, end: int) -> tuple[bytes, int]:
 
 
 def _page_size(asked: int, default: int, largest: int) -> int:
-    """The page size to use: the default for 0, which is what an unset field says.
+    """The page size to use: the default for 0, the value of an unset field.
 
     Raises:
         InvalidField: it is negative or too large.

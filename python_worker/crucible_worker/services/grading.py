@@ -1,7 +1,7 @@
 """GradingService: decode, call, encode.
 
-Requests and responses are bytes here: parsing a large batch is a thread's work, as is scoring texts. Mathematics is the
-work of the grading pool's processes, programs are run in sandboxes, and judges are models.
+Requests and responses are bytes here: a thread parses a large batch, and scores texts. The grading pool's processes
+grade mathematics, programs run in sandboxes, and judges are models.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class GradingService:
         *,
         limits: WorkerLimits,
     ) -> None:
-        """Tell of each call by `note`; refuse what is beyond the limits, or what there is no grader or place for.
+        """Report each call to `note`; refuse calls beyond the limits, and those without their grader or sandbox.
 
-        What judges take is counted by `charge`.
+        `charge` counts the usage of judges.
         """
         self._note, self._math, self._places, self._models, self._limits = note, math, places, models, limits
         self._charge = charge
@@ -70,7 +70,7 @@ class GradingService:
         self._lanes = Lanes()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given; large requests are parsed by threads, not on the event loop."""
+        """The handler for a server; threads parse large requests, not the event loop."""
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["GradingService"],
             {
@@ -84,7 +84,7 @@ class GradingService:
         )
 
     def close(self) -> None:
-        """Let the threads go, once no call is open."""
+        """End the threads, once no call is open."""
         self._lanes.close()
 
     async def _grade_math(self, data: bytes, context: Context) -> bytes:
@@ -95,7 +95,7 @@ class GradingService:
         grades = await self._math.grade_batch(request.items, request.policy)
         result = MathGrades(grades=finished(request.items, grades), policy_version=POLICY_VERSION)
         response = await self._lanes.run(data, lambda: answers.math_grades_to_v1(result).SerializeToString())
-        self._tell("GradeMath", result.grades, started, policy_version=POLICY_VERSION)
+        self._report("GradeMath", result.grades, started, policy_version=POLICY_VERSION)
         return response
 
     async def _extract_answer(self, data: bytes, context: Context) -> bytes:
@@ -119,7 +119,7 @@ class GradingService:
         found = await self._lanes.sliced(lambda: map(scorer_of(request.options), request.items))
         grades = finished(request.items, found)
         response = await self._lanes.run(data, lambda: answers.scores_to_v1(grades).SerializeToString())
-        self._tell("Score", grades, started)
+        self._report("Score", grades, started)
         return response
 
     async def _grade_code(self, data: bytes, context: Context) -> bytes:
@@ -127,14 +127,14 @@ class GradingService:
         if self._places is None:
             raise none_wanted()
         if self._code is None:
-            from crucible_worker.grading.code.grader import CodeGrader  # 20 ms that most workers never spend
+            from crucible_worker.grading.code.grader import CodeGrader  # takes 20 ms, which most workers never need
 
             self._code = CodeGrader(self._places)
         request = await self._read(data, pb.GradeCodeRequest, programs.grade_code_request_from_v1)
         found = await self._code.grade_batch(request)
         result = dataclasses.replace(found, grades=finished(request.items, found.grades))
         response = await self._lanes.run(data, lambda: programs.code_grades_to_v1(result).SerializeToString())
-        self._tell("GradeCode", result.grades, started)
+        self._report("GradeCode", result.grades, started)
         return response
 
     async def _grade_rubric(self, data: bytes, context: Context) -> bytes:
@@ -144,11 +144,11 @@ class GradingService:
         found = dataclasses.replace(found, usage=self._charge(found.usage, request.judge))
         result, room = judged(request.items, found), self._limits.max_message_bytes
         response = await self._lanes.run(data, lambda: rubrics.rubric_grades_to_v1(result, room).SerializeToString())
-        self._tell("GradeRubric", [one.grade for one in result.grades], started)
+        self._report("GradeRubric", [one.grade for one in result.grades], started)
         return response
 
     async def _read(self, data: bytes, message: type[Any], decode: Callable[[Any], T], items: str = "items") -> T:
-        """Parse a request whose batch is not too large."""
+        """Parse a request; refuse a batch that is too large."""
 
         def read() -> T:
             request: Message = parsed(message, data)
@@ -158,6 +158,6 @@ class GradingService:
 
         return await self._lanes.run(data, read)
 
-    def _tell(self, call: str, grades: Sequence[Grade], started: int, *, policy_version: str | None = None) -> None:
+    def _report(self, call: str, grades: Sequence[Grade], started: int, *, policy_version: str | None = None) -> None:
         took, verdicts = time.perf_counter_ns() - started, [grade.verdict for grade in grades]
         self._note(grading_complete(call, verdicts, took, policy_version=policy_version))

@@ -1,4 +1,4 @@
-"""What graders found, as it is sent: short, and with what had to be done to read the item."""
+"""Results of graders in the form in which they are sent: short, and with a note about replaced bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOO_LONG = Problem(reason=Reason.RESPONSE_TOO_LONG, message=f"the response is l
 
 
 def extracted(response: str) -> ExtractedAnswer:
-    """The answer inside a response; a problem where that is too long."""
+    """The answer in a response; a problem if the response is too long."""
     if exceeds((response,)):
         return ExtractedAnswer(problem=_TOO_LONG)
     found = extract(response)
@@ -39,7 +39,7 @@ def extracted(response: str) -> ExtractedAnswer:
 
 
 def extracted_program(response: str, names: frozenset[str]) -> ExtractedProgram:
-    """The program inside a response, which must define one of the names; a problem where the response is too long."""
+    """The program in a response, which must define one of the names; a problem if the response is too long."""
     if exceeds((response,)):
         return ExtractedProgram(problem=_TOO_LONG)
     program, extraction = program_of(response, names)
@@ -49,26 +49,26 @@ def extracted_program(response: str, names: frozenset[str]) -> ExtractedProgram:
 
 
 def finished(items: Sequence[GradeItem | CodeItem | RubricItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
-    """Grades as they are sent, of items in the same order."""
-    return tuple(noted(_cut(grade), item.replaced) for item, grade in zip(items, grades))
+    """Grades in the form in which they are sent, for items in the same order."""
+    return tuple(noted(_shortened(grade), item.replaced) for item, grade in zip(items, grades))
 
 
 def judged(items: Sequence[RubricItem], found: RubricGrades) -> RubricGrades:
-    """What a judge found as it is sent, of items in the same order."""
+    """Results of a judge in the form in which they are sent, for items in the same order."""
     grades = finished(items, [one.grade for one in found.grades])
     whole = tuple(dataclasses.replace(one, grade=grade) for one, grade in zip(found.grades, grades))
     return dataclasses.replace(found, grades=whole)
 
 
 def noted(found: _A, replaced: int) -> _A:
-    """What was found, its reason with how many U+FFFD stand for bytes that were not UTF-8, where some do."""
+    """A result; its reason gets the number of U+FFFD that replace bytes which were not UTF-8, if there are any."""
     if not replaced:
         return found
     note = f"sequences of bytes that were not UTF-8 became U+FFFD: {replaced}"
     return dataclasses.replace(found, reason=f"{found.reason}; {note}" if found.reason else note)
 
 
-def _cut(grade: Grade) -> Grade:
-    """A grade that tells no more of the answer than is told; ExtractAnswer gives all."""
+def _shortened(grade: Grade) -> Grade:
+    """A grade with its answer truncated; ExtractAnswer returns the whole answer."""
     told = shown(grade.extracted)
     return grade if told is grade.extracted else dataclasses.replace(grade, extracted=told)

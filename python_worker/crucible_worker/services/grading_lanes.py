@@ -1,4 +1,4 @@
-"""The threads of GradingService: what is large is parsed, written, scored and extracted there."""
+"""The threads of GradingService: they parse, serialize, score and extract what is large."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import TypeVar
 __all__ = ["LARGE_REQUEST_BYTES", "SLICE_SECONDS", "THREADS", "Lanes"]
 
 LARGE_REQUEST_BYTES = 16 * 1024
-"""Requests from here on are parsed by a thread, which also writes their responses: some hundred items take a while."""
+"""A thread parses requests from this size and serializes their responses: some hundred items take a while."""
 
 SLICE_SECONDS = 0.05
-"""For so long, and for the item begun then, a thread scores or extracts before it looks whether the call still runs and
-lets others have their turn."""
+"""Seconds, and the rest of the item begun then, that a thread scores or extracts before it checks whether the call is
+still open, and other calls have their turn."""
 
 THREADS = 2
-"""Large calls at work at once, of each kind of work."""
+"""Concurrent large calls, for each kind of work."""
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
 class Lanes:
-    """Three of them: scoring many texts must not keep others' requests from being parsed, nor a short call waiting."""
+    """Three thread pools: scoring many texts must delay neither the parsing of other requests nor a short call."""
 
     def __init__(self) -> None:
         self._codec = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-codec")
@@ -33,34 +33,34 @@ class Lanes:
         self._long = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-long")
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         for threads in (self._codec, self._short, self._long):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, data: bytes, work: Callable[[], T]) -> T:
-        """Do a request's parsing or its answer's writing, in a thread where its size says so."""
+        """Parse a request or serialize its answer, in a thread if the request is large."""
         if len(data) < LARGE_REQUEST_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._codec, work)
 
     async def sliced(self, work: Callable[[], Iterator[R]]) -> list[R]:
-        """All that an iterator yields, in a thread and a slice of time at once: a call that has ended is left there.
+        """All that an iterator yields, computed in a thread, slice by slice of time; stops if the call has ended.
 
-        The first slice has threads of its own, so that a short call waits for no long one.
+        The first slice has separate threads, so that a short call waits for no long one.
         """
         loop, results = asyncio.get_running_loop(), []
-        following = await loop.run_in_executor(self._short, _begun, work, results)
+        following = await loop.run_in_executor(self._short, _first_slice, work, results)
         while following is not None:
             following = await loop.run_in_executor(self._long, _slice, following, results)
         return results
 
 
-def _begun(work: Callable[[], Iterator[R]], results: list[R]) -> Iterator[R] | None:
+def _first_slice(work: Callable[[], Iterator[R]], results: list[R]) -> Iterator[R] | None:
     return _slice(work(), results)
 
 
 def _slice(following: Iterator[R], results: list[R]) -> Iterator[R] | None:
-    """Add what an iterator yields in a slice of time, at least one; None where that was all."""
+    """Add what an iterator yields in a slice of time, at least one; returns None if that was all."""
     end = time.monotonic() + SLICE_SECONDS
     for result in following:
         results.append(result)

@@ -1,4 +1,4 @@
-"""What services registered with a server, to be called by other endpoints as well."""
+"""Handlers that services registered with a server, for other endpoints as well."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Handlers"]
 
 
 class _Details(NamedTuple):
-    """As much of grpc.HandlerCallDetails as a generic handler looks at."""
+    """The fields of grpc.HandlerCallDetails that a generic handler reads."""
 
     method: str
 
 
 class Handlers:
-    """A server to those who register services with it: hands all on, and finds a method's handler again."""
+    """Acts as the server for service registration: passes handlers on, and finds the handler of a method."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         """Register with this server."""
@@ -26,7 +26,7 @@ class Handlers:
         self._generic: list[Any] = []
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Hand handlers on."""
+        """Pass handlers on to the server."""
         handlers = tuple(handlers)
         self._generic += handlers
         self._server.add_generic_rpc_handlers(handlers)

@@ -1,7 +1,7 @@
 """grpc.health.v1: whether the worker, and each of its services, can be called just now.
 
-In place of the servicer that ships with grpcio: there the watchers of a service share one condition, which the first
-to leave takes away from the others.
+It replaces the servicer that ships with grpcio: there the watchers of a service share one condition, and the first
+watcher that ends removes it for all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crucible_worker.interceptors.methods import Context
 __all__ = ["OVERALL", "Health"]
 
 OVERALL = ""
-"""The worker as a whole: its port is bound and its journal open."""
+"""The name for the worker as a whole: its port is bound and its journal open."""
 
 _Status = health_pb2.HealthCheckResponse
 
@@ -27,23 +27,23 @@ class Health(health_pb2_grpc.HealthServicer):
     """The answers to probes; everything is NOT_SERVING until `set` changes it."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        """Know these services, by their full names, and the worker as a whole."""
+        """Answer for these services, by their full names, and for the worker as a whole."""
         self._serving = dict.fromkeys((OVERALL, *services), False)
         self._watchers: set[asyncio.Event] = set()
-        self._over = False
+        self._drained = False
 
     def set(self, service: str, serving: bool) -> None:
-        """Say whether a service can be called; ignored once the worker drains."""
-        if self._over or self._serving[service] == serving:
+        """Set whether a service can be called; ignored once the worker drains."""
+        if self._drained or self._serving[service] == serving:
             return
         self._serving[service] = serving
-        self._tell()
+        self._notify()
 
     def drain(self) -> None:
-        """Say NOT_SERVING for everything, for good."""
-        self._over = True
+        """Set everything to NOT_SERVING, for good."""
+        self._drained = True
         self._serving = dict.fromkeys(self._serving, False)
-        self._tell()
+        self._notify()
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         """Answer a probe.
@@ -79,6 +79,6 @@ class Health(health_pb2_grpc.HealthServicer):
             return _Status(status=_Status.SERVICE_UNKNOWN)
         return _Status(status=_Status.SERVING if serving else _Status.NOT_SERVING)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in self._watchers:
             changed.set()

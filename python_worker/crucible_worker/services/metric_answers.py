@@ -1,4 +1,4 @@
-"""Each metrics call that needs no model: the bytes of a request to those of its response."""
+"""The metrics calls that need no model: from the bytes of a request to those of its response."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 Answer = tuple[bytes, int]
-"""A response, and how many tokens it was made from."""
+"""A response, and the number of tokens that it was computed from."""
 
 
 def check_number(sequences: Sequence[np.ndarray], limit: int, field: str = "data") -> None:
-    """Refuse more sequences than the limit; where they are no columns, errors name them `field`.
+    """Refuse more sequences than the limit; if they are no columns, errors name them `field`.
 
     Raises:
         InvalidField: there are more.
@@ -56,14 +56,14 @@ def check_number(sequences: Sequence[np.ndarray], limit: int, field: str = "data
 def kl_post_update_answer(
     request: KLPostUpdateRequest, updated: Sequence[np.ndarray], field: str, usage: Usage | None
 ) -> Answer:
-    """Answer ComputeKLPostUpdate, the log-probabilities after the update found; errors name them `field`."""
+    """Answer ComputeKLPostUpdate, given the log-probabilities after the update; errors name them `field`."""
     result = kl_post_update(request.logprobs, updated, request.masks, updated_field=field)
     result = dataclasses.replace(result, usage=usage)
     return results.kl_post_update_to_bytes(result), count_values(request.logprobs)
 
 
 def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], field: str, usage: Usage | None) -> Answer:
-    """Answer IncorporateKLPenalty, the log-probabilities of the base policy found; errors name them `field`."""
+    """Answer IncorporateKLPenalty, given the log-probabilities of the base policy; errors name them `field`."""
     given = request.advantages
     result = incorporate_kl_penalty(
         request.logprobs,
@@ -83,7 +83,7 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
 
 
 def _numbers(array: Array) -> np.ndarray:
-    # bf16 as float64, so that it is rounded once.
+    # bf16 as float64, so that it is rounded only once.
     return array if isinstance(array, np.ndarray) else floats(array, "advantages").astype(np.float64)
 
 
@@ -92,7 +92,7 @@ def _widened(column: Ragged) -> Ragged:
 
 
 def kl_sample_train_answer(max_sequences: int, data: bytes) -> Answer:
-    """Answer ComputeKLSampleTrain, of at most so many sequences."""
+    """Answer ComputeKLSampleTrain, for at most so many sequences."""
     request = token_codec.kl_sample_train_request_from_bytes(data)
     check_number(request.logprobs, max_sequences)
     result = kl_sample_train(request.logprobs, request.training_logprobs, request.masks, extended=request.extended)
@@ -100,7 +100,7 @@ def kl_sample_train_answer(max_sequences: int, data: bytes) -> Answer:
 
 
 def mean_nll_answer(max_sequences: int, data: bytes) -> Answer:
-    """Answer ComputeMeanNLL, of at most so many sequences."""
+    """Answer ComputeMeanNLL, for at most so many sequences."""
     request = token_codec.mean_nll_request_from_bytes(data)
     check_number(request.logprobs, max_sequences, "logprobs")
     return results.mean_nll_to_bytes(mean_nll(request.logprobs, request.weights)), count_values(request.logprobs)

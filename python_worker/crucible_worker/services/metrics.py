@@ -1,6 +1,6 @@
 """MetricsService: decode, call, encode.
 
-Requests and responses are bytes here: parsing 64 MiB, like computing with it, is a thread's work.
+Requests and responses are bytes here: threads parse 64 MiB, and compute with it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from crucible_worker.services.metric_answers import Answer
 __all__ = ["LARGE_REQUEST_BYTES", "LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
 
 PROBE_WAIT_SECONDS = 0.05
-"""What a health check should wait at most while calls at the message limit run back to back; those below aim at it."""
+"""Longest wait of a health check while calls at the message limit run back to back; the values below aim at it."""
 
 LARGE_REQUEST_BYTES = 64 * 1024
-"""Requests from here on are a thread's: many tiny tensors take longer than a probe may wait."""
+"""A thread handles requests from this size: many tiny tensors take longer than a probe may wait."""
 
 LARGE_REQUEST_DRAWS = 500_000
-"""Requests for pass@k are a thread's from here on: some milliseconds."""
+"""A thread handles requests for pass@k from so many draws: they take some milliseconds."""
 
 THREADS = 2
-"""Large calls at work at once: with each one more, the event loop waits longer for its turn at the interpreter."""
+"""Concurrent large calls: with each further one, the event loop waits longer for the interpreter."""
 
 T = TypeVar("T")
 
@@ -61,12 +61,12 @@ class MetricsService:
         *,
         limits: WorkerLimits,
     ) -> None:
-        """Tell of each call by `note`; ask `models` where a request says so, and count what that takes by `charge`."""
+        """Report each call to `note`; call `models` if a request needs it, and count their usage by `charge`."""
         self._note, self._models, self._charge, self._limits = note, models, charge, limits
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given; large requests are parsed by threads, not on the event loop."""
+        """The handler for a server; threads parse large requests, not the event loop."""
         limit = self._limits.max_sequences_per_call
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["MetricsService"],
@@ -84,11 +84,11 @@ class MetricsService:
         )
 
     def close(self) -> None:
-        """Let the threads go, once no call is open."""
+        """End the threads, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _computed(self, work: Callable[[bytes], Answer]) -> registration.Registration:
-        """Register what makes the response of a request's bytes, and needs no model."""
+        """Register a function from a request's bytes to its answer, which needs no model."""
 
         def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
             async def compute(data: bytes, context: Context) -> bytes:
@@ -117,7 +117,7 @@ class MetricsService:
     async def _pass_at_k(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: codec.pass_at_k_request_from_bytes(data))
-        # What it takes does not follow from its size.
+        # Its time does not depend on its size alone.
         large = most_draws(request.samples, request.k) > LARGE_REQUEST_DRAWS
         work = functools.partial(answers.pass_at_k_answer, request)
         return await self._answer("ComputePassAtK", started, data, work, large=large)
@@ -125,7 +125,7 @@ class MetricsService:
     async def _logprobs(
         self, field: str, source: Any, request: KLPostUpdateRequest | KLPenaltyRequest, started: int
     ) -> tuple[Any, str, Usage | None]:
-        """Those given, or those of a model; how errors name them; and what the model took."""
+        """The given log-probabilities, or those of a model; their path in errors; and the usage of the model."""
         if isinstance(source, Ragged):
             return source, f"{field}_logprobs", None
         if not isinstance(source, ModelRef):
@@ -145,13 +145,13 @@ class MetricsService:
     ) -> bytes:
         response, tokens = await self._run(data, work, large=large)
         if len(response) > (limit := self._limits.max_message_bytes):
-            message = f"the answer has {len(response):,} bytes, a message at most {limit:,}: ask for less at once"
+            message = f"the answer has {len(response):,} bytes, a message has at most {limit:,}: request less at once"
             raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
         self._note(metrics_computed(call, tokens, time.perf_counter_ns() - started))
         return response
 
     async def _run(self, data: bytes, work: Callable[[], T], *, large: bool = False) -> T:
-        """Do the work of a request here, or by a thread where its size or `large` says so."""
+        """Do the work of a request here, or in a thread if it is large by its size or by `large`."""
         if not large and len(data) < LARGE_REQUEST_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,6 +1,6 @@
 """ModelService: decode, call, encode.
 
-Requests and responses are bytes here: parsing and writing what a batch holds is a thread's work.
+Requests and responses are bytes here: threads parse and serialize batches.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from crucible_worker.services import registration
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
 
 LARGE_REQUEST_BYTES = 64 * 1024
-"""Requests from here on are a thread's, as are all responses: many tensors take longer than a probe may wait."""
+"""A thread parses requests from this size, and serializes all responses: many tensors take longer than a probe may
+wait."""
 
 THREADS = 2
-"""Requests and responses at work at once."""
+"""Concurrent requests and responses."""
 
 T = TypeVar("T")
 
@@ -41,12 +42,12 @@ class ModelService:
     """The worker's models, over the wire."""
 
     def __init__(self, models: Mapping[type[ModelRef], Backend], charge: Charge, limits: WorkerLimits) -> None:
-        """Ask these models, within the worker's limits; `charge` counts what that takes."""
+        """Call these models, within the worker's limits; `charge` counts their usage."""
         self._models, self._charge, self._limits = models, charge, limits
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="models")
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given; large requests are parsed by threads, not on the event loop."""
+        """The handler for a server; threads parse large requests, not the event loop."""
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["ModelService"],
             {
@@ -59,13 +60,13 @@ class ModelService:
         )
 
     def close(self) -> None:
-        """Let the threads go, once no call is open."""
+        """End the threads, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _asking(
         self, decode: Callable[[Any], Any], ask: Callable[..., Any], encode: Callable[[Any, int], Any]
     ) -> registration.Registration:
-        """Register a call: its decoder, what asks the models, and the encoder of the answer."""
+        """Register a call: its decoder, the function that calls the models, and the encoder of the answer."""
 
         def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
             message = GetMessageClass(method.input_type)

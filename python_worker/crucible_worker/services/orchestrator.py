@@ -1,4 +1,4 @@
-"""EvaluateWithOrchestratorModel: frames in, frames out, and between them an evaluation that asks its caller."""
+"""EvaluateWithOrchestratorModel: a stream in both directions, and an evaluation that queries its caller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests: Requests) -> Frames:
-    """Run an evaluation on the caller's model, to its end, or until the caller leaves: that interrupts it.
+    """Run an evaluation on the caller's model until it ends, or until the caller disconnects, which interrupts it.
 
     Raises:
         BridgeError: see the service's documentation of the call.
@@ -58,12 +58,12 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
     try:
         hold = await evaluations.hold(_within(start.request, window, limits), model)
     except BaseException:
-        # Whatever may still be on its way to an attempt is told so.
+        # Questions of an attempt that is still running get this error.
         session.close()
         raise
     listening = asyncio.create_task(_listen(requests, session, hold), name="orchestrator-answers")
     ended = asyncio.create_task(hold.ended(), name="orchestrator-end")
-    ended.add_done_callback(functools.partial(_over, session))
+    ended.add_done_callback(functools.partial(_close, session))
     try:
         accepted = HeldAccepted(evaluation=hold.evaluation, existed=hold.existed, window=window)
         yield pb.EvaluateWithOrchestratorModelResponse(accepted=accepted_to_v1(accepted))
@@ -71,11 +71,11 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
             if (message := _frame(session, frame)) is not None:
                 yield message
         if listening.done():
-            listening.result()  # a bug there is one of this call
+            listening.result()  # raises a bug there as an error of this call
         result = HeldEnded(evaluation=await ended, ignored_answers=session.ignored)
         yield pb.EvaluateWithOrchestratorModelResponse(ended=ended_to_v1(result))
     finally:
-        # Before the session is closed: questions that fail for that are no results.
+        # Before the session is closed: questions that fail because of that must not become results.
         hold.leave()
         session.close()
         listening.cancel()
@@ -84,8 +84,8 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
             _log.warning("answers_ignored", count=session.ignored)
 
 
-def _over(session: Session, ended: asyncio.Task[Evaluation]) -> None:
-    """Nothing more is asked; how it ended may be of no interest any more to anybody."""
+def _close(session: Session, ended: asyncio.Task[Evaluation]) -> None:
+    """Close the session; retrieve the result, so that asyncio logs no error."""
     session.close()
     if not ended.cancelled():
         ended.exception()
@@ -94,18 +94,18 @@ def _over(session: Session, ended: asyncio.Task[Evaluation]) -> None:
 async def _start(requests: Requests) -> HeldStart:
     async for frame in requests:
         if frame.WhichOneof("frame") != "start":
-            raise InvalidField("start", "is missing: the first frame must hold it")
+            raise InvalidField("start", "is missing: the first frame must have it")
         return await asyncio.to_thread(start_from_v1, frame.start)
     raise InvalidField("start", "is missing: the stream ended without a frame")
 
 
 async def _listen(requests: Requests, session: Session, hold: Hold) -> None:
-    """Hand answers on until the caller has no more to say, which is that it leaves."""
+    """Pass answers on until the caller closes its side, which means that it leaves."""
     error: BridgeError | None = None
     try:
         async for frame in requests:
             if frame.WhichOneof("frame") != "answer":
-                raise InvalidField("answer", "is missing: every frame but the first must hold one")
+                raise InvalidField("answer", "is missing: every frame except the first must have one")
             session.answer(frame.answer.id, _answer(frame.answer))
         error = Cancelled("the sending side was closed before the evaluation had ended", reason=Reason.CALLER_LEFT)
     except BridgeError as refused:
@@ -126,7 +126,7 @@ def _answer(message: orchestrator_pb2.OrchestratorAnswer) -> Answer:
 
 
 def _frame(session: Session, frame: PendingQuestion | Withdrawn) -> pb.EvaluateWithOrchestratorModelResponse | None:
-    """The message of a frame; None of a question that none can hold, such as text that is no Unicode."""
+    """The message of a frame; None if the question cannot be encoded, such as text that is no Unicode."""
     if isinstance(frame, Withdrawn):
         return pb.EvaluateWithOrchestratorModelResponse(withdrawn=frame.id)
     try:
@@ -137,14 +137,14 @@ def _frame(session: Session, frame: PendingQuestion | Withdrawn) -> pb.EvaluateW
 
 
 def _within(request: EvaluateRequest, window: int, limits: WorkerLimits) -> EvaluateRequest:
-    """No more samples at once than questions: what waits for the window would use up its sample's time."""
+    """Limit concurrent samples to the window of questions: waiting for the window would use up a sample's time."""
     wanted = request.limits.concurrency
     if wanted is not None and wanted > limits.max_concurrency:
-        return request  # to be refused, as anywhere
+        return request  # will be refused, as in other calls
     concurrency = min(window, limits.max_concurrency if wanted is None else wanted)
     return dataclasses.replace(request, limits=dataclasses.replace(request.limits, concurrency=concurrency))
 
 
 def _name(request: EvaluateRequest) -> str:
-    assert isinstance(request.model, OrchestratorModel)  # as `start_from_v1` has seen to
+    assert isinstance(request.model, OrchestratorModel)  # `start_from_v1` ensures it
     return request.model.name

@@ -19,7 +19,7 @@ from crucible_worker.interceptors.methods import Context
 __all__ = ["LARGE_REQUEST_BYTES", "Registration", "over_bytes", "over_messages", "over_types", "registered"]
 
 LARGE_REQUEST_BYTES = 64 * 1024
-"""Requests from here on are decoded by a thread, which also answers them if the function does not wait."""
+"""A thread decodes requests from this size, and also answers them if the function is not a coroutine."""
 
 Registration = Callable[[MethodDescriptor], grpc.RpcMethodHandler]
 """Makes the handler of a method."""
@@ -30,15 +30,15 @@ _MAKERS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler]] = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""By whether requests and answers are streams."""
+"""Handler constructors, by whether requests and answers are streams."""
 
 
 def registered(service: ServiceDescriptor, calls: Mapping[str, Registration]) -> grpc.GenericRpcHandler:
-    """What a server is given.
+    """The handler for a server.
 
     Args:
         service: as its proto declares it.
-        calls: every call of it, by name, with what answers it.
+        calls: every call of it, by name, with its registration.
 
     Raises:
         LookupError: a call of the proto is not registered, or one is registered that the proto does not have.
@@ -52,7 +52,7 @@ def registered(service: ServiceDescriptor, calls: Mapping[str, Registration]) ->
 
 
 def over_messages(function: Callable[[Any, Any], Any]) -> Registration:
-    """Register a function of a call's message and context; it answers with a message, or with its bytes."""
+    """Register a function of a call's message and context; it returns a message, or its bytes."""
 
     def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
         return _MAKERS[method.client_streaming, method.server_streaming](
@@ -65,7 +65,7 @@ def over_messages(function: Callable[[Any, Any], Any]) -> Registration:
 
 
 def over_bytes(function: Callable[[Any, Any], Any]) -> Registration:
-    """Register a function of a call's bytes and context: it parses by itself, which may be a thread's work."""
+    """Register a function of a call's bytes and context: it parses by itself, perhaps in a thread."""
 
     def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
         return _MAKERS[method.client_streaming, method.server_streaming](
@@ -78,7 +78,7 @@ def over_bytes(function: Callable[[Any, Any], Any]) -> Registration:
 def over_types(function: Callable[[Any], Any]) -> Registration:
     """Register a function of a request's type that returns the response's type, or a coroutine of it.
 
-    Both are the types that repeat their messages; how they are decoded and encoded follows from the call's descriptor.
+    Both are the types generated for the messages; the call's descriptor determines how they are decoded and encoded.
 
     Raises:
         LookupError: one of the messages has no such type.
@@ -110,5 +110,5 @@ def _conversion(message: Descriptor, way: str) -> Callable[..., Any]:
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", message.name).lower()
     found = getattr(generated, f"{stem}_{way}_v1", None)
     if found is None:
-        raise LookupError(f"{message.name} has no type that repeats it: register what decodes it by itself")
+        raise LookupError(f"{message.name} has no generated type: register a function that decodes it by itself")
     return found

@@ -1,4 +1,4 @@
-"""What GenerateReport is asked, decoded."""
+"""Decodes requests of GenerateReport."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report_request(request: pb.GenerateReportRequest) -> ReportRequest:
     if not given:
         raise InvalidField("evaluation_ids", f"is empty: give one of {_EITHER}")
     if len(given) > 1:
-        raise InvalidField(given[1], f"is given beside {given[0]}: give one of {_EITHER}")
+        raise InvalidField(given[1], f"is given together with {given[0]}: give only one of {_EITHER}")
     at_least(request.max_samples, bounds.GENERATE_REPORT_REQUEST_MAX_SAMPLES_LEAST, "max_samples")
     at_most_bytes(request.title, bounds.GENERATE_REPORT_REQUEST_TITLE_MAX_BYTES, "title")
     at_most_count(request.metrics, bounds.GENERATE_REPORT_REQUEST_METRICS_MAX_COUNT, "metrics")

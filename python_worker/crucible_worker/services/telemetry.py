@@ -25,12 +25,12 @@ class TelemetryService:
         self._evaluations = evaluations
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given."""
+        """The handler for a server."""
         service = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"]
         return registration.registered(service, {"Subscribe": registration.over_messages(self._subscribe)})
 
     async def _subscribe(self, request: events_pb2.SubscribeRequest, context: Context) -> AsyncIterator[Encoded]:
-        """Event batches, from a position of the log on."""
+        """Stream event batches, from a position of the log."""
         run_id = request.run_id if request.HasField("run_id") else None
         if run_id is not None:
             bind_contextvars(run_id=run_id)
@@ -49,5 +49,5 @@ class TelemetryService:
 
 
 def encoded_page(page: EventPage) -> bytes:
-    """A page as a stream carries it; computed by the thread that has read it."""
+    """A page as a message of the stream; encoded by the thread that has read it."""
     return page_to_v1(page.records, page.log_id, page.through_sequence).SerializeToString()

@@ -1,4 +1,4 @@
-"""WorkerService: what the worker is, and how it is drained."""
+"""WorkerService: describes the worker, and drains it."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ class WorkerService:
         info: Callable[[], Awaitable[tuple[WorkerInfo, WorkerLoad]]],
         drain: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
-        """Serve what `info` says of the worker and its load; `drain` ends its work and reports what it stopped."""
+        """Serve the description and load from `info`; `drain` ends the work and returns what it interrupted."""
         self._info = info
         self._drain = drain
         self._described: WorkerInfo | None = None
         self._answer = worker_pb2.GetInfoResponse()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given."""
+        """The handler for a server."""
         return registration.registered(
             worker_pb2.DESCRIPTOR.services_by_name["WorkerService"],
             {
                 "GetInfo": registration.over_messages(self._get_info),
-                "Drain": registration.over_messages(self._send_home),
+                "Drain": registration.over_messages(self._drain_worker),
             },
         )
 
     async def _get_info(self, request: worker_pb2.GetInfoRequest, context: Context) -> worker_pb2.GetInfoResponse:
-        """Versions, backends, evaluators, limits, load."""
+        """Return versions, backends, evaluators, limits, load."""
         described, load = await self._info()
-        # One answer for all calls, brought up to date: encoding its maps anew is most of what a call costs.
+        # One message for all calls, updated each time: encoding its maps again is most of the cost of a call.
         if described is not self._described:
             self._described = described
             self._answer = worker_pb2.GetInfoResponse(worker=worker_info_to_v1(described))
         worker_load_onto_v1(load, self._answer.worker)
         return self._answer
 
-    async def _send_home(self, request: worker_pb2.DrainRequest, context: Context) -> worker_pb2.DrainResponse:
+    async def _drain_worker(self, request: worker_pb2.DrainRequest, context: Context) -> worker_pb2.DrainResponse:
         """Interrupt what runs; the process ends after the answer."""
         return drain_report_to_v1(DrainReport(interrupted=tuple(await self._drain())))

@@ -5,4 +5,4 @@ from pathlib import Path
 __all__ = ["SCRIPT_PATH"]
 
 SCRIPT_PATH = Path(__file__).with_name("grpc_server.py")
-"""What Snakepit starts: its `script_path`. Snakepit finds processes of its own by this file's name."""
+"""Snakepit's `script_path`. Snakepit recognises its processes by this file's name."""

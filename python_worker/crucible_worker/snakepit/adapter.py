@@ -1,12 +1,12 @@
 """The adapter class for Snakepit's own Python server: the same tools, in that server's process.
 
-Snakepit makes an adapter for every request, on an event loop of its own. The worker behind them is one for the process:
-it starts at the first tool that is called, in a thread with an event loop that no other adapter can hold up, and lives
-as long as the process. It listens on a Unix socket that only its own user can open, and nowhere else. Settings are
-read from CRUCIBLE_ variables, as `serve` reads them.
+Snakepit makes an adapter for every request, on a separate event loop. The adapters share one worker per process. It
+starts at the first tool that is called, in a thread with its own event loop that no adapter can block, and lives as
+long as the process. It listens on a Unix socket that only its own user can open, and nowhere else. Settings are read
+from CRUCIBLE_ variables, as for `serve`.
 
-The process ends as Snakepit wants it to end: a worker that goes without a word has lost nothing that was durable, and
-what it evaluated is gone on with by the next one.
+Snakepit may end the process at any moment: a worker that is killed has lost nothing that was durable, and the next one
+resumes its evaluations.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.server import Worker
 from crucible_worker.server.listen import StartError
+from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS
 from crucible_worker.snakepit.failures import python_error
-from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS
 from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.telemetry.logging import BackgroundWriter
 
 __all__ = ["CrucibleAdapter"]
 
 STOP_SECONDS = 1.0
-"""For the worker's loop to end with the process."""
+"""Seconds for the worker's loop to end with the process."""
 
 _NOT_HERE = frozenset({"drain"})
 
@@ -48,19 +48,19 @@ T = TypeVar("T")
 
 
 class CrucibleAdapter:
-    """What Snakepit's `--adapter crucible_worker.snakepit.adapter.CrucibleAdapter` names.
+    """The class for Snakepit's `--adapter crucible_worker.snakepit.adapter.CrucibleAdapter`.
 
     Results are plain values; errors are Python's own exceptions, whose text begins with our reason. There are no
-    binary results: Snakepit's server has no place for them.
+    binary results: Snakepit's server does not support them.
     """
 
-    __thread_safe__ = True  # Snakepit's threaded server asks for it
+    __thread_safe__ = True  # Snakepit's threaded server requires it
 
     def __init__(self) -> None:
         self._context: Any = None
 
     def set_session_context(self, context: Any) -> None:
-        """Take Snakepit's context of the request: its session, and the metadata with the correlation id."""
+        """Set Snakepit's context of the request: its session, and the metadata with the correlation id."""
         self._context = context
 
     async def execute_tool(self, *, tool_name: str, arguments: Mapping[str, Any] | None, context: Any = None) -> Any:
@@ -69,13 +69,13 @@ class CrucibleAdapter:
         Args:
             tool_name: which one; `list_tools` names all.
             arguments: JSON values by name, and bytes for binary parameters.
-            context: Snakepit's context, where it is not the one that was set.
+            context: Snakepit's context, if it is not the one that was set.
 
         Returns:
-            The answer of the tool, or an asynchronous iterator of the answers of one that streams.
+            The result of the tool, or an asynchronous iterator of results if it streams.
 
         Raises:
-            Exception: one of those that `failures` names.
+            Exception: one of those in `failures`.
         """
         try:
             if tool_name in _NOT_HERE:
@@ -87,7 +87,7 @@ class CrucibleAdapter:
             if tools.streaming(tool_name):
                 return _plainly_failing(worker.iterate(tools.stream(tool_name, parameters, binary, call)))
             result = await worker.run(tools.execute(tool_name, parameters, binary, call))
-            if result.binary is not None:  # asked for in msgpack
+            if result.binary is not None:  # requested in msgpack
                 raise _no_bytes(result.metadata[RESULT_FORMAT])
         except Exception as error:
             raise python_error(error) from None
@@ -96,14 +96,14 @@ class CrucibleAdapter:
 
 def _call(context: Any) -> ToolCall:
     metadata = getattr(context, "request_metadata", None) or {}
-    # How large the arguments are is not known: they are read by a thread in any case.
+    # The size of the arguments is not known, so a thread always reads them.
     return ToolCall(
         correlation_id=metadata.get("correlation_id"), session_id=getattr(context, "session_id", ""), large=True
     )
 
 
 def _parted(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """JSON values, and bytes, which Snakepit's server gives among them."""
+    """Separate JSON values and bytes, which Snakepit's server mixes."""
     binary = {name: value for name, value in arguments.items() if isinstance(value, bytes)}
     parameters = {name: value for name, value in arguments.items() if name not in binary}
     if (asked := parameters.get(RESULT_FORMAT)) is not None and asked != RESULT_FORMATS[0]:
@@ -131,13 +131,13 @@ class _ProcessWorker:
         self._loop = asyncio.new_event_loop()
         self._starting: asyncio.Task[Tools] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="crucible-"))
-        # A daemon, as the process is not to wait for it.
+        # A daemon, so that the process does not wait for it.
         self._thread = threading.Thread(target=self._loop.run_forever, name="crucible-worker", daemon=True)
         self._thread.start()
         atexit.register(self._end)
 
     async def tools(self) -> Tools:
-        """Its tools, once it has started; a start that failed is tried again by the next call."""
+        """Its tools, once it has started; the next call retries a failed start."""
         return await self.run(self._started())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -156,7 +156,7 @@ class _ProcessWorker:
     async def _started(self) -> Tools:
         if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
             self._starting = asyncio.create_task(self._start())
-        # Whoever waits may go; the start is everybody's.
+        # One caller may stop waiting; the start continues for all.
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> Tools:
@@ -174,28 +174,28 @@ class _ProcessWorker:
         return worker.tools
 
     def _end(self) -> None:
-        """End the loop before the interpreter takes its modules apart."""
+        """End the loop before the interpreter unloads its modules."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 async def _next_or(values: AsyncGenerator[Any, None], end: object, turn: asyncio.Lock) -> Any:
-    # A StopAsyncIteration cannot leave a future, so the end is a value.
+    # A future cannot raise StopAsyncIteration, so the end is a value.
     async with turn:
         return await anext(values, end)
 
 
 async def _close(values: AsyncGenerator[Any, None], turn: asyncio.Lock) -> None:
-    # Where the reader was cancelled, its wait ends on this loop a moment after it ended on the reader's.
+    # If the reader was cancelled, its wait ends on this loop a moment later than on the reader's.
     async with turn:
         await values.aclose()
 
 
 def _log_to_stderr() -> None:
-    """Have log lines of ours, from warnings on, go where Snakepit's server writes its own; its logging stays as it is.
+    """Send our log lines, from warnings on, to the log of Snakepit's server; its own logging is unchanged.
 
-    By a thread: a full pipe is not to stop the worker.
+    A thread writes them, so that a full pipe does not stop the worker.
     """
     structlog.configure(
         processors=[
@@ -215,7 +215,7 @@ _worker: _ProcessWorker | None = None
 
 
 def _shared() -> _ProcessWorker:
-    """The worker of the process, made where there is none."""
+    """The worker of the process; made if there is none."""
     global _worker
     with _lock:
         if _worker is None:

@@ -1,7 +1,7 @@
-"""StreamTelemetry: the events that this worker wrote, each sent once, over as many streams as Elixir opens.
+"""StreamTelemetry: the events that this worker wrote, each sent once, over any number of streams.
 
-Snakepit 0.13 gives a stream a deadline of five seconds. So a stream ends by itself a moment before: what was sent then
-has arrived, and the next one goes on after it.
+Snakepit 0.13 gives a stream a deadline of five seconds. So a stream ends by itself a moment before: all sent events
+have arrived then, and the next stream continues after them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "EventStream"]
 MARGIN_SECONDS = 0.25
 """How long before its deadline a stream ends."""
 MARGIN_SHARE = 0.5
-"""At most this share of its time is given up for the margin, where a deadline is short."""
+"""The margin is at most this share of a stream's time, for short deadlines."""
 
 _KINDS = tuple(NAMES)
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class EventStream:
     """The worker's side of StreamTelemetry; of one event loop."""
 
     def __init__(self, written: Written, calls: Calls) -> None:
-        """Send what `written` holds; a drain ends streams among these calls."""
+        """Send the events of `written`; a drain ends streams that are in `calls`."""
         self._written = written
         self._calls = calls
         self._steering = Steering()
@@ -44,12 +44,12 @@ class EventStream:
         self._waiting: asyncio.Timeout | None = None
 
     async def serve(self, controls: AsyncIterator[pb.TelemetryControl], context: Context) -> None:
-        """Serve one stream until its deadline is near, a newer one is there, or the worker drains."""
+        """Serve one stream until its deadline is near, a newer one exists, or the worker drains."""
         remaining = context.time_remaining()
         end = None
         if remaining is not None:
             end = asyncio.get_running_loop().time() + remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
-        # Elixir sends its first word only once it has heard that there is a stream.
+        # Elixir sends its first message only after it knows that there is a stream.
         await context.send_initial_metadata(())
         self._newest += 1
         number = self._newest
@@ -63,7 +63,7 @@ class EventStream:
             await asyncio.wait((heeding,))
 
     async def _send(self, number: int, end: float | None, context: Context) -> None:
-        """Send events; none is begun after the end, as nobody could tell whether it arrived."""
+        """Send events; none is started after the end, as its arrival could not be known."""
         while (records := await self._next(number, end)) is not None:
             for sequence, record in records:
                 if self._over(number, end):
@@ -74,7 +74,7 @@ class EventStream:
                 self._written.take(sequence)
 
     def _event(self, sequence: int, record: bytes) -> pb.TelemetryEvent | None:
-        """A record as it is told; None where it is damaged: what comes after it is told all the same."""
+        """A record as a message; None if it is damaged: later ones are sent all the same."""
         try:
             return telemetry_event(sequence, record, self._written.log_id)
         except InternalError as error:
@@ -82,7 +82,7 @@ class EventStream:
             return None
 
     async def _next(self, number: int, end: float | None) -> list[tuple[int, bytes]] | None:
-        """What is to be sent next; None at the stream's end."""
+        """The next events to send; None at the stream's end."""
         if self._over(number, end):
             return None
         timer = asyncio.timeout_at(end)

@@ -1,4 +1,4 @@
-"""Tools, executed as Snakepit asks for them: what goes wrong is told in its words, in the response or as a status."""
+"""Executes tools for Snakepit; errors are returned in its form, in the response or as a status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from crucible_worker.telemetry.logging import bind_contextvars
 __all__ = ["FRAME_BYTES", "Execution"]
 
 FRAME_BYTES = 1024
-"""More than a response has beside its JSON and its bytes: what these are, and how long they took."""
+"""Room in a response for everything except its JSON and its bytes, such as metadata and times."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Execution:
     """Executes tools; requests and responses are bytes."""
 
     def __init__(self, tools: Tools, calls: Calls, *, max_message_bytes: int) -> None:
-        """Execute these tools, with their requests among these calls; an answer has at most so many bytes."""
+        """Execute these tools; their requests count among `calls`, and an answer has at most so many bytes."""
         self._tools = tools
         self._calls = calls
         self._max_message_bytes = max_message_bytes
@@ -51,10 +51,10 @@ class Execution:
                 parameters = await _parameters(asked)
                 result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
                 text = await self._as_json(result)
-        except Exception as error:  # Snakepit wants every one of them as a response
+        except Exception as error:  # Snakepit expects every exception as a response
             known = failures.told(error)
             milliseconds = _ended("tool", asked, started, known)
-            return failure(_told(known, asked), milliseconds)
+            return failure(_error_text(known, asked), milliseconds)
         return answer(result, text, _ended("tool", asked, started, None))
 
     async def _as_json(self, result: ToolResult) -> bytes:
@@ -66,7 +66,7 @@ class Execution:
         text = result.json()
         if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - FRAME_BYTES:
             raise ResourceExhausted(
-                f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: ask for less at once",
+                f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: request less at once",
                 reason=Reason.ANSWER_TOO_LARGE,
                 retryable=False,
             )
@@ -89,11 +89,11 @@ class Execution:
                         await context.write(_chunk(asked.tool, count, text))
                 await context.write(_chunk(asked.tool, count + 1, b"", is_final=True))
         except grpc.aio.InternalError as error:
-            raise asyncio.CancelledError from error  # the client is gone: no error of the worker's
+            raise asyncio.CancelledError from error  # the client is gone: not an error of the worker
         except Exception as error:
             known = failures.told(error)
             _ended("streaming_tool", asked, started, known)
-            await context.abort(STATUS_CODES[known.code], _told(known, asked))
+            await context.abort(STATUS_CODES[known.code], _error_text(known, asked))
         _ended("streaming_tool", asked, started, None)
 
 
@@ -105,13 +105,13 @@ def _chunk(tool: str, number: int, data: bytes, *, is_final: bool = False) -> by
     return pb.ToolChunk(chunk_id=f"{tool}-{number}", data=data, is_final=is_final).SerializeToString()
 
 
-def _told(error: BridgeError, asked: ToolRequest | None) -> str:
-    """The error as Snakepit reads it; where the request could not be read, nothing is known of the call."""
+def _error_text(error: BridgeError, asked: ToolRequest | None) -> str:
+    """The error in Snakepit's form; if the request could not be read, nothing is known about the call."""
     return failures.as_json(error, ToolCall(), "") if asked is None else failures.as_json(error, asked.call, asked.tool)
 
 
 def _ended(event: str, asked: ToolRequest | None, started: float, error: BridgeError | None) -> int:
-    """Log how a call ended; the milliseconds that it took."""
+    """Log how a call ended; returns the milliseconds that it took."""
     milliseconds = (time.perf_counter() - started) * 1000
     tool = "" if asked is None else asked.tool
     correlation_id = None if asked is None else asked.call.correlation_id

@@ -1,7 +1,7 @@
-"""What a tool's caller learns of an error: one of the Python exceptions that Snakepit knows by name, and our facts.
+"""Errors for a tool's caller: one of the Python exceptions that Snakepit knows by name, and our facts.
 
-Snakepit makes a struct of an error whose type it knows (`%Snakepit.Error.ValueError{}`); what programs compare,
-`reason`, `field` and `retryable`, stands in its context.
+Snakepit makes a struct of an error with a known type (`%Snakepit.Error.ValueError{}`); the facts for programs,
+`reason`, `field` and `retryable`, are in its context.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_FACT_BYTES", "MAX_MESSAGE_BYTES", "TYPES_BY_CODE", "TYPES_BY_REASON", "as_json", "python_error", "told"]
 
 MAX_MESSAGE_BYTES = 2_000
-"""Longest message; the path of the field counts."""
+"""Longest message, including the path of the field."""
 MAX_FACT_BYTES = 500
 """Longest text of a context's entry."""
 
@@ -34,7 +34,7 @@ TYPES_BY_REASON: Mapping[str, type[Exception]] = {
     Reason.UNKNOWN_PARAMETER: TypeError,
     Reason.WRONG_TYPE: TypeError,
 }
-"""Reasons that say more than their code."""
+"""Reasons with a more specific exception than their code's."""
 
 TYPES_BY_CODE: Mapping[Code, type[Exception]] = {
     Code.ABORTED: RuntimeError,
@@ -54,11 +54,11 @@ TYPES_BY_CODE: Mapping[Code, type[Exception]] = {
     Code.UNIMPLEMENTED: NotImplementedError,
     Code.UNKNOWN: RuntimeError,
 }
-"""Every code of ours and the exception that stands for it."""
+"""Each of our codes, and its exception."""
 
 
 def told(error: BaseException) -> BridgeError:
-    """The error as it is told: a BridgeError as it is, of anything else only that it happened; the log has the rest."""
+    """The error to return: a BridgeError unchanged; for any other only that it happened, as the log has the rest."""
     if isinstance(error, BridgeError):
         return error
     error_id = logged(structlog.get_logger("crucible_worker.snakepit"), "unexpected_error", error)
@@ -66,12 +66,12 @@ def told(error: BaseException) -> BridgeError:
 
 
 def as_json(error: BaseException, call: ToolCall, tool: str) -> str:
-    """Snakepit's error message: JSON in ASCII with type, message and context; never a traceback of ours.
+    """Snakepit's error message: JSON in ASCII with type, message and context; never our traceback.
 
     Args:
         error: what a tool ended with.
-        call: which call it was.
-        tool: the tool's name, as it was asked for.
+        call: the call.
+        tool: the tool's name in the request.
     """
     known = told(error)
     context: dict[str, Any] = {
@@ -86,14 +86,14 @@ def as_json(error: BaseException, call: ToolCall, tool: str) -> str:
 
 
 def python_error(error: BaseException) -> Exception:
-    """What to raise where a server of Snakepit's own makes JSON of an exception's class and text: reason, message."""
+    """The exception for Snakepit's own server, which makes JSON of its class and text: reason, message."""
     known = told(error)
     kind = _type(known)
     return (_PlainKeyError if kind is KeyError else kind)(f"{known.reason}: {_message(known)}")
 
 
 class _PlainKeyError(KeyError):
-    """A KeyError to those who ask for its name; its text is what it was given, and not that in quotes."""
+    """Has the class name KeyError; its text is the message itself, not the message in quotes."""
 
     def __str__(self) -> str:
         return self.args[0]
@@ -111,7 +111,7 @@ def _message(error: BridgeError) -> str:
 
 
 def _facts(error: BridgeError) -> dict[str, Any]:
-    """What programs compare; our own keys win over an error's further facts."""
+    """Facts for programs; our own keys override an error's further facts."""
     facts: dict[str, Any] = {key: shorten(value, MAX_FACT_BYTES) for key, value in error.metadata.items()}
     facts |= {"reason": error.reason, "code": str(error.code), "retryable": error.retryable}
     if error.field:

@@ -21,10 +21,10 @@ def main() -> int:
     """Run the worker; the exit code."""
     folder = Path(__file__).resolve().parent
     _forget(folder)
-    # Until the server listens for signals itself: told to go before it began, it is gone, without a traceback.
+    # Until the server handles signals itself: a SIGTERM before that ends the process without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
-    # Before grpc is imported: its C core would write lines of its own among our JSON ones.
+    # Before grpc is imported: its C core would write its own lines among our JSON lines.
     os.environ["GRPC_VERBOSITY"] = "NONE"
 
     from crucible_worker.config import SettingsError
@@ -38,7 +38,7 @@ def main() -> int:
     except (LaunchError, SettingsError) as error:
         print(f"crucible-worker: {error}", file=sys.stderr)
         return EXIT_USAGE
-    # What children import, they would look for here first.
+    # Children would search this folder first for their imports.
     os.chdir("/")
 
     with loading():
@@ -49,13 +49,13 @@ def main() -> int:
 
 
 def _forget(folder: Path) -> None:
-    """Import nothing from the script's folder, as Python would first: modules here bear names that others use too."""
+    """Remove the script's folder from the import path: modules here have names that others use too."""
     if sys.path and Path(sys.path[0]).resolve() == folder:
         del sys.path[0]
 
 
 def _port(address: str) -> str:
-    """What Snakepit reads in the ready file."""
+    """The content of the ready file, for Snakepit."""
     return address.rpartition(":")[2]
 
 

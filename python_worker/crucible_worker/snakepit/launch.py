@@ -1,7 +1,7 @@
-"""What Snakepit starts a worker with, read into settings: our flags and variables, its own arguments and variables.
+"""Settings from Snakepit's start of a worker: our flags and variables, its own arguments and variables.
 
-Snakepit appends its own arguments to those that the pool is configured with. What is unknown is refused among the
-latter, where it is a mistake, and passed over among the former, where a newer Snakepit may have more of them.
+Snakepit appends its own arguments to those of the pool's configuration. An unknown argument of the pool's configuration
+is refused, as it is a mistake. An unknown one of Snakepit is ignored, because a newer Snakepit may have more of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SNAKEPIT_OPTIONS = (
     "--snakepit-instance-name",
     "--snakepit-instance-token",
 )
-"""What Snakepit appends, beside the port; it finds its processes by them, and this worker never calls Elixir."""
+"""Arguments that Snakepit appends besides the port; it finds its processes by them. This worker never calls Elixir."""
 
 _PASSED_OVER = "passed_over"
 
@@ -51,7 +51,7 @@ _REPEATED = {
 }
 
 _LOG_LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "none": "error"}
-"""Snakepit's and ours."""
+"""Snakepit's and our names of log levels."""
 
 _FOLDERS_AND_FILES = {
     **_PATHS,
@@ -64,7 +64,7 @@ _YES = frozenset({"1", "true", "yes", "on"})
 
 
 class LaunchError(Exception):
-    """The worker is told something that cannot be; the text is for the operator."""
+    """The worker's arguments are wrong; the text is for the operator."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,8 +77,8 @@ def read_launch(arguments: Sequence[str], environment: Mapping[str, str], folder
 
     Args:
         arguments: those after the script's name.
-        environment: such as os.environ; CRUCIBLE_ variables are read as `serve` reads them.
-        folder: the one that Snakepit starts the script in: this process's own, which no path is to be relative to.
+        environment: such as os.environ; CRUCIBLE_ variables are read as for `serve`.
+        folder: the folder in which Snakepit starts the script; no path may be relative to it.
 
     Returns:
         Validated settings; the worker listens on loopback without TLS, whatever the configuration file says for others.
@@ -108,7 +108,7 @@ def read_launch(arguments: Sequence[str], environment: Mapping[str, str], folder
 
 
 def own_session(environment: Mapping[str, str]) -> bool:
-    """Whether the process is to lead a session, and so a group, of its own: Snakepit then signals the whole group."""
+    """Whether the process must lead a separate session, and so a process group, to which Snakepit sends signals."""
     return environment.get("SNAKEPIT_PROCESS_GROUP", "").lower() in _YES
 
 
@@ -132,7 +132,7 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _configured(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments before the first that only Snakepit gives: those of the pool's configuration, and the port."""
+    """The arguments before the first one that only Snakepit appends: the pool's configuration, and the port."""
     for index, argument in enumerate(arguments):
         if argument.partition("=")[0] in _SNAKEPIT_OPTIONS:
             return arguments[:index]

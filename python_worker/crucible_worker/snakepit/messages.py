@@ -1,6 +1,6 @@
-"""Snakepit's requests and responses of tools <-> what a tool takes and gives.
+"""Snakepit's requests and responses of tools <-> a tool's parameters and results.
 
-A large request is read where it lies, without a copy: protobuf would copy its binary parameters twice.
+A large request is read in place, without a copy: protobuf would copy its binary parameters twice.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 __all__ = ["CORRELATION_KEY", "ToolRequest", "answer", "failure", "read_tool_request"]
 
 CORRELATION_KEY = "correlation_id"
-"""Of a request's metadata."""
+"""The key of a request's metadata."""
 
-# What Snakepit itself writes there, and does not read.
+# The value that Snakepit itself writes there, and does not read.
 _TYPE_URL = "type.googleapis.com/google.protobuf.StringValue"
 
 _BINARY = pb.ExecuteToolRequest.BINARY_PARAMETERS_FIELD_NUMBER
@@ -41,11 +41,11 @@ class ToolRequest:
     tool: str
     """Which one."""
     call: ToolCall
-    """What is known beside the parameters."""
+    """What is known in addition to the parameters."""
     json: Mapping[str, bytes]
     """The parameters' JSON, by name."""
     binary: Mapping[str, Binary]
-    """Binary parameters, by name; of a large request parts of itself."""
+    """Binary parameters, by name; in a large request they are views of it."""
 
     def parameters(self) -> dict[str, Any]:
         """The parameters.
@@ -61,10 +61,10 @@ def read_tool_request(data: bytes, seconds: float | None) -> ToolRequest:
 
     Args:
         data: an ExecuteToolRequest.
-        seconds: until the caller stops waiting; None where nobody says.
+        seconds: until the caller stops waiting; None if unknown.
 
     Raises:
-        InvalidField: the bytes are no such message.
+        InvalidField: the bytes are not such a message.
     """
     message, binary = (
         _small(data)
@@ -86,7 +86,7 @@ def read_tool_request(data: bytes, seconds: float | None) -> ToolRequest:
 
 
 def answer(result: ToolResult, text: bytes, milliseconds: int) -> bytes:
-    """The ExecuteToolResponse of a tool that answered; `text` is the JSON of the result's value."""
+    """The ExecuteToolResponse of a tool that succeeded; `text` is the JSON of the result's value."""
     message = pb.ExecuteToolResponse(success=True, metadata=dict(result.metadata), execution_time_ms=milliseconds)
     message.result.type_url, message.result.value = _TYPE_URL, text
     if not result.binary:
@@ -97,7 +97,7 @@ def answer(result: ToolResult, text: bytes, milliseconds: int) -> bytes:
 
 
 def failure(text: str, milliseconds: int) -> bytes:
-    """The ExecuteToolResponse of a tool that did not; `text` is Snakepit's JSON of an error."""
+    """The ExecuteToolResponse of a tool that failed; `text` is Snakepit's JSON of an error."""
     return pb.ExecuteToolResponse(error_message=text, execution_time_ms=milliseconds).SerializeToString()
 
 
@@ -136,5 +136,5 @@ def _value(name: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        # Its text would repeat the value's.
+        # The error's text would contain the value.
         raise InvalidField(name, "is not JSON that can be read", reason=Reason.MALFORMED_JSON) from None

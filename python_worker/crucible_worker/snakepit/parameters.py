@@ -1,7 +1,7 @@
-"""A tool's parameters -> the message of the call that it stands for, by the message's own description.
+"""A tool's parameters -> the request of its call, by the message's descriptor.
 
-JSON as the protos name it, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
-tensors; and the short forms of `tools_short_forms`. Null is as if absent. What is unknown or of the wrong type is
+JSON with the protos' names, in snake_case, with words for enums ("completed"), text for bytes, lists of numbers for
+tensors; and the short forms of `tools_short_forms`. Null counts as absent. An unknown parameter or a wrong type is
 refused, with its path.
 """
 
@@ -11,15 +11,14 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgpack
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from crucible_bridge.codec.fields import child, entry
-from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Array
-from crucible_worker.snakepit.tools_arrays import Binary, read_array
+from crucible_worker.snakepit.arguments import Arguments, Fill
+from crucible_worker.snakepit.tools_arrays import read_array
 from crucible_worker.snakepit.tools_short_forms import SHORT_FORMS
 from crucible_worker.snakepit.tools_values import (
     enum_words,
@@ -32,24 +31,9 @@ from crucible_worker.snakepit.tools_values import (
 )
 
 __all__ = [
-    "MSGPACK",
-    "RESULT_FORMAT",
-    "RESULT_FORMATS",
-    "TENSORS",
-    "Arguments",
     "fill",
     "read_bytes",
 ]
-
-TENSORS, RESULT_FORMAT, MSGPACK = "tensors", "result_format", "msgpack"
-"""Parameters that every tool has: descriptions of binary parameters; the form of the answer; and the binary parameter
-that holds further parameters."""
-
-RESULT_FORMATS = ("json", "binary", "msgpack")
-"""All in JSON; tensors as bytes beside it; or everything as msgpack."""
-
-Fill = Callable[[Any, Any, str, "Arguments"], None]
-"""Fills a message with a JSON value, at a path, given where arrays lie."""
 
 F = FieldDescriptor
 _INTEGERS: Mapping[int, tuple[int, int]] = {
@@ -58,122 +42,6 @@ _INTEGERS: Mapping[int, tuple[int, int]] = {
     F.TYPE_UINT32: (0, (1 << 32) - 1),
     F.TYPE_UINT64: (0, (1 << 64) - 1),
 }
-
-
-class Arguments:
-    """What a tool was called with, and what of it has been read."""
-
-    def __init__(
-        self,
-        parameters: Mapping[str, Any],
-        binary: Mapping[str, Binary],
-        *,
-        correlation_id: str | None = None,
-        max_sequences: int | None = None,
-    ) -> None:
-        """Take JSON values and bytes by name.
-
-        Raises:
-            InvalidField: the parameters that every tool has are wrong.
-        """
-        self._binary = binary
-        self._read_binary: set[str] = set()
-        self.values = _said(parameters)
-        """What is still to be read; whoever reads takes it out."""
-        if MSGPACK in binary:
-            self.values |= _unpacked(self, self.values)
-        self.correlation_id = correlation_id
-        """Of the call."""
-        self.max_sequences = max_sequences
-        """Of one call for metrics over tokens; None where nothing bounds them."""
-        self.result_format = self._format(self.values.pop(RESULT_FORMAT, None))
-        """One of RESULT_FORMATS."""
-        tensors = self.values.pop(TENSORS, None)
-        if tensors is not None and not isinstance(tensors, Mapping):
-            raise wrong_type(TENSORS, tensors, "an object")
-        self.tensors = _said(tensors or {})
-        """Descriptions of arrays that are still to be read."""
-        self._shared: dict[str, Array] = {}
-        self.renamed: dict[str, str] = {}
-        """Fields of the message by what the caller calls them, where that differs."""
-        self.noted: dict[str, Any] = {}
-        """What writing the answer needs to know of the parameters."""
-
-    def take(self, *names: str) -> Any:
-        """The first of these parameters that is there; None where there is none."""
-        return next((self.values.pop(name) for name in names if name in self.values), None)
-
-    def array(self, value: Any, name: str, field: str) -> Array:
-        """An array that a value stands for: numbers, a description, or the name of one among `tensors`."""
-        if not isinstance(value, str):
-            return read_array(value, name, field, self.bytes)
-        if value not in self._shared:
-            description = self.tensors.pop(value, None)
-            if description is None:
-                raise InvalidField(field, f"is {value[:60]!r}, which {TENSORS} does not describe")
-            self._shared[value] = read_array(description, value, entry(TENSORS, value), self.bytes)
-        return self._shared[value]
-
-    def bytes(self, name: str, field: str) -> Binary:
-        """A binary parameter.
-
-        Raises:
-            InvalidField: it is not there.
-        """
-        data = self._binary.get(name)
-        if data is None:
-            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which is not there")
-        self._read_binary.add(name)
-        return data
-
-    def named(self, error: BridgeError) -> BridgeError:
-        """The error, its field called as the caller calls it."""
-        for ours, theirs in self.renamed.items():
-            if error.field.startswith(ours):
-                error.field = theirs + error.field[len(ours) :]
-                break
-        return error
-
-    def refuse_unknown(self) -> None:
-        """Refuse what nobody has read.
-
-        Raises:
-            InvalidField: there is such a parameter.
-        """
-        for name in self.values:
-            raise InvalidField(name[:60], "is no parameter of this tool", reason=Reason.UNKNOWN_PARAMETER)
-        for name in self.tensors:
-            raise InvalidField(
-                entry(TENSORS, str(name)[:60]), "is not used by this tool", reason=Reason.UNKNOWN_PARAMETER
-            )
-        for name in self._binary.keys() - self._read_binary:
-            message = f"is a binary parameter that nothing refers to: describe it in {TENSORS}, or by a parameter"
-            raise InvalidField(name[:60], message, reason=Reason.UNKNOWN_PARAMETER)
-
-    def _format(self, value: Any) -> str:
-        if value is None:
-            return RESULT_FORMATS[0]
-        if value not in RESULT_FORMATS:
-            raise InvalidField(RESULT_FORMAT, f"is {str(value)[:60]!r}, not one of {', '.join(RESULT_FORMATS)}")
-        return value
-
-
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that say something: null is as if absent."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _unpacked(arguments: Arguments, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        unpacked = msgpack.unpackb(arguments.bytes(MSGPACK, MSGPACK))
-    except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise InvalidField(MSGPACK, "is no msgpack, or has keys that are no text") from error
-    if not isinstance(unpacked, dict) or not all(isinstance(key, str) for key in unpacked):
-        raise wrong_type(MSGPACK, unpacked, "a map with names as keys")
-    said = _said(unpacked)
-    for name in said.keys() & parameters.keys():
-        raise InvalidField(name[:60], f"is both in JSON and in {MSGPACK}")
-    return said
 
 
 def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:
@@ -198,13 +66,13 @@ def fill(message: Any, value: Any, field: str, arguments: Arguments) -> None:
         path = child(field, key)
         oneof, put = setter
         if oneof is not None and (other := given.setdefault(oneof, key)) != key:
-            raise InvalidField(path, f"is given beside {other}, where one alone can be")
+            raise InvalidField(path, f"is given with {other}, but only one of them is possible")
         put(message, item, path, arguments)
 
 
 @functools.cache
 def _setters(descriptor: Descriptor) -> Mapping[str, tuple[str | None, Fill]]:
-    """By field: the oneof that it belongs to, and what puts a value there."""
+    """By field: the oneof that it belongs to, and the function that sets it."""
     return {field.name: (_oneof(field), _setter(field)) for field in descriptor.fields}
 
 
@@ -253,7 +121,7 @@ def _message_setter(field: FieldDescriptor) -> Fill:
 
 
 def _inner(field: FieldDescriptor) -> Fill:
-    """What fills a field's message."""
+    """The function that fills a field's message."""
     inner: Any = field.message_type
     short = SHORT_FORMS.get(inner.full_name)
     if short is None:
@@ -310,7 +178,7 @@ def _reader(field: FieldDescriptor) -> Callable[[Any, str, Arguments], Any]:
 
 
 def read_bytes(value: Any, field: str, arguments: Arguments) -> bytes:
-    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become what is no UTF-8."""
+    """Bytes: text, `{"base64": ...}`, or `{"binary": NAME}`; halves of surrogate pairs become invalid UTF-8."""
     match value:
         case bytes():
             return value

@@ -1,7 +1,7 @@
-"""Answers of calls -> plain values: JSON of the messages' fields, and tensors as lists, bytes or msgpack.
+"""Replies of calls -> plain values: JSON of the messages' fields, and tensors as lists, bytes or msgpack.
 
-Every field is there, but for those that are absent: enums as words ("completed"), a model as text, metrics as numbers
-beside `undefined`, numbers that JSON has not as text ("NaN").
+Every field is included, except absent ones. Enums are words ("completed"), a model is text, metrics are numbers next to
+`undefined`, and numbers that JSON lacks are text ("NaN").
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ F = FieldDescriptor
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool answers."""
+    """The result of a tool."""
 
     value: dict[str, Any]
     """Plain JSON: no NaN, no bytes."""
     binary: bytes | None = None
-    """What was asked for as bytes: tensors one after the other, or msgpack."""
+    """The requested bytes: tensors one after the other, or msgpack."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What the bytes are: "result_format"; of a single tensor also "dtype" and "shape"."""
+    """A description of the bytes: "result_format"; for a single tensor also "dtype" and "shape"."""
 
     text: bytes | None = None
-    """The value as JSON, where it is large: a thread has written it."""
+    """The value as JSON, if it is large: a thread has written it."""
 
     def json(self) -> bytes:
         """The value as JSON in ASCII."""
@@ -54,7 +54,7 @@ class ToolResult:
 
 
 class Output:
-    """How an answer is told: collects its tensors."""
+    """Writes a result, and collects its tensors."""
 
     def __init__(self, result_format: str) -> None:
         """Write in one of RESULT_FORMATS."""
@@ -65,11 +65,11 @@ class Output:
 
     @property
     def plain(self) -> bool:
-        """Whether tensors are told as lists of numbers."""
+        """Whether tensors are written as lists of numbers."""
         return self._format == "json"
 
     def tensor(self, array: Array) -> Any:
-        """What stands for a tensor."""
+        """The JSON value of a tensor."""
         if self.plain:
             return _numbers(array)
         tensor = to_tensor(array)
@@ -84,7 +84,7 @@ class Output:
         return described
 
     def result(self, value: dict[str, Any]) -> ToolResult:
-        """The answer, once its value is written."""
+        """The result, once its value is written."""
         if self._format == "msgpack":
             what = {"result_format": "msgpack"}
             return ToolResult(value=dict(what), binary=msgpack.packb(value), metadata=what)
@@ -106,14 +106,14 @@ def to_json(message: Any, output: Output) -> dict[str, Any]:
 
 
 def number_to_json(number: float) -> float | str:
-    """A number that JSON has; the name of one that it has not."""
+    """A number, or the name of one that JSON lacks."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _numbers(array: Array) -> Any:
-    """Numbers in lists, as many deep as there are dimensions."""
+    """Numbers in nested lists, one level per dimension."""
     values = array if isinstance(array, np.ndarray) else floats(array, "tensor")
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return values.tolist()
@@ -149,7 +149,7 @@ def _writer(field: FieldDescriptor) -> Write:
         return lambda message, value, output: value.__setitem__(name, json.loads(getattr(message, name)))
     convert = _converter(field)
     if inner is events_pb2.Event.DESCRIPTOR:
-        # A newer worker of the journal may write kinds that have no name here.
+        # A newer worker of the same journal may write kinds that have no name here.
         return lambda message, value, output: value.__setitem__(
             name, [convert(event, output) for event in getattr(message, name) if not is_unknown(event)]
         )
@@ -166,14 +166,14 @@ _SCHEMA = evaluation_pb2.EvaluatorInfo.DESCRIPTOR.fields_by_name["options_schema
 
 
 def _write_metrics(name: str, message: Any, value: dict[str, Any], output: Output) -> None:
-    """Numbers by key, and beside them why some have none."""
+    """Numbers by key, and the reasons for missing ones."""
     metrics = getattr(message, name)
     value[name] = _sorted(metrics.values)
     value["undefined"] = _sorted(metrics.undefined)
 
 
 def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """A message's map, by its keys; those alone are iterated, as its items come slowly."""
+    """A message's map, by its keys; only keys are iterated, as iterating items is slow."""
     return {key: entries[key] for key in sorted(entries)}
 
 
@@ -185,7 +185,7 @@ def _write_present(
 
 
 def _telemetry_name(message: Any, value: dict[str, Any], output: Output) -> None:
-    """An event's `:telemetry` name: its kind as consumers know it."""
+    """An event's `:telemetry` name, by which consumers know its kind."""
     value["name"] = list(_NAMES[message.kind])
 
 
@@ -212,4 +212,4 @@ _SHORT: Mapping[str, Callable[[Any, Output], Any]] = {
     ),
     "google.protobuf.Struct": lambda message, output: options_from_v1(message, "options"),
 }
-"""By the full name of a message, what stands for it."""
+"""By the full name of a message, the function that writes it."""

@@ -1,4 +1,4 @@
-"""BridgeService: the worker as a pool of Snakepit's sees it. Decode, call, encode."""
+"""BridgeService: the worker's side of a Snakepit pool. It decodes, calls and encodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BridgeService:
         self._execution = Execution(tools, calls, max_message_bytes=max_message_bytes)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given; requests come as bytes."""
+        """The handlers for a server; requests are bytes."""
         answered: dict[str, tuple[type[Any], Callable[[Any], Awaitable[Any]]]] = {
             "Ping": (pb.PingRequest, self._ping),
             "InitializeSession": (pb.InitializeSessionRequest, self._initialize_session),
@@ -61,7 +61,7 @@ class BridgeService:
         return _now(pb.PingResponse(message="pong"))
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        # Nothing here belongs to a session, so that none can have become invalid: that it answers is the answer.
+        # Nothing here belongs to a session, so no session can become invalid: any reply means that the worker works.
         return _now(pb.HeartbeatResponse(session_valid=True))
 
     async def _initialize_session(self, request: pb.InitializeSessionRequest) -> pb.InitializeSessionResponse:

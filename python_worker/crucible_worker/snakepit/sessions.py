@@ -1,4 +1,4 @@
-"""The sessions that Elixir opens: told again when asked for, of no consequence to a tool."""
+"""The sessions that Elixir opens: returned on request, without effect on tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crucible_bridge.reasons import Reason
 __all__ = ["MAX_SESSIONS", "Session", "Sessions"]
 
 MAX_SESSIONS = 1024
-"""Sessions that are remembered; the oldest go first."""
+"""Sessions that are stored; the oldest are removed first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Session:
     """A session as Elixir opened it."""
 
     metadata: Mapping[str, str]
-    """What Elixir said."""
+    """The request of Elixir."""
     created_unix_ns: int
     """When, Unix time in nanoseconds."""
 
@@ -32,7 +32,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def open(self, session_id: str, metadata: Mapping[str, str]) -> None:
-        """Open a session; one that is open stays as it is."""
+        """Open a session; an open one is not changed."""
         if session_id in self._sessions:
             return
         self._sessions[session_id] = Session(metadata=metadata, created_unix_ns=time.time_ns())
@@ -40,7 +40,7 @@ class Sessions:
             del self._sessions[next(iter(self._sessions))]
 
     def close(self, session_id: str) -> bool:
-        """End a session; whether there was one."""
+        """End a session; returns whether there was one."""
         return self._sessions.pop(session_id, None) is not None
 
     def get(self, session_id: str) -> Session:

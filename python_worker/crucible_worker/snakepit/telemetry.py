@@ -1,8 +1,8 @@
-"""Events of this worker as Snakepit takes them: under its names, with its measurements, what is ours as metadata.
+"""Events of this worker in Snakepit's form: its names and measurements, with our data as metadata.
 
-Snakepit drops an event whose name or measurement it does not know, so each event of ours bears the nearest of its
-names; which one it is stands in `operation`, its measurements in `metrics`. Events of which there are many, those of
-single samples and of progress, are left to `watch_evaluation` and `subscribe`.
+Snakepit drops an event with an unknown name or measurement, so each of our events has the nearest of its names. Our
+name is in `operation`, our measurements are in `metrics`. Frequent events, those of single samples and of progress, are
+only in `watch_evaluation` and `subscribe`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ NAMES: Mapping[EventKind, tuple[str, ...]] = {
 and so is an evaluator."""
 
 MAX_TEXT_BYTES = 4096
-"""Longest text of the metadata, but for the metrics, which are JSON and stay whole."""
+"""Longest text of the metadata, except the metrics, which are JSON and are never truncated."""
 
 _TAKEN = {"worker_id": "crucible_worker_id"}
-"""Keys of ours by which Snakepit means something of its own."""
+"""Our keys that have another meaning in Snakepit."""
 
 
 class Steering:
-    """Which events Elixir wants; in force from one stream to the next."""
+    """The events that Elixir wants; valid for all later streams."""
 
     def __init__(self) -> None:
         self._enabled = True
@@ -53,7 +53,7 @@ class Steering:
         self._deny: Sequence[str] = ()
 
     def heed(self, control: pb.TelemetryControl) -> None:
-        """Take what Elixir says; what is not known here is no news."""
+        """Apply a message of Elixir; unknown ones are ignored."""
         which = control.WhichOneof("control")
         if which == "toggle":
             self._enabled = control.toggle.enabled
@@ -64,7 +64,7 @@ class Steering:
             self._allow, self._deny = tuple(control.filter.allow), tuple(control.filter.deny)
 
     def wants(self, event: pb.TelemetryEvent) -> bool:
-        """Whether an event is to be sent; where a share is asked for, chance says which."""
+        """Whether to send an event; if only a share is wanted, events are chosen at random."""
         name = ".".join(event.event_parts)
         if not self._enabled or _fits(name, self._deny) or (self._allow and not _fits(name, self._allow)):
             return False
@@ -73,7 +73,7 @@ class Steering:
 
 
 def telemetry_event(sequence: int, record: bytes, log_id: str) -> pb.TelemetryEvent:
-    """An event of the journal as Snakepit takes it.
+    """An event of the journal in Snakepit's form.
 
     Raises:
         InternalError: the record is damaged.

@@ -1,6 +1,6 @@
-"""Every call of the worker as a tool: JSON in, JSON out, and between them the very handlers that gRPC calls.
+"""Every call of the worker as a tool: JSON in, JSON out, and in between the same handlers that gRPC calls.
 
-A tool reads its parameters into the request of a call of `crucible_bridge.v1`, and hands that to the method handler
+A tool reads its parameters into the request of a call of `crucible_bridge.v1`, and passes it to the method handler
 which the worker's services registered. So decoding, admission, limits, deadlines and problems are those of the call.
 """
 
@@ -20,7 +20,7 @@ from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.methods import Handle, Method
 from crucible_worker.services.handlers import Handlers
-from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, Arguments
+from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, Arguments
 from crucible_worker.snakepit.results import Output, ToolResult
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool
@@ -30,45 +30,45 @@ from crucible_worker.telemetry.logging import bind_contextvars
 __all__ = ["LARGE_BYTES", "LIST_TOOLS", "THREADS", "ToolCall", "ToolResult", "Tools"]
 
 LARGE_BYTES = 64 * 1024
-"""Answers from here on are written by a thread, as are parameters read whose call says that they are large."""
+"""Results of at least this size are written by a thread; large parameters are also read by one."""
 
 THREADS = 2
-"""Parameters and answers at work at once."""
+"""Threads for parameters and results."""
 
 LIST_TOOLS = "list_tools"
-"""The one tool that is no call: what tools there are."""
+"""The only tool that is not a call: it lists all tools."""
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """What is known of a call beside its parameters."""
+    """Facts about a call in addition to its parameters."""
 
     correlation_id: str | None = None
-    """Handed through to log lines, and to the events of an evaluation that has none of its own."""
+    """Correlation id for log lines, and for the events of an evaluation without one."""
     session_id: str = ""
-    """Snakepit's session; told in errors, not interpreted."""
+    """Snakepit's session; included in errors, not interpreted."""
     deadline: float | None = None
-    """When the caller stops waiting, by the event loop's clock; None where nobody says."""
+    """When the caller stops waiting, by the event loop's clock; None if unknown."""
     large: bool = False
     """Whether the JSON of the parameters is large: reading it is then a thread's work."""
 
 
 class _Context:
-    """What the layers and handlers of a call ask of its context."""
+    """The context that the layers and handlers of a call use."""
 
     def __init__(self, call: ToolCall, write: Callable[[Any], Any] | None = None) -> None:
         self._deadline = call.deadline
         self.write = write
-        """Where a stream's answers go."""
+        """The queue of a stream's messages."""
 
     def peer(self) -> str:
-        """Unknown: Snakepit calls for all of its users."""
+        """Unknown: Snakepit calls on behalf of all its users."""
         return ""
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller stops waiting; None where nobody says."""
+        """Seconds until the caller stops waiting; None if unknown."""
         if self._deadline is None:
             return None
         return max(0.0, self._deadline - asyncio.get_running_loop().time())
@@ -78,7 +78,7 @@ class Tools:
     """The tools of a worker; of one event loop."""
 
     def __init__(self, handlers: Handlers, calls: Calls, *, max_sequences: int) -> None:
-        """Offer the calls of these handlers, counted among these, for at most so many sequences of a metric."""
+        """Offer the calls of these handlers; they count among `calls`, and a metric has at most so many sequences."""
         self._max_sequences = max_sequences
         self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="tools")
         self._tools = {tool.name: tool for tool in TOOLS}
@@ -92,7 +92,7 @@ class Tools:
             self._handles[tool.name] = admitted(bounded(inner, method, calls), method, calls)
 
     def names(self) -> tuple[str, ...]:
-        """Every tool, in order of the alphabet."""
+        """Every tool, in alphabetical order."""
         return tuple(sorted((*self._tools, LIST_TOOLS)))
 
     def streaming(self, name: str) -> bool:
@@ -109,15 +109,15 @@ class Tools:
         """Run a tool that answers once.
 
         Args:
-            name: which one.
+            name: the tool's name.
             parameters: JSON values by name.
             binary: bytes by name, which parameters refer to.
-            call: what else is known.
+            call: further facts.
 
         Raises:
             NotFound: there is no such tool.
             InvalidField: a parameter is unknown, missing or wrong; the field says which.
-            BridgeError: see the call that the tool stands for.
+            BridgeError: see the tool's call.
         """
         if name == LIST_TOOLS:
             return _listed(self._tools.values(), parameters, binary)
@@ -138,7 +138,7 @@ class Tools:
         _bind(name, call)
         chunks: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
         context = _Context(call, chunks.put)
-        # A task of its own: the deadline and a drain then end it also where the reader takes its time.
+        # A separate task: the deadline and a drain then end it even if the reader is slow.
         running = asyncio.ensure_future(self._counted(name, (parameters, binary, call), context))
         try:
             while (chunk := await _next(chunks, running)) is not None:
@@ -147,13 +147,13 @@ class Tools:
             await _left(running)
 
     async def ended(self) -> None:
-        """Wait until no tool runs; a drain has told those that do."""
+        """Wait until no tool runs; a drain has notified the running ones."""
         while self._open:
             self._none_open.clear()
             await self._none_open.wait()
 
     def close(self) -> None:
-        """Let the threads go, once no call is open."""
+        """Release the threads, once no call is open."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _counted(self, name: str, asked: Any, context: _Context) -> Any:
@@ -235,14 +235,14 @@ def _bind(name: str, call: ToolCall) -> None:
 
 
 async def _next(chunks: asyncio.Queue[dict[str, Any]], running: asyncio.Future[Any]) -> dict[str, Any] | None:
-    """The next answer; None at the end; raises what the call ended with."""
+    """The next message; None at the end; raises the error of the call."""
     getting = asyncio.ensure_future(chunks.get())
     try:
         if chunks.empty():
             await asyncio.wait((getting, running), return_when=asyncio.FIRST_COMPLETED)
         if getting.done():
             return getting.result()
-        # The last answer and the end may come in one turn of the loop.
+        # The last message and the end may arrive in one turn of the loop.
         if not chunks.empty():
             return chunks.get_nowait()
         running.result()
@@ -252,7 +252,7 @@ async def _next(chunks: asyncio.Queue[dict[str, Any]], running: asyncio.Future[A
 
 
 async def _left(running: asyncio.Future[Any]) -> None:
-    """End a stream's call whose reader is done; how it ends is of no interest any more, unless that is a bug."""
+    """End the call of a stream after its reader; only a bug of the call is still reported."""
     running.cancel()
     await asyncio.wait((running,))
     if not running.cancelled() and (error := running.exception()) is not None and not isinstance(error, BridgeError):

@@ -1,8 +1,8 @@
 """Arrays among a tool's parameters: lists of numbers, or bytes that a JSON parameter describes.
 
-Bytes lie in Snakepit's binary parameters, which carry neither element type nor shape. So a description stands in JSON,
-`{"dtype": "f32", "shape": [512, 2048]}`, with `binary` (the parameter's name; that of the array if absent) and `offset`
-where several arrays share one; or with `data`, base64, where they are few.
+Bytes are in Snakepit's binary parameters, which have neither element type nor shape. So JSON has a description,
+`{"dtype": "f32", "shape": [512, 2048]}`, with `binary` (the parameter's name; the array's name if absent) and `offset`
+if several arrays share one parameter; or with `data`, base64, for few bytes.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _ITEM_BYTES: Mapping[Dtype, int] = {
 _DESCRIPTION = ("dtype", "shape", "binary", "offset", "data")
 
 Binary = bytes | memoryview
-"""A binary parameter: bytes of its own, or a part of the request."""
+"""A binary parameter: separate bytes, or a view of the request."""
 
 Bytes = Callable[[str, str], Binary]
-"""A binary parameter's bytes, given its name and the path that asks for it."""
+"""Returns a binary parameter's bytes, given its name and the path that refers to it."""
 
 
 def dtype_from_json(value: Any, field: str) -> Dtype:
-    """Read an element type: "f32", or as numpy and tinker say, "float32".
+    """Read an element type: "f32", or numpy's and tinker's name, "float32".
 
     Raises:
-        InvalidField: it is none.
+        InvalidField: it is not an element type.
     """
     if not isinstance(value, str):
         raise wrong_type(field, value, "text")
@@ -68,11 +68,11 @@ def dtype_from_json(value: Any, field: str) -> Dtype:
 
 
 def read_array(value: Any, name: str, field: str, binary: Bytes) -> Array:
-    """Read an array: a view of the bytes where it is binary.
+    """Read an array: a view of the bytes if it is binary.
 
     Args:
         value: numbers in lists, or a description.
-        name: of the binary parameter, where the description has none.
+        name: of the binary parameter, if the description has none.
         field: path of the array.
         binary: finds a binary parameter.
 
@@ -90,14 +90,14 @@ def read_numbers(values: Any, field: str) -> np.ndarray:
     """Read lists of numbers, of any depth: int64, float64 or bool.
 
     Raises:
-        InvalidField: the lists are of different lengths, or hold something else.
+        InvalidField: the lists are of different lengths, or have something else in them.
     """
     try:
         array = np.array(values)
     except ValueError as error:
-        raise InvalidField(field, "holds lists of different lengths, or too many inside of each other") from error
+        raise InvalidField(field, "has lists of different lengths, or too many levels of lists") from error
     if array.dtype.kind not in "biuf":
-        # Text among them, or something that is no number: one by one, so that the error names it.
+        # There is text, or something that is not a number: checked one by one, so that the error names it.
         array = np.array(_spelled_out(values, field), np.float64)
     read = as_array(array, field=field)
     assert isinstance(read, np.ndarray)
@@ -143,7 +143,7 @@ def _described(value: Mapping[Any, Any], name: str, field: str, binary: Bytes) -
 
 
 def _part(data: Binary, offset: Any, size: int | None, field: str) -> Binary:
-    """The bytes from an offset on, as many as the shape takes; all of them where there is no offset."""
+    """The bytes from an offset on, as many as the shape takes; all of them without an offset."""
     if offset is None:
         return data
     path = child(field, "offset")
@@ -151,19 +151,19 @@ def _part(data: Binary, offset: Any, size: int | None, field: str) -> Binary:
         raise wrong_type(path, offset, "an integer from 0")
     end = len(data) if size is None else offset + size
     if offset > len(data) or end > len(data):
-        raise InvalidField(path, f"is {offset}, beyond what the {len(data):,} bytes hold")
+        raise InvalidField(path, f"is {offset}, beyond the {len(data):,} bytes")
     return memoryview(data)[offset:end]
 
 
 def _base64(value: Any, field: str) -> bytes:
-    if isinstance(value, bytes):  # msgpack has bytes of its own
+    if isinstance(value, bytes):  # msgpack has a bytes type
         return value
     if not isinstance(value, str):
         raise wrong_type(field, value, "base64")
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error as error:
-        raise InvalidField(field, f"is no base64: {error}") from error
+        raise InvalidField(field, f"is not base64: {error}") from error
 
 
 def _counts(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Every tool: the call that it stands for, how its parameters are read, and how its answer is written."""
+"""Every tool: its call, how its parameters are read, and how its result is written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.idempotency import service_modules
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2
+from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.call_descriptions import CALL_DESCRIPTIONS
-from crucible_worker.snakepit.parameters import Arguments
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_fields import fields_reader
 from crucible_worker.snakepit.tools_metrics import columns_reader, write_penalty
@@ -22,12 +22,12 @@ from crucible_worker.snakepit.tools_trajectories import read_trajectories
 __all__ = ["NO_TOOLS", "TOOLS", "Tool"]
 
 NO_TOOLS: Mapping[str, str] = {
-    "/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel": "a tool cannot ask its caller back",
+    "/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel": "a tool cannot query its caller",
 }
-"""Calls that are no tools, and why."""
+"""Calls that are not tools, and why."""
 
 Names = Mapping[str, tuple[str, ...]]
-"""By a name, other names for the same."""
+"""Other names of a field, by its name."""
 
 
 def _write(arguments: Arguments, message: Any, output: Output) -> dict[str, Any]:
@@ -39,29 +39,29 @@ class Tool:
     """A call as a tool."""
 
     name: str
-    """What Snakepit calls it by."""
+    """Its name in Snakepit."""
     path: str
     """The call: "/crucible_bridge.v1.MetricsService/ComputeMeanNLL"."""
     description: str
     """What it does, one sentence."""
     request: Any
-    """The message that is asked."""
+    """The request's message."""
     response: Any
-    """The message of the answer, or of each answer of a stream."""
+    """The message of the reply, or of each reply of a stream."""
     streams: bool
-    """Whether it answers with a stream."""
+    """Whether its reply is a stream."""
     read: Callable[[Arguments], Any]
-    """Makes the request of the parameters, or its bytes."""
+    """Makes the request, or its bytes, from the parameters."""
     write: Callable[[Arguments, Any, Output], dict[str, Any]]
-    """Makes plain values of an answer."""
+    """Makes plain values from a reply."""
     part: str
-    """The field of the request whose fields the parameters are, where they are not its own."""
+    """The field of the request that the parameters fill, if they do not fill the request itself."""
     names: Names
-    """By field, other names for it."""
+    """Other names of fields, by field."""
     single: tuple[str, ...]
-    """Fields that hold lists, and take one value for a list of one."""
+    """List fields that also accept a single value."""
     arrays: Names
-    """Parameters that are arrays of all sequences, and other names for them."""
+    """Parameters that are arrays of all sequences, and their other names."""
 
 
 def _tool(
@@ -98,7 +98,7 @@ def _tool(
 
 
 def _write_grades(arguments: Arguments, message: Any, output: Output) -> dict[str, Any]:
-    """Write grades, each with the id of its item as it came: a number stays one."""
+    """Write grades, each with the unchanged id of its item: a number stays a number."""
     value = to_json(message, output)
     for grade, given in zip(value["grades"], arguments.noted.get("ids", ())):
         grade["id"] = given
@@ -142,7 +142,7 @@ _NAMED: tuple[Tool, ...] = (
 
 
 def _others() -> Iterator[Tool]:
-    """The calls of which there is no more to do than the protos tell, by their own names."""
+    """The calls that need nothing except their protos, by their own names."""
     done = {*(tool.path for tool in _NAMED), *NO_TOOLS}
     for module in service_modules():
         for service in module.DESCRIPTOR.services_by_name.values():
@@ -152,4 +152,4 @@ def _others() -> Iterator[Tool]:
 
 
 TOOLS: tuple[Tool, ...] = (*_NAMED, *_others())
-"""Every call of the worker but NO_TOOLS."""
+"""Every call of the worker except NO_TOOLS."""

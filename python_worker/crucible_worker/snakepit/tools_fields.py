@@ -1,4 +1,4 @@
-"""Parameters that are a request's fields by their own names: what most tools read."""
+"""Parameters that are a request's fields by their own names, as most tools have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.parameters import Arguments, fill
+from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.parameters import fill
 
 __all__ = ["fields_reader", "take_fields"]
 
@@ -23,13 +24,13 @@ def fields_reader(
     single: Collection[str] = (),
     correlated: bool = False,
 ) -> Callable[[Arguments], Any]:
-    """What reads parameters into a request.
+    """A function that reads parameters into a request.
 
     Args:
         request: makes an empty one.
-        part: the field of the request whose fields the parameters are, where they are not its own.
+        part: the field of the request that the parameters fill, if they do not fill the request itself.
         names: other names for fields.
-        single: fields that hold lists, and take one value for a list of one.
+        single: list fields that also accept a single value.
         correlated: give the call's correlation id to a request without one.
     """
 
@@ -52,7 +53,7 @@ def fields_reader(
 
 
 def take_fields(arguments: Arguments, fields: Any, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The parameters that are these fields, under the fields' own names; arrays also from what `tensors` describes.
+    """The parameters that are these fields, under the fields' own names; arrays also from descriptions in `tensors`.
 
     Raises:
         InvalidField: one is given under two names.
@@ -64,7 +65,7 @@ def take_fields(arguments: Arguments, fields: Any, names: Mapping[str, tuple[str
         if not found and field.message_type is _TENSOR and not field.is_repeated and field.name in arguments.tensors:
             found = [(field.name, field.name)]
         if len(found) > 1:
-            raise InvalidField(found[1][0], f"is given beside {found[0][0]}, which is the same")
+            raise InvalidField(found[1][0], f"is given with {found[0][0]}, which is the same")
         for name, value in found:
             given[field.name] = value
             if name != field.name:
@@ -73,5 +74,5 @@ def take_fields(arguments: Arguments, fields: Any, names: Mapping[str, tuple[str
 
 
 def _short_enough(correlation_id: str) -> str:
-    """Of the call, not of the request: one that is too long for events costs the request nothing."""
+    """The call's correlation id; one that is too long for events is left out, and the request is still valid."""
     return correlation_id if len(correlation_id.encode("utf-8", "replace")) <= MAX_ID_BYTES else ""

@@ -1,7 +1,7 @@
 """Parameters of metrics over tokens: arrays by name, one sequence or many, without a Datum around them.
 
 An array of one sequence is a list of numbers, arrays of many are a list of lists, or one array with two dimensions, or
-one with `lengths` beside. They become the columns of a request, written with one copy of their bytes.
+one with separate `lengths`. They become the columns of a request, written with one copy of their bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from crucible_bridge.codec.fields import entry
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Tensor
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.parameters import Arguments, fill
+from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.parameters import fill
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_arrays import read_numbers
 from crucible_worker.snakepit.tools_fields import fields_reader, take_fields
@@ -28,11 +29,11 @@ from crucible_worker.snakepit.tools_values import NON_FINITE
 __all__ = ["LENGTHS", "columns_reader", "write_penalty"]
 
 LENGTHS = "lengths"
-"""The parameter that says how long each sequence is, where arrays lie end to end."""
+"""The parameter with the length of each sequence, for arrays that are stored end to end."""
 
 _LENGTHS, _VALUES = types_pb2.Columns.LENGTHS_FIELD_NUMBER, types_pb2.Columns.VALUES_FIELD_NUMBER
 _WHOLE = ("data", "columns")
-"""Parameters with which a request is read as the protos have it."""
+"""Parameters that make the tool read the request in the protos' form."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +41,17 @@ class _Column:
     """An array of all sequences."""
 
     name: str
-    """As the caller calls it."""
+    """The caller's name for it."""
     parts: Sequence[Array]
     """Its values, end to end."""
     lengths: np.ndarray | None
-    """Values of each sequence; None where one array does not say."""
+    """Values of each sequence; None if the array does not show it."""
 
 
 def columns_reader(
     request: Any, columns: Mapping[str, tuple[str, ...]], *, names: Mapping[str, tuple[str, ...]] | None = None
 ) -> Callable[[Arguments], Any]:
-    """What reads arrays by name into a request's columns; with `data` or `columns`, the request's own fields.
+    """A function that reads arrays by name into a request's columns; with `data` or `columns`, the request's fields.
 
     Args:
         request: the message.
@@ -83,7 +84,7 @@ def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
     given = [name for name in names if name in arguments.values]
     described = [name for name in names if name in arguments.tensors]
     if len(given) + len(described) > 1:
-        raise InvalidField((given + described)[1], f"is given beside {(given + described)[0]}, which is the same")
+        raise InvalidField((given + described)[1], f"is given with {(given + described)[0]}, which is the same")
     if not given and not described:
         raise InvalidField(names[0], "is not given")
     name = (given or described)[0]
@@ -95,7 +96,7 @@ def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
         case (_,):
             return _Column(name=name, parts=[array], lengths=None)
         case (count, length):
-            # Here already: rows without a value take no bytes, and so may be as many as a number can say.
+            # Checked here already: rows without a value take no bytes, so their number is not limited by the message.
             if (limit := arguments.max_sequences) is not None and count > limit:
                 raise InvalidField(name, f"has {count:,} sequences, at most {limit:,} are accepted")
             return _Column(name=name, parts=[_flat(array)], lengths=np.full(count, length))
@@ -104,14 +105,14 @@ def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
 
 
 def _is_number(arguments: Arguments, value: Any) -> bool:
-    """Whether a list that begins with this is one of numbers; "NaN" may also be the name of an array."""
+    """Whether a list that begins with this value has numbers; "NaN" may also be the name of an array."""
     if isinstance(value, str):
         return value in NON_FINITE and value not in arguments.tensors
     return isinstance(value, int | float)
 
 
 def _rows(arguments: Arguments, name: str, rows: Sequence[Any]) -> _Column:
-    """An array of each sequence."""
+    """An array for each sequence."""
     if all(isinstance(row, list | tuple) for row in rows):
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         values = list(itertools.chain.from_iterable(rows))
@@ -140,7 +141,7 @@ def _lengths(arguments: Arguments, columns: Sequence[_Column]) -> np.ndarray:
     if asked is not None:
         lengths = arguments.array(asked, LENGTHS, LENGTHS)
         if not isinstance(lengths, np.ndarray) or lengths.ndim != 1 or lengths.dtype.kind not in "iu":
-            raise InvalidField(LENGTHS, "is no list of integers")
+            raise InvalidField(LENGTHS, "is not a list of integers")
         first = LENGTHS
     elif known:
         lengths, first = known[0].lengths, known[0].name
@@ -175,7 +176,7 @@ def _add(pieces: Encoder, key: str, column: _Column) -> None:
 
 
 def write_penalty(arguments: Arguments, message: Any, output: Output) -> dict[str, Any]:
-    """Write the answer of a KL penalty: advantages in the form that they came in."""
+    """Write the result of a KL penalty: advantages in the form in which they were given."""
     value = to_json(message, output)
     lengths = arguments.noted.get(LENGTHS)
     if lengths is None or not value["advantages"]:

@@ -1,4 +1,4 @@
-"""What parameters a tool takes, as a JSON schema (draft 2020-12): made of the messages' descriptors and bounds."""
+"""The JSON schema (draft 2020-12) of a tool's parameters, made from the messages' descriptors and bounds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from crucible_bridge.types import Dtype
+from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, TENSORS
 from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS
-from crucible_worker.snakepit.parameters import RESULT_FORMAT, RESULT_FORMATS, TENSORS
 from crucible_worker.snakepit.tools_catalogue import Tool
 from crucible_worker.snakepit.tools_metrics import LENGTHS
 from crucible_worker.snakepit.tools_short_forms import GRADE_ITEM_NAMES, SAMPLE_NAMES
@@ -39,20 +39,20 @@ _DESCRIPTION: Schema = {
     "properties": {
         "dtype": {"type": "string", "examples": [str(dtype) for dtype in Dtype]},
         "shape": {"type": "array", "items": _COUNT},
-        "binary": {"type": "string", "description": "Name of the binary parameter; that of the array if absent."},
+        "binary": {"type": "string", "description": "Name of the binary parameter; the array's name if absent."},
         "offset": {"type": "integer", "minimum": 0, "description": "Bytes before the array."},
-        "data": {"type": "string", "description": "Base64, in place of a binary parameter."},
+        "data": {"type": "string", "description": "Base64, instead of a binary parameter."},
     },
     "required": ["dtype"],
     "additionalProperties": False,
 }
 _ARRAY = "array"
 _OF_ALL = frozenset({"minItems", "maxItems", "maxProperties", "propertyNames", "default"})
-"""Words about a field as a whole; others are about each of its values."""
+"""Schema keywords about a field as a whole; others are about each of its values."""
 
 
 def parameters_schema(tool: Tool) -> Schema:
-    """The schema of a tool's parameters; null is as if absent everywhere, and not named."""
+    """The schema of a tool's parameters; null counts as absent everywhere, and is not in the schema."""
     definitions: dict[str, Schema] = {}
     descriptor: Any = tool.request.DESCRIPTOR
     if tool.part:
@@ -65,7 +65,7 @@ def parameters_schema(tool: Tool) -> Schema:
                 properties[name] = {"anyOf": [properties[name], _value(field, definitions)]}
     for name, others in tool.arrays.items():
         for each in (name, *others):
-            # A field of the same name takes its own form as well.
+            # A field of the same name accepts its own form as well.
             forms = [_reference(_ARRAY, definitions), *([properties[each]] if each in properties else ())]
             properties[each] = {"anyOf": forms} if len(forms) > 1 else forms[0]
     if tool.arrays:
@@ -82,7 +82,7 @@ def parameters_schema(tool: Tool) -> Schema:
 def _object(
     names: Mapping[str, Schema], message: str = "", others: Mapping[str, Sequence[str]] | None = None
 ) -> Schema:
-    """An object of a message's fields, of which those that must be given may have other names."""
+    """The object of a message's fields; required ones may be given by other names."""
     schema: Schema = {"type": "object", "properties": dict(names), "additionalProperties": False}
     if required := REQUIRED_FIELDS.get(message):
         schema["allOf"] = [
@@ -112,13 +112,13 @@ _GROUP = _object({name: _GROUP_FORMS[ours] for name, ours in GROUP_NAMES.items()
 
 
 def _reference(name: str, definitions: dict[str, Schema]) -> Schema:
-    """The schema of an array or a message by its name, which is put among the definitions."""
+    """The schema of an array or a message by its name, which is added to the definitions."""
     if name == _ARRAY and name not in definitions:
         numbers: Schema = {
             "type": "array",
             "items": {"anyOf": [*_NUMBER["anyOf"], {"type": "boolean"}, {"$ref": f"#/$defs/{name}"}]},
         }
-        named: Schema = {"type": "string", "description": f"Name of one among {TENSORS}."}
+        named: Schema = {"type": "string", "description": f"Name of an array in {TENSORS}."}
         definitions[name] = {"anyOf": [numbers, named, _DESCRIPTION]}
     return {"$ref": f"#/$defs/{name}"}
 
@@ -134,7 +134,7 @@ def _field(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
 
 
 def _words(field: FieldDescriptor) -> Mapping[str, Any]:
-    """What the protos' options say of a field."""
+    """The bounds of a field in the protos' options."""
     return FIELD_SCHEMAS.get(".".join(field.full_name.split(".")[-2:]), {})
 
 
@@ -152,7 +152,7 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
         if not words and not finite:
             return _NUMBER
         number = {"type": "number", **words}
-        # Of the numbers that JSON has not, infinity alone is above a smallest one.
+        # Of the numbers that JSON lacks, only infinity is above a minimum.
         return number if finite or "maximum" in words else {"anyOf": [number, {"const": "Infinity"}]}
     if field.type == F.TYPE_BYTES:
         return _BYTES
@@ -167,7 +167,7 @@ def _message(descriptor: Descriptor, definitions: dict[str, Schema]) -> Schema:
     if name == "Tensor":
         return _reference(_ARRAY, definitions)
     if name not in definitions:
-        definitions[name] = {}  # it may hold itself
+        definitions[name] = {}  # it may contain itself
         properties = {field.name: _field(field, definitions) for field in descriptor.fields}
         definitions[name] = _with_short_forms(name, properties, definitions)
     return _reference(name, definitions)

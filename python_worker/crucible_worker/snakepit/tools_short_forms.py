@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from crucible_bridge.codec.data import array_to_v1, dataset_to_v1, model_input_to_v1
+from crucible_bridge.codec.data import array_to_v1, model_input_to_v1
+from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.fields import child
 from crucible_bridge.codec.models import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Dataset, ModelInput, parse_model
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, types_pb2
+from crucible_worker.snakepit.arguments import Arguments, Fill
 from crucible_worker.snakepit.tools_values import read_text, wrong_type
-
-if TYPE_CHECKING:
-    from crucible_worker.snakepit.parameters import Arguments, Fill
 
 __all__ = ["GRADE_ITEM_NAMES", "SAMPLE_NAMES", "SHORT_FORMS"]
 
@@ -33,7 +32,7 @@ SAMPLE_NAMES: Mapping[str, str] = {"target": "targets", "messages": "conversatio
 """Other names for the fields of a sample; "input" is any of its inputs."""
 
 Short = Callable[[Any, Any, str, "Arguments", "Fill"], None]
-"""Fills a message with a value at a path, given where arrays lie, and what fills a message field by field."""
+"""Fills a message with a value at a path, given the arrays, and the function that fills messages field by field."""
 
 
 def _tensor(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
@@ -41,7 +40,7 @@ def _tensor(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
 
 
 def _last(field: str) -> str:
-    """What a path ends with: the name of a field, or the key of an entry."""
+    """The last part of a path: the name of a field, or the key of an entry."""
     return field.removesuffix('"]').rpartition('["')[2] if field.endswith('"]') else field.rpartition(".")[2]
 
 
@@ -59,7 +58,7 @@ def _model(message: Any, value: Any, field: str, arguments: Arguments, fill: Fil
 
 
 def _moved(error: InvalidField, old: str, new: str) -> InvalidField:
-    """An error whose path begins at another field."""
+    """An error with a path that begins at another field."""
     return InvalidField(new + error.field.removeprefix(old), error.message, reason=error.reason)
 
 
@@ -102,7 +101,7 @@ def _sample(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
         if (given := value.get("input")) is not None:
             kind = "text" if isinstance(given, str) else "conversation" if isinstance(given, list) else "datum"
             if kind in value:
-                raise InvalidField(child(field, kind), "is given beside input")
+                raise InvalidField(child(field, kind), "is given with input")
             value[kind] = given
         value.pop("input", None)
         value = _listed(value, "targets")
@@ -110,19 +109,19 @@ def _sample(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
 
 
 def _renamed(value: Mapping[str, Any], names: Mapping[str, str], field: str) -> dict[str, Any]:
-    """The entries that say something, by the names that the message has for them."""
+    """The given entries, by the message's names for them."""
     renamed: dict[str, Any] = {}
     for key, item in value.items():
         if item is None:
             continue
         if (ours := names.get(key, key)) in renamed:
-            raise InvalidField(child(field, key), "is given beside another name for it")
+            raise InvalidField(child(field, key), "is given with another name for it")
         renamed[ours] = item
     return renamed
 
 
 def _listed(value: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """One text where a list is meant."""
+    """One text in place of a list."""
     given = value.get(key)
     return {**value, key: [given]} if isinstance(given, str) else dict(value)
 
@@ -151,7 +150,7 @@ def _grade_item(message: Any, value: Any, field: str, arguments: Arguments, fill
     if isinstance(value, Mapping):
         value = _listed(_renamed(value, GRADE_ITEM_NAMES, field), "targets")
         given = value.get("id")
-        # Echoed as it came: a key of the caller's own, be it text or a number.
+        # Returned unchanged: the caller's own key, text or a number.
         arguments.noted.setdefault("ids", []).append("" if given is None else given)
         if isinstance(given, int) and not isinstance(given, bool):
             value["id"] = str(given)
@@ -162,7 +161,7 @@ def _sample_item(message: Any, value: Any, field: str, arguments: Arguments, fil
     if isinstance(value, Mapping) and (prompt := value.get("prompt")) is not None:
         value = {key: item for key, item in value.items() if item is not None}
         if other := value.keys() & {"text", "conversation", "model_input"}:
-            raise InvalidField(child(field, "prompt"), f"is given beside {min(other)}")
+            raise InvalidField(child(field, "prompt"), f"is given with {min(other)}")
         rest = {key: item for key, item in value.items() if key != "prompt"}
         value = {**rest, _prompt_kind(prompt): prompt}
     elif not isinstance(value, Mapping):
@@ -193,8 +192,8 @@ def _format(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
     if isinstance(value, Mapping) and isinstance(schema := value.get("json_schema"), Mapping):
         try:
             value = {**value, "json_schema": json.dumps(schema)}
-        except TypeError as error:  # msgpack has bytes, and keys that are no text
-            raise InvalidField(child(field, "json_schema"), "holds what JSON has not") from error
+        except TypeError as error:  # msgpack has bytes, and keys that are not text
+            raise InvalidField(child(field, "json_schema"), "has values that JSON does not have") from error
     fill(message, value, field, arguments)
 
 
@@ -218,4 +217,4 @@ SHORT_FORMS: Mapping[str, Short] = {
     models_pb2.SampleItem.DESCRIPTOR.full_name: _sample_item,
     "google.protobuf.Struct": _struct,
 }
-"""By the full name of a message, how it is filled."""
+"""By the full name of a message, the function that fills it."""

@@ -1,4 +1,4 @@
-"""Trajectories as a training loop holds them: groups of trajectories of transitions, with tokens or their numbers."""
+"""Trajectories in the form of a training loop: groups of trajectories of transitions, with tokens or their numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import TrajectoryBatch, TrajectoryMetricsRequest
 from crucible_bridge.v1 import metrics_pb2
-from crucible_worker.snakepit.parameters import Arguments
+from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.tools_fields import fields_reader
 from crucible_worker.snakepit.tools_values import read_integer, read_number, read_text, wrong_type
 
@@ -27,10 +27,10 @@ GROUP_NAMES: Mapping[str, str] = {
     "metrics_G": "metrics",
     "tags": "tags",
 }
-"""What a group may have, by every name."""
+"""The entries of a group, by all their names."""
 
 TRAJECTORY_NAMES: Mapping[str, str] = {"transitions": "transitions", "final_ob": "final_ob"}
-"""What a trajectory may have; its last observation is no turn, and not counted."""
+"""The entries of a trajectory; its last observation is not a turn, and is not counted."""
 
 TRANSITION_NAMES: Mapping[str, str] = {
     "ob": "ob",
@@ -40,7 +40,7 @@ TRANSITION_NAMES: Mapping[str, str] = {
     "cached_observation_tokens": "cached_observation_tokens",
     "episode_done": "episode_done",
 }
-"""What a transition may have."""
+"""The entries of a transition."""
 
 _MAX_TOKENS = (1 << 31) - 1
 
@@ -48,7 +48,7 @@ _of_columns = fields_reader(metrics_pb2.ComputeTrajectoryMetricsRequest)
 
 
 def read_trajectories(arguments: Arguments) -> Any:
-    """Read `groups` of trajectories as they are, or the columns of `batch`."""
+    """Read `groups` of trajectories, or the columns of `batch`."""
     groups = arguments.take("groups")
     if groups is None:
         return _of_columns(arguments)
@@ -64,7 +64,7 @@ def read_trajectories(arguments: Arguments) -> Any:
 
 
 def _group(value: Any, field: str) -> SimpleNamespace:
-    """What TrajectoryBatch.of takes for a group."""
+    """A group in a form that TrajectoryBatch.of accepts."""
     known = _known(value, field, GROUP_NAMES)
     trajectories = [
         _trajectory(each, path) for path, each in _numbered(known.get("trajectories"), child(field, "trajectories"))
@@ -92,7 +92,7 @@ def _trajectory(value: Any, field: str) -> SimpleNamespace:
 def _transition(value: Any, field: str) -> SimpleNamespace:
     known = _known(value, field, TRANSITION_NAMES)
     return SimpleNamespace(
-        # As long as the tokens are: nothing else of them is looked at.
+        # Only the length of the tokens is used.
         ob=range(_tokens(known.get("ob"), child(field, "ob"))),
         ac=range(_tokens(known.get("ac"), child(field, "ac"))),
         reward=read_number(known.get("reward"), child(field, "reward")),
@@ -107,7 +107,7 @@ def _cached(known: Mapping[str, Any], field: str) -> int | None:
 
 
 def _tokens(value: Any, field: str) -> int:
-    """How many tokens there are: said, listed, or inside of what holds them."""
+    """The number of tokens: given as a number, as a list, or inside an object."""
     match value:
         case list() | tuple():
             return len(value)
@@ -131,7 +131,7 @@ def _metrics(value: Any, field: str) -> dict[str, float | None]:
 
 
 def _known(value: Any, field: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """The entries of an object by their one name."""
+    """The entries of an object by their canonical names."""
     if not isinstance(value, Mapping):
         raise wrong_type(field, value, "an object")
     known: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def _known(value: Any, field: str, names: Mapping[str, str]) -> dict[str, Any]:
         if item is None:
             continue
         if names[key] in known:
-            raise InvalidField(child(field, key), f"is given beside {names[key]}, which is the same")
+            raise InvalidField(child(field, key), f"is given with {names[key]}, which is the same")
         known[names[key]] = item
     return known
 

@@ -1,4 +1,4 @@
-"""Single values of JSON: what they are, and the refusal of those that are not what is needed."""
+"""Single values of JSON: their types, and the refusal of wrong ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 NON_FINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""What stands in JSON for numbers that it has not."""
+"""The texts in JSON for numbers that it lacks."""
 
 
 def wrong_type(field: str, value: Any, needed: str) -> InvalidField:
@@ -32,10 +32,10 @@ def wrong_type(field: str, value: Any, needed: str) -> InvalidField:
 
 
 def read_text(value: Any, field: str) -> str:
-    """Text that a message can hold.
+    """Text that a message can carry.
 
     Raises:
-        InvalidField: it is none, or no Unicode.
+        InvalidField: it is not text, or not Unicode.
     """
     if not isinstance(value, str):
         raise wrong_type(field, value, "text")
@@ -43,12 +43,12 @@ def read_text(value: Any, field: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidField(field, "holds half of a surrogate pair, which is no Unicode") from error
+            raise InvalidField(field, "has half of a surrogate pair, which is not Unicode") from error
     return value
 
 
 def enum_words(enum: EnumDescriptor | None) -> Mapping[str, int]:
-    """Words for the values of an enum that can be sent: their names without the enum's, in lower case.
+    """Words for the values of an enum that can be sent: their names without the enum's name, in lower case.
 
     Args:
         enum: the type of a field that is an enum; only those of other fields are None.
@@ -60,7 +60,7 @@ def enum_words(enum: EnumDescriptor | None) -> Mapping[str, int]:
 
 
 def read_member(value: Any, field: str, words: Mapping[str, int]) -> int:
-    """An enum's number, by its word in any case; 0 for "unspecified", which answers say where nothing was.
+    """An enum's number, by its word in any case; 0 for "unspecified", the word for an absent value in replies.
 
     Raises:
         InvalidField: it is none of the words.
@@ -73,17 +73,17 @@ def read_member(value: Any, field: str, words: Mapping[str, int]) -> int:
 
 
 def read_integer(value: Any, field: str, low: int, high: int) -> int:
-    """A whole number within bounds, themselves included; 3.0 is one.
+    """A whole number within inclusive bounds; 3.0 counts as whole.
 
     Raises:
-        InvalidField: it is none, or beyond them.
+        InvalidField: it is not one, or out of bounds.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong_type(field, value, "an integer")
     if not low <= value <= high:
-        # Its digits may be more than Python writes.
+        # It may have more digits than Python converts to text.
         raise InvalidField(field, f"is out of bounds, must be within {low} and {high}")
     return value
 
@@ -101,7 +101,7 @@ def read_number(value: Any, field: str) -> float:
     try:
         return float(value)
     except OverflowError as error:
-        raise InvalidField(field, "is beyond what a 64-bit number holds") from error
+        raise InvalidField(field, "is beyond the range of a 64-bit number") from error
 
 
 def read_boolean(value: Any, field: str) -> bool:

@@ -20,7 +20,7 @@ def text(name: str) -> str:
     """The text of a suite's file, for `crucible_bridge.suites.parse_suite`.
 
     Raises:
-        KeyError: there is none of this name.
+        KeyError: there is no suite of this name.
     """
     if name not in names():
         raise KeyError(name)

@@ -1,1 +1,1 @@
-"""What the worker tells its operator."""
+"""Logs for the worker's operator."""

@@ -1,7 +1,7 @@
-"""Structured logs on stderr: one line an event, written by a thread, so that a full pipe never stops the event loop.
+"""Structured logs on stderr: one line per event, written by a thread, so that a full pipe never stops the event loop.
 
-Every line bears an ISO time, a level, an event, who writes it (pid, worker_id), and whatever is bound to the call at
-hand (method, peer, evaluation_id, run_id, correlation_id). Tokens and model output are never logged.
+Every line has an ISO time, a level, an event, its writer (pid, worker_id), and the fields that are bound to the current
+call (method, peer, evaluation_id, run_id, correlation_id). Tokens and model output are never logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crucible_worker.config import LogFormat
 if TYPE_CHECKING:
     import structlog
 elif "structlog" not in sys.modules and "rich" not in sys.modules:
-    # structlog imports rich where it is installed: 34 ms and 5.5 MB, for tracebacks that this worker never prints.
+    # structlog imports rich if it is installed: 34 ms and 5.5 MB, for tracebacks that this worker never prints.
     sys.modules["rich"] = None
     import structlog
 
@@ -32,9 +32,9 @@ else:
 __all__ = ["MAX_TEXT_CHARS", "BackgroundWriter", "bind_contextvars", "bound", "configure_logging"]
 
 QUEUE_LINES = 10_000
-"""Lines that wait for a slow stderr; what comes beyond is counted and dropped."""
+"""Lines that wait for a slow stderr; further lines are counted and dropped."""
 MAX_TEXT_CHARS = 1_000
-"""Longest text of a line, but for its traceback: a caller's ids are logged before they are refused for their length."""
+"""Longest text of a line, except its traceback: a caller's ids are logged before their length is checked."""
 
 _QUIET = {"asyncio": logging.WARNING, "grpc": logging.WARNING, "urllib3": logging.WARNING}
 
@@ -42,12 +42,12 @@ bind_contextvars = structlog.contextvars.bind_contextvars
 
 
 def bound(key: str) -> str:
-    """What is bound to the call at hand under a key, or an empty string."""
+    """The value that is bound to the current call under a key, or an empty string."""
     return structlog.contextvars.get_contextvars().get(key, "")
 
 
 class BackgroundWriter:
-    """A text stream that takes lines without ever waiting for who reads them."""
+    """A text stream that accepts lines without ever waiting for its reader."""
 
     def __init__(self, stream: TextIO, *, capacity: int = QUEUE_LINES) -> None:
         self._stream = stream
@@ -58,11 +58,11 @@ class BackgroundWriter:
 
     @property
     def dropped(self) -> int:
-        """Lines that found the queue full and are not yet accounted for in the log."""
+        """Lines that were dropped because the queue was full, and are not yet reported in the log."""
         return self._dropped
 
     def write(self, text: str) -> int:
-        """Hand a line over; a full queue drops it."""
+        """Queue a line; a full queue drops it."""
         try:
             self._lines.put_nowait(text)
         except queue.Full:
@@ -73,7 +73,7 @@ class BackgroundWriter:
         """Nothing to do: the thread flushes after each line."""
 
     def close(self, timeout: float) -> None:
-        """Write what waits, for at most `timeout` seconds."""
+        """Write the queued lines, for at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         with contextlib.suppress(queue.Full):
             self._lines.put(None, timeout=timeout)
@@ -92,7 +92,7 @@ class BackgroundWriter:
         self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n")
 
     def _put(self, line: str) -> None:
-        # A reader that went away is no reason to stop: whoever logs would then find the queue full for ever.
+        # The thread must not stop when the reader is gone: the queue would then stay full.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line)
             self._stream.flush()
@@ -107,7 +107,7 @@ def configure_logging(
         log_format: "json" for machines, "console" for people.
         level: "debug", "info", "warning" or "error".
         stream: where to; stderr if None.
-        facts: on every line that has no such key; what is added to them later is on later lines.
+        facts: added to every line without such a key; facts that are added later are on later lines.
 
     Returns:
         The writer, to be closed last.
@@ -152,7 +152,7 @@ def _with(facts: Mapping[str, Any]) -> structlog.typing.Processor:
 
 
 def _short(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Cut long texts. Tracebacks are no texts yet."""
+    """Truncate long texts. Tracebacks are not texts yet."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > MAX_TEXT_CHARS:
             event[key] = f"{value[:MAX_TEXT_CHARS]}\N{HORIZONTAL ELLIPSIS}"

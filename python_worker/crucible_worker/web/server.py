@@ -102,6 +102,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             yield Pages(address=f"http://{LOOPBACK}:{taken}/?token={access.once}", ended=serving)
         finally:
             watching.cancel()
+            changes.end()
             server.should_exit = True
             await asyncio.gather(watching, serving, return_exceptions=True)
             await index.aclose()

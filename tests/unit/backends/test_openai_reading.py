@@ -125,7 +125,7 @@ def test_no_line_takes_long_to_be_read() -> None:
 @rows(
     ("content", "says"),
     [
-        (b"[]", "no object"),
+        (b"[]", "not an object"),
         (b"{", "not JSON"),
         (_written({"choices": [{"prompt_logprobs": [dict.fromkeys(map(str, range(10_000)), 0)]}]}), "one token"),
         (_written({"choices": [{"token_ids": [0] * 2_000}]}), "list of token_ids"),

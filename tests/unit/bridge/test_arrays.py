@@ -69,10 +69,10 @@ def test_no_dimensions_are_one():
 @rows(
     ("dtype", "shape", "size", "words"),
     [
-        (Dtype.F32, (2,), 7, "7 bytes, where f32 of shape [2] takes 8"),
+        (Dtype.F32, (2,), 7, "7 bytes, but f32 of shape [2] takes 8"),
         (Dtype.F32, (3,), 8, "takes 12"),
-        (Dtype.F64, (), 12, "no multiple of the 8"),
-        (Dtype.BF16, (), 3, "no multiple of the 2"),
+        (Dtype.F64, (), 12, "not a multiple of the 8"),
+        (Dtype.BF16, (), 3, "not a multiple of the 2"),
         (Dtype.BF16, (2,), 6, "takes 4"),
         (Dtype.I64, (-1, -1), 8, "negative"),
         (Dtype.U8, (2**62, 2**62, 0), 0, "shape"),

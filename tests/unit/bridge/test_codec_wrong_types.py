@@ -43,6 +43,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a map's entry": ({"labels": {"a": "b", "c": 1}}, 'labels["c"] is 1, must be text'),
     "no map": ({"labels": "ab"}, "labels is 'ab', must be a mapping"),
     "too wide": ({"step": 2**70}, f"step cannot be sent: Value out of range: {2**70}"),
+    "a dict for a message": (
+        {"sampling": {"max_tokens": 7, "top": 1}},
+        "sampling is dict, must be a SamplingParams, such as SamplingParams(max_tokens=7)",
+    ),
+    "a dict without its fields": ({"limits": {"tokens": 7}}, "limits is dict, must be a Limits"),
+    "a dict for a part": (
+        {"dataset": Dataset(source=BuiltinDataset("arithmetic"), prompt={"few_shot": {}})},  # pyright: ignore[reportArgumentType]
+        "dataset.prompt is dict, must be a Prompt, such as Prompt(few_shot={})",
+    ),
     "within sampling": (
         {"sampling": SamplingParams(max_tokens="7")},  # pyright: ignore[reportArgumentType]
         "sampling.max_tokens is '7', must be a whole number",

@@ -19,6 +19,26 @@ def test_generated_code_is_current():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("kind", "zero", "least"),
+    [("int32", "0", ""), ("double", "0", ", least: 1"), ("bool", "false", "")],
+)
+def test_a_plain_number_is_not_required(tmp_path, kind, zero, least):
+    """A number or flag that is required without `optional` is refused, with what to write in its place."""
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    shutil.copytree(PROTOS, tmp_path / "protos", ignore=shutil.ignore_patterns("__pycache__"))
+    proto = tmp_path / "protos/crucible_bridge/v1/metrics.proto"
+    field = f"  // How many.\n  {kind} count = 1 [(options.v1.bounds) = {{required: true{least}}}];"
+    proto.write_text(f"{proto.read_text()}\n// Asks for some.\nmessage CountRequest {{\n{field}\n}}\n")
+
+    command = [sys.executable, tmp_path / "protos/generate.py", "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+
+    assert result.returncode == 1
+    assert f"CountRequest.count is a {kind} and required" in result.stderr
+    assert f"cannot be told from {zero}: write `optional {kind} count`" in result.stderr
+
+
 def test_protos_are_linted():
     """The linter of buf finds nothing: names, comments on every message and field."""
     result = subprocess.run([_buf(), "lint"], cwd=PROTOS, capture_output=True, text=True)

@@ -35,8 +35,8 @@ def test_what_is_not_there_has_no_index():
 
 @pytest.mark.parametrize("sizes", [[], [1], [2, 2]])
 def test_lengths_that_do_not_add_up_are_refused(sizes: list[int]):
-    """Three values cannot be parted so."""
-    with pytest.raises(ValueError, match="cannot be parted"):
+    """Three values cannot be split so."""
+    with pytest.raises(ValueError, match="cannot be split"):
         Ragged(np.zeros(3), np.array(sizes, np.int64))
 
 
@@ -45,7 +45,7 @@ def test_other_values_are_parted_alike():
     ragged = Ragged(np.zeros(3), np.array([1, 2]))
 
     assert [part.tolist() for part in ragged.like(np.array([5, 6, 7]))] == [[5], [6, 7]]
-    with pytest.raises(ValueError, match="cannot be parted"):
+    with pytest.raises(ValueError, match="cannot be split"):
         ragged.like(np.zeros(2))
 
 

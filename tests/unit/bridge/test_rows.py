@@ -183,13 +183,13 @@ def test_a_mapping_of_what_no_row_has_is_refused_at_the_end() -> None:
     """Rows may lack an id; a column that none has is misspelt."""
     rows_ = reader({"input": "q", "id": "n"})
     rows_.sample({"q": "a", "m": 1})
-    with pytest.raises(InvalidField, match="is 'n', which is no column; there are q, m") as caught:
+    with pytest.raises(InvalidField, match="is 'n', which is not a column; there are q, m") as caught:
         rows_.finish()
 
     assert (caught.value.field, caught.value.reason) == ('dataset.file.columns["id"]', "NO_SUCH_COLUMN")
     with pytest.raises(MalformedRow, match='has no column "t", which is the target'):
         reader({"input": "q", "target": "t"}).sample({"q": "a"})
-    with pytest.raises(InvalidField, match="says not which column is the input; there are q"):
+    with pytest.raises(InvalidField, match="does not say which column is the input; there are q"):
         reader({"target": "q"}).sample({"q": "a"})
 
 

@@ -177,7 +177,7 @@ def test_names_are_unique():
     """Two evaluations of one name could not be told apart in any result."""
     twice = SMALL + SMALL[SMALL.index("[[evaluations]]") :]
 
-    with pytest.raises(InvalidField, match=r"evaluations\[1\].name is that of evaluations\[0\]"):
+    with pytest.raises(InvalidField, match=r"evaluations\[1\].name is also the name of evaluations\[0\]"):
         parse_suite(twice)
 
 

@@ -106,9 +106,9 @@ def test_nothing_is_a_batch_too():
     [
         ([group(), group([], final=[])], (), r"trajectory_groups\[1\]\.final_rewards_G has 0 entries for 1"),
         ([group([], metrics=[{}, {}])], (), r"trajectory_groups\[0\]\.metrics_G has 2 entries for 1"),
-        ([group([transition(1, m="high")])], (), 'metric "m" that is no number'),
-        ([group([transition(1, m=[1.0, 2.0])])], (), 'metric "m" that is no number'),
-        ([group([transition(1, reward="x")])], (), "reward that is no number"),  # type: ignore[arg-type]
+        ([group([transition(1, m="high")])], (), 'metric "m" that is not a number'),
+        ([group([transition(1, m=[1.0, 2.0])])], (), 'metric "m" that is an array'),
+        ([group([transition(1, reward="x")])], (), "reward that is not a number"),  # type: ignore[arg-type]
         ([group()], ["math"], r"tags\[0\] is the text 'math'"),
     ],
 )

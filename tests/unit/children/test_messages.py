@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge import errors
+from crucible_bridge.types import Verdict
 from crucible_worker.children import messages
 from crucible_worker.children.frames import HEADER, TooLong
 from crucible_worker.children.messages import (
     check_containers,
+    decoded,
+    encoded,
     error_from_map,
     error_to_map,
     may_hold_many,
@@ -50,6 +55,33 @@ def test_errors_keep_their_class_and_fields(kind):
     assert type(copy) is kind
     assert str(copy) == "prompt is long"
     assert (copy.code, copy.reason, copy.retryable) == (error.code, "SOME_REASON", error.retryable)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """What a function returns."""
+
+    text: str
+    places: tuple[int, ...] = ()
+    kind: Verdict | None = None
+    data: bytes = b""
+
+
+@given(
+    st.builds(
+        _Found, ANY_TEXT, st.lists(st.integers(0, 9)).map(tuple), st.none() | st.sampled_from(Verdict), st.binary()
+    )
+)
+def test_values_come_out_as_their_type(value):
+    """A dataclass, its enums and tuples; text that is no valid Unicode included."""
+    assert decoded(encoded(value), msgspec.msgpack.Decoder(_Found)) == value
+
+
+@rows("value", [{"text": 3}, {}, [], "text", {"text": "\ud800", "places": ["a"]}])
+def test_values_of_another_type_are_refused(value):
+    """Whatever its text holds."""
+    with pytest.raises(msgspec.ValidationError):
+        decoded(encoded(value), msgspec.msgpack.Decoder(_Found))
 
 
 @given(st.dictionaries(ANY_TEXT, VALUES))

@@ -36,7 +36,7 @@ def test_a_worker_that_can_serve_passes_all_that_is_required(settings: Settings,
     found = _checks(settings, monkeypatch)
 
     assert [check.detail for check in found.values() if check.required and not check.ok] == []
-    assert found["state directory"].detail == f"{settings.state_dir}, to be made"
+    assert found["state directory"].detail == f"{settings.state_dir}, to be created"
     assert "WAL" in found["sqlite"].detail
 
 
@@ -91,7 +91,7 @@ async def test_a_worker_that_is_not_ready_is_told(monkeypatch: pytest.MonkeyPatc
         found = await asyncio.to_thread(_checks, Settings(port=taken.getsockname()[1], state_dir=tmp_path), monkeypatch)
 
     assert not found["address"].ok
-    assert "a worker has the address, and says that it cannot evaluate" in found["address"].detail
+    assert "a worker uses the address, and reports that it cannot evaluate" in found["address"].detail
 
 
 def test_a_journal_that_cannot_be_opened_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -168,7 +168,7 @@ def test_a_state_directory_that_cannot_be_made_is_told(tmp_path: Path, monkeypat
     found = _checks(Settings(port=0, state_dir=tmp_path / "file" / "state"), monkeypatch)["state directory"]
 
     assert (found.ok, found.required) == (False, True)
-    assert f"cannot be made in {tmp_path / 'file'}" in found.detail
+    assert f"cannot be created in {tmp_path / 'file'}" in found.detail
 
 
 def test_an_extra_that_is_missing_is_optional(settings: Settings, monkeypatch: pytest.MonkeyPatch):

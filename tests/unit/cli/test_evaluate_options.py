@@ -58,7 +58,7 @@ def test_an_option_within_an_option_is_set_by_its_path():
     [
         (["accuracy.grader_options.x=1", "accuracy.grader_options.x=2"], "grader_options.x is given twice"),
         (["accuracy.grader_options.x=1", "accuracy.grader_options={}"], "grader_options is given twice"),
-        (["accuracy.grader=numeric", "accuracy.grader.x=1"], "is inside of grader, which is given a value"),
+        (["accuracy.grader=numeric", "accuracy.grader.x=1"], "is inside of grader, which has a value"),
     ],
 )
 def test_an_option_with_two_values_is_refused(options: list[str], says: str):

@@ -34,7 +34,7 @@ def test_a_worker_that_is_to_grade_nothing_lacks_nothing(tmp_path: Path, monkeyp
 
     found = _found(tmp_path, monkeypatch, 0)
 
-    assert (found.ok, found.detail) == (True, "none wanted: grading_processes is 0")
+    assert (found.ok, found.detail) == (True, "none configured: grading_processes is 0")
 
 
 def test_processes_that_do_not_start_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

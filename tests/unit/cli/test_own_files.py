@@ -100,13 +100,15 @@ def test_the_page_shows_the_files() -> None:
     ("text", "says"),
     [
         ("nowhere.py:It", "there is no file 'nowhere.py'"),
+        ("brevity:Brevity", "'brevity:Brevity' names no file: write brevity.py:Brevity for your own, or a name that"),
+        ("short=my.brevity:Brevity", "'my.brevity:Brevity' names no file: write my/brevity.py:Brevity"),
         ("{mine}", "names no class of the file: {mine}:CLASS"),
         ("{mine}:", "names no class of the file"),
         ("{mine}:Strikt", "the file has no 'Strikt'; did you mean Strict?"),
         ("{mine}:zzz", "the file has no 'zzz'; it has Other, Nll, Odd, Strict, math, one"),
         ("{mine}:Other", "is the class Other, not a class that extends"),
         ("{mine}:math", "is a function, not a class that extends"),
-        ("{mine}:Nll", "is called 'nll', as one that comes with the worker"),
+        ("{mine}:Nll", "is called 'nll', like one that comes with the worker"),
         ("{mine}:Odd", "has the option 'thing' of the type bytes, which no JSON value has"),
     ],
 )
@@ -123,7 +125,7 @@ def test_what_is_no_evaluator_says_why(mine: Path, text: str, says: str) -> None
     ("text", "says"),
     [
         ("nowhere.py:it", "there is no file 'nowhere.py'"),
-        ("{mine}:math", "is called 'math', as one that comes with the worker"),
+        ("{mine}:math", "is called 'math', like one that comes with the worker"),
         ("{mine}:one", "takes (response) at '{mine}:one': a grader takes (response, targets)"),
         ("{mine}:Other", "which has no method grade"),
     ],
@@ -202,7 +204,7 @@ def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
 
 def test_a_worker_elsewhere_gets_no_file() -> None:
     """What runs there is what is installed there."""
-    with pytest.raises(InvalidField, match="runs in this process alone"):
+    with pytest.raises(InvalidField, match="runs only in this process"):
         own_of(_typed(evaluators=(BREVITY,)), "127.0.0.1:50051")
 
 

@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_refused_by_its_flag(flags, flag, says):
 )
 def test_a_suite_says_it_itself(flags, flag):
     """Its file has a place for each."""
-    with pytest.raises(InvalidField, match="for the suite's file to say") as caught:
+    with pytest.raises(InvalidField, match="belongs in the suite's file") as caught:
         request_of(suite="math", data=None, evaluators=(), **flags)
     assert caught.value.field == flag
 

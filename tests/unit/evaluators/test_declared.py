@@ -155,6 +155,16 @@ def test_means_are_over_scored_samples() -> None:
     assert dict(unseen.undefined) == {"seen": "no sample has the measurement seen"}
 
 
+def test_a_measurement_that_is_not_declared_is_named() -> None:
+    """Where a declared key has no value: as a rule one of the two is misspelt."""
+    found = Plain().aggregate(_results([2.5], sean=3.0))
+
+    assert dict(found.undefined) == {
+        "seen": "no sample has the measurement seen; samples have 'sean', which `keys` of the class Plain does not"
+        " declare"
+    }
+
+
 def test_what_a_class_needs_is_refused_before_anything_runs() -> None:
     """A request without sampling, a model that cannot generate."""
     with pytest.raises(InvalidField, match="short_one samples answers") as missing:

@@ -196,8 +196,8 @@ def test_keys_are_those_that_it_announces() -> None:
     ("given", "says"),
     [
         ({"a": 1.0}, "gave a dict, not Metrics"),
-        (Metrics({"a": 1.0, "other": 1.0}), "gave the key 'other', which it does not announce"),
-        (Metrics({"a": 1.0}, {"b": "undefined"}), "gave the key 'b', which it does not announce"),
+        (Metrics({"a": 1.0, "other": 1.0}), "gave the key 'other', which its keys do not declare: they are a"),
+        (Metrics({"a": 1.0}, {"b": "undefined"}), "gave the key 'b', which its keys do not declare: they are a"),
         (Metrics({"b@": 1.0}), "gave the key 'b@'"),
         (Metrics({1: 1.0}), "gave the key '1'"),  # pyright: ignore[reportArgumentType] - what foreign code may do
     ],

@@ -557,8 +557,8 @@ def test_tasks_never_share_a_key() -> None:
         "b[x.y]#2/s/m": 4.0,
     }
     assert metrics.undefined["b[2]/s/m"] == "is not finite, or no sample has such a score"
-    assert metrics.undefined["c/samples"] == "the task did not come to its end"
-    assert metrics.undefined["4.5/truncated_samples"] == "the task did not come to its end"
+    assert metrics.undefined["c/samples"] == "the task did not finish"
+    assert metrics.undefined["4.5/truncated_samples"] == "the task did not finish"
 
 
 _JSON = st.recursive(

@@ -78,7 +78,7 @@ async def test_a_sampling_client_knows_no_other_targets() -> None:
     """A sampling client has no targets but the input moved by one; those without weight do not matter."""
     model = Double(sampling=Sampling(logprobs=[None, -1.0, -2.0, -4.0]))
 
-    with pytest.raises(InvalidField, match="moved by one token"):
+    with pytest.raises(InvalidField, match="shifted by one token"):
         await _nll().run(_datum([5, 6, 7], [6, 9, 8], [0.0, 1.0, 3.0]), context(model))
 
     assert (await _nll().run(_datum([5, 6, 7], [9, 7, 8], [0.0, 1.0, 3.0]), context(model))).score == 14 / 4

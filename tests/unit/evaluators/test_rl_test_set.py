@@ -108,7 +108,7 @@ async def test_intermediates_need_tokens() -> None:
 
     assert (outcome.verdict, outcome.group) == (Verdict.ERROR, None)
     assert outcome.problem is not None
-    assert "tells their number alone" in outcome.problem.message
+    assert "reports only their number" in outcome.problem.message
 
 
 @pytest.mark.parametrize(("said", "score"), [("<think>A</think>", 0.0), ("<think>x</think>A", 1.0)])

@@ -159,7 +159,7 @@ def test_without_a_judgement_there_are_no_tokens() -> None:
     assert (
         failed.undefined["judge_prompt_tokens"]
         == failed.undefined["judge_completion_tokens"]
-        == ("no judgement was had")
+        == ("there was no judgement")
     )
     assert unasked.values["judge_prompt_tokens"] == unasked.values["judge_completion_tokens"] == 0
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+
+from crucible_worker.children.frames import frame
 
 __all__ = [
     "UNLUCKY",
@@ -22,6 +25,7 @@ __all__ = [
     "pid",
     "pid_after_work",
     "sleep",
+    "speak_for_itself",
     "spin",
     "spin_and_tell",
     "write_line",
@@ -99,6 +103,14 @@ def die_once(marker: str) -> bool:
     Path(marker).touch()
     os.kill(os.getpid(), signal.SIGKILL)
     return False
+
+
+def speak_for_itself(body: bytes) -> None:
+    """Work that writes into the channel to the worker itself, as foreign code that took over a child could."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # what lists the folder is closed by now
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+                os.write(descriptor, frame(body))
 
 
 def fail(item: object) -> None:

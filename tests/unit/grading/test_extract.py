@@ -201,7 +201,7 @@ def test_a_megabyte_of_the_same_ends(unit: str) -> None:
 
     found = extract(text)
 
-    assert not found.reason or "thinking" in found.reason
+    assert not found.reason or "reasoning" in found.reason
     assert found.steps <= MAX_STEPS_PER_CHARACTER * len(text) + 16
 
 

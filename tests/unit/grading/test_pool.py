@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crucible_bridge.errors import Unavailable
@@ -29,6 +31,7 @@ from crucible_worker.grading.pool import (
     GradingPool,
     default_children,
 )
+from tests.tables import rows
 from tests.unit.grading import pool_work
 from tests.unit.grading.processes import grading_children
 
@@ -45,6 +48,14 @@ async def running_pool(children: int = 2) -> AsyncIterator[GradingPool]:
         yield pool
     finally:
         await pool.aclose()
+
+
+class Unpickled:
+    """Fails the test where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        """Call a function in place of making an object."""
+        return pytest.fail, ("a child's pickle was read",)
 
 
 @pytest.fixture
@@ -195,6 +206,25 @@ async def test_a_child_killed_at_work_loses_nothing(pool, tmp_path):
     answers = await pool.map(pool_work.die_once, [str(tmp_path / "once")])
 
     assert [answer.value for answer in answers] == [True]
+
+
+NO_ANSWERS = {
+    "nothing": b"",
+    "no msgpack": b"no answer",
+    "a pickle": pickle.dumps([Unpickled()]),
+    "another type": msgspec.msgpack.encode([["text", 0, "", "", ""]]),
+    "none": msgspec.msgpack.encode([]),
+    "too many": msgspec.msgpack.encode([[None, 0, "", "", ""]] * 2),
+}
+
+
+@rows("body", NO_ANSWERS.values(), ids=NO_ANSWERS)
+async def test_a_child_that_sends_no_answer_is_given_up(pool, body):
+    """Its item is lost as if it had died; nothing that it sends is unpickled, and the others are answered."""
+    answer = await pool.run(pool_work.speak_for_itself, body)
+
+    assert answer.lost == "died"
+    assert [other.value for other in await pool.map(pool_work.double, [1, 2])] == [2, 4]
 
 
 async def test_a_bug_is_told_with_its_place(pool):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from crucible_worker.grading.pool_turns import Turns
+from crucible_worker.grading.pool import Turns
 from tests import virtual_time
 
 LONG, LITTLE = 60.0, 0.01

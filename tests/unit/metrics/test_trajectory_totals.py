@@ -105,7 +105,7 @@ def test_no_group_leaves_every_key_undefined() -> None:
     metrics = TrajectoryTotals().metrics()
 
     assert metrics.values == {}
-    assert metrics.undefined == {f"env/all/{key}": "no group stands" for key in BUILT_IN_KEYS}
+    assert metrics.undefined == {f"env/all/{key}": "no group succeeded" for key in BUILT_IN_KEYS}
 
 
 def test_a_sum_beyond_float64_is_undefined(monkeypatch: pytest.MonkeyPatch) -> None:

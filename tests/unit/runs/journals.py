@@ -15,6 +15,8 @@ from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.usage import SampleKey
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +68,7 @@ async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", *
 
 async def commit(journal: Journal, row: Row, position: int, verdict: Verdict = Verdict.MEASURED, **fields: Any) -> None:
     """Keep the result of a sample of the first evaluator, or of another one."""
-    place = lifecycle.SampleKey(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
+    place = SampleKey(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
     result = SampleResult(evaluator="nll", sample_id=str(position), repeat=place.repeat, verdict=verdict, **fields)
-    kept = lifecycle.FinishedSample(place, result, 1)
+    kept = FinishedSample(place, result, 1)
     await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, [kept], 0))

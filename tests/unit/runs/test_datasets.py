@@ -123,7 +123,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": []}', "without messages"),
         (b'{"input": ["hi"]}', "message 0 is not"),
         (b'{"input": [{"role": "user"}]}', "message 0 is not"),
-        (b'{"input": [{"role": "user", "content": 3}]}', "something else than text"),
+        (b'{"input": [{"role": "user", "content": 3}]}', "something other than text"),
         (b'{"input": "a", "target": null}', "holds null, not text"),
         (b'{"input": "a", "target": {"value": "4"}}', "holds an object, not text"),
         (b'{"input": "a", "target": [["4"]]}', "holds a list, not text"),

@@ -14,8 +14,9 @@ from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.journal import JournalUnavailable
 from crucible_worker.runs.journal.contents import kernel_of
 from crucible_worker.runs.journal.queries import read_samples
-from crucible_worker.runs.recording import MAX_FRAMES, Recorded, Recorder
+from crucible_worker.runs.recording import MAX_FRAMES, FinishedSample, Recorded, Recorder
 from crucible_worker.runs.retention import Retention
+from crucible_worker.runs.usage import SampleKey
 from tests.unit.runs.journals import claim
 
 SAMPLES = 10
@@ -27,7 +28,7 @@ def result_at(position, prompt: Callable[[str], str] = str):
     sample = Sample(id=str(position), input=f"input {position}")
     result = SampleResult(evaluator="nll", sample_id=sample.id, verdict=Verdict.MEASURED, score=1.0)
     recorded = Recorded(sample, kernel_of(sample), prompt(str(sample.input)), (), 0, 0)
-    return lifecycle.FinishedSample(lifecycle.SampleKey(position, 0, 0), result, 1, recorded=recorded)
+    return FinishedSample(SampleKey(position, 0, 0), result, 1, recorded=recorded)
 
 
 async def record(journal, row, prompt: Callable[[str], str] = str):

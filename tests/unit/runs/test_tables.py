@@ -102,7 +102,7 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
     assert first.metadata == {"kind": "hard", "when": "2026-01-02", "shares": "[null, 0.5]"}
     assert isinstance(second, Sample)
     assert second.metadata == {"share": "0.5"}
-    with pytest.raises(InvalidField, match="bytes, which cannot be told in text"):
+    with pytest.raises(InvalidField, match="bytes, which has no text form"):
         read(tmp_path, "q.parquet", PARQUET, columns={"input": "raw"})
 
 
@@ -243,7 +243,7 @@ def test_what_is_no_parquet_is_refused(tmp_path_factory: pytest.TempPathFactory,
     root = tmp_path_factory.mktemp("parquet")
     (root / "q.parquet").write_bytes(content)
 
-    with pytest.raises(InvalidField, match="is no Parquet that can be read") as caught:
+    with pytest.raises(InvalidField, match="is no readable Parquet file") as caught:
         read(root, "q.parquet", PARQUET)
 
     assert caught.value.reason == "MALFORMED_FILE"

@@ -16,7 +16,7 @@ from crucible_bridge.codec.token_metrics import kl_sample_train_request_from_byt
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import KLSampleTrainRequest, Tensor
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.parameters import Arguments
+from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.tools_arrays import read_array, read_numbers
 from crucible_worker.snakepit.tools_catalogue import TOOLS
 from tests.tables import rows
@@ -231,7 +231,7 @@ WRONG = [
     ({"logprobs": {"dtype": "f32", "data": "?"}, **GOOD}, {}, "logprobs.data", "base64"),
     ({"logprobs": {"dtype": "f32", "data": 1}, **GOOD}, {}, "logprobs.data", "base64"),
     ({"logprobs": {"dtype": "f32", "binary": 1}, **GOOD}, {}, "logprobs.binary", "text is needed"),
-    ({"logprobs": {"dtype": "f32"}, **GOOD}, {}, "logprobs", "not there"),
+    ({"logprobs": {"dtype": "f32"}, **GOOD}, {}, "logprobs", "does not exist"),
     ({"logprobs": {"dtype": "f32", "shape": [2]}, **GOOD}, {"logprobs": b"1234"}, "logprobs", "bytes"),
     ({"logprobs": {"dtype": "f32", "offset": 8}, **GOOD}, {"logprobs": b"1234"}, "logprobs.offset", "beyond"),
     ({"logprobs": {"dtype": "f32", "offset": "1"}, **GOOD}, {"logprobs": b"1234"}, "logprobs.offset", "integer"),
@@ -247,7 +247,7 @@ WRONG = [
     ({"logprobs": [1.0], "tensors": {"x": {"dtype": "u8"}}, **GOOD}, {}, 'tensors["x"]', "not used"),
     ({"logprobs": [1.0], "result_format": "xml", **GOOD}, {}, "result_format", "not one of"),
     ({"logprobs": [1.0], **GOOD}, {"extra": b""}, "extra", "nothing refers to"),
-    ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\xc1"}, "msgpack", "no msgpack"),
+    ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\xc1"}, "msgpack", "not msgpack"),
     ({"logprobs": [1.0], **GOOD}, {"msgpack": b"\x90"}, "msgpack", "a map"),
     ({"logprobs": [1.0], **GOOD}, {"msgpack": msgpack.packb({"mask": [1]})}, "mask", "both in JSON"),
 ]

@@ -14,7 +14,8 @@ from hypothesis import given
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, types_pb2
-from crucible_worker.snakepit.parameters import Arguments, fill
+from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.parameters import fill
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools_catalogue import TOOLS
 from crucible_worker.snakepit.tools_schema import parameters_schema
@@ -205,7 +206,7 @@ def test_null_is_no_other_name(request_type: Any, given: Any, same: Any):
 
 def test_a_schema_is_json():
     """A JSON schema that came as msgpack, and holds what JSON has not, is refused."""
-    with pytest.raises(InvalidField, match=r"options\.format\.json_schema holds what JSON has not"):
+    with pytest.raises(InvalidField, match=r"options\.format\.json_schema has values that JSON does not have"):
         filled(grading_pb2.ScoreRequest, {"options": {"format": {"json_schema": {"const": b"x"}}}})
 
 

@@ -106,7 +106,7 @@ async def test_a_name_twice_is_refused(tools: Tools):
     """A parameter under two of its names is not guessed at."""
     error = await refused(tools, "score", items=[], pairs=[], options="f1")
 
-    assert (error.field, error.message) == ("pairs", "is given beside items, which is the same")
+    assert (error.field, error.message) == ("pairs", "is given with items, which is the same")
 
 
 async def test_a_group_may_name_what_it_has_not(tools: Tools):

@@ -243,7 +243,7 @@ defmodule CrucibleBridge.Error.Reason do
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
   @catalogue ~S"""
-  no The directory is no LoRA adapter of this model, or stands in a model's place.
+  no The directory is not a LoRA adapter of this model, or is an adapter where a model is needed.
   no The id belongs to something else; take another one.
   no The columns of the rows fit two shapes; say which column is the input and which the target.
   no The answer does not fit one message; ask for fewer items, or fewer values.
@@ -275,13 +275,13 @@ defmodule CrucibleBridge.Error.Reason do
   no The chat template renders a message otherwise if others follow; measure the last message only.
   no The files of the checkpoint changed since the evaluation began.
   no The client was closed while the call or the stream was open.
-  no The Elixir client failed at a defect of its own.
+  no The Elixir client failed because of a bug.
   no The data set is not what it was when the evaluation started; restore it, or start another evaluation.
   no One of the two evaluations ended before it had read its data set.
   - Time ran out; give more time, or less work.
   no The device cannot be used; without one, models compute on the CPU.
   no The evaluations are of different data sets and cannot be compared.
-  yes The worker stops and takes nothing new; try again when it has started anew.
+  yes The worker is stopping and accepts no new calls; try again when it has restarted.
   no Two samples of the data set have one id.
   no The data set has no sample.
   yes The evaluation ended before the environment did.
@@ -289,7 +289,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The environment's process could not be started.
   no The environment's process sent what is not of its protocol.
   no Two evaluators yield the same metric; give one of them another name.
-  no An installed evaluator gave the verdict ERROR without a reason of its own.
+  no An installed evaluator gave the verdict ERROR without a reason.
   no The evaluators of the two evaluations differ in their options.
   no The evaluator failed; where its code did, the worker's log has more under the message's error id.
   no A package that this needs is not installed; the message names the extra.
@@ -302,7 +302,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The processes that grade die or do not start; look at the worker's log.
   no The sample's group of trajectories is too large to be recorded.
   no The caller holds the model; call EvaluateWithOrchestratorModel.
-  yes The evaluation runs at another worker, where its model is held.
+  yes The evaluation runs at another worker, to which its model is connected.
   yes The process that computes local models died.
   yes The process that computes local models cannot be started.
   no The datasets library cannot fetch or read the data set.
@@ -314,9 +314,9 @@ defmodule CrucibleBridge.Error.Reason do
   yes The process of the Inspect task could not be started.
   no The process of the Inspect task sent what is not of its protocol.
   no Samples of the Inspect task failed.
-  no The worker failed at a defect of its own; its log has the traceback under the error id of the message.
+  no The worker failed because of a bug; its log has the traceback under the error id of the message.
   no A field of the request is wrong; the error's field says which, its message what is allowed.
-  no The judge's answer is not a judgement in the form that was asked for.
+  no The judge's answer is not a judgement in the required form.
   no The JSON schema is malformed, or uses what is not supported.
   yes The item of the batch took longer than item_timeout.
   no A record of the journal is damaged.
@@ -324,26 +324,26 @@ defmodule CrucibleBridge.Error.Reason do
   yes The journal cannot be written; make room on the worker's disk.
   no The journal is of another version; use another --state-dir, or the worker that wrote it.
   no The model's logits are not finite.
-  no The file is not of its format, or beyond a bound; the message says what is wrong with it.
+  no The file is not in its format, or beyond a bound; the message says what is wrong with it.
   no A parameter is not JSON that can be read.
   no A line of the data is not a sample; the message gives its number.
   no The bytes are not a message of the method that was called.
-  no The reply is not a message of the method: client and worker do not fit, or something stands between them.
+  no The reply is not a message of the method: versions do not fit, or a proxy stands between client and worker.
   no A message is larger than the channel allows; send fewer items in one call.
   no The model does not offer the kind of call that the evaluator needs.
-  no The worker wants a token, and the call carries none.
+  no The worker needs a token, and the call carries none.
   no The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.
   no The model or its tokenizer failed; the worker's log has the traceback.
   no No model root has this directory, or a file of it is gone.
   no The model is no longer open in the process that computes it.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
-  no It is not in the worker's cache of the hub, and the worker does not ask the hub: --hub-network lets it.
+  no It is not in the worker's cache of the hub, and the worker may not query the hub; --hub-network allows it.
   no The evaluation is not completed; wait for its end.
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
   no The tests need more than values that can be passed to the program.
-  no The worker behind the adapter cannot start; the message says why.
+  no The worker of the adapter cannot start; the message says why.
   no The adapter's directory has no adapter_config.json.
   no The worker has no backend for this kind of model.
   no The model has no chat template, so a conversation cannot be rendered.
@@ -400,11 +400,11 @@ defmodule CrucibleBridge.Error.Reason do
   no The template of a prompt cannot be read, names a column that the row lacks, or takes too much.
   no The tests ended before they were through.
   no Too few rollouts of the group are left to be scored.
-  yes The service has too many open calls; come again after the error's delay.
+  yes The service has too many open calls; try again after the error's delay.
   no The Inspect task gave more metrics than are recorded.
   yes The requests in progress fill the worker's memory for requests; try again later.
   yes The evaluations have more results, or there are more evaluations, than the worker compares; name fewer.
-  yes The service has too many open streams; come again after the error's delay.
+  yes The service has too many open streams; try again after the error's delay.
   yes This connection has too many open streams; close some.
   no More samples are unscored than the limits allow; the samples' problems say why.
   yes The connection failed or broke; the call may have been handled.
@@ -431,7 +431,7 @@ defmodule CrucibleBridge.Error.Reason do
   no There is no such session.
   no The adapter has no such tool.
   no The file cannot be read; look at its rights, and at the line that the message names.
-  yes The Elixir client could not save the weights of the session that was to be evaluated; its log says why.
+  yes The Elixir client could not save the weights of the session to evaluate; its log says why.
   yes The worker was not ready within the time that the client waited; look at the worker's log.
   no The call carries a token that is not the worker's.
   no A parameter is of the wrong type; the message names the right one.

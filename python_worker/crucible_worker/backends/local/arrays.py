@@ -1,4 +1,4 @@
-"""Token ids and log-probabilities as they travel between worker and host: bytes of little-endian int64 and float64."""
+"""Token ids and log-probabilities between worker and host: bytes of little-endian int64 and float64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 __all__ = ["TOKEN_BYTES", "floats_from_bytes", "floats_to_bytes", "tokens_from_bytes", "tokens_to_bytes"]
 
 TOKEN_BYTES = 8
-"""Of a token id."""
+"""Bytes of a token id."""
 
 
 def tokens_to_bytes(tokens: np.ndarray) -> bytes:

@@ -1,4 +1,4 @@
-"""Models on the worker's disk, and those that ship with it: two backends over one host process."""
+"""Models on the worker's disk, and models that ship with it: two backends that share one host process."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _NEEDED = ("torch", "transformers")
 _NEEDED_BY_ADAPTERS = ("peft",)
 _HOST = "crucible_worker.backends.local.host"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-"""Weights and tokenizers come from disk alone."""
+"""Weights and tokenizers come only from disk."""
 _TRUE = ("1", "ON", "YES", "TRUE")
-"""How the library reads a variable that says so."""
+"""Values that the library reads as true."""
 
 
 class LocalBackend(Backend):
     """Hugging Face causal language models, run by torch in a child process.
 
-    It opens references to local models, to those of the hub, and to embedded ones.
+    It opens references to local models, to models of the hub, and to embedded ones.
 
-    Nothing is started or imported before the first `open`. The host process ends with the worker, whatever ends it.
+    Nothing is started or imported before the first `open`. The host process ends with the worker, however that ends.
 
     Args:
-        model_roots: directories below which local models may lie; without one, only embedded models open.
-        device: where models compute that name no device: "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:N".
+        model_roots: directories of local models; without one, only embedded models open.
+        device: of models without a named device: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
         limits: of the worker; the defaults if None.
-        hub_network: whether models may be fetched from the Hugging Face hub, else those in its cache are opened.
+        hub_network: whether models may be fetched from the Hugging Face hub; otherwise only its cache is used.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LocalBackend(Backend):
         self._fetches = asyncio.Semaphore(AT_ONCE)
 
     def info(self, kind: Kind = "local") -> BackendInfo:
-        """What this backend is for local models or for embedded ones. Imports nothing."""
+        """Description of this backend for local models or for embedded ones. Imports nothing."""
         missing = _missing(_NEEDED, "local")
         if kind == "embedded":
             return BackendInfo(name="embedded", models=registry.names(), unavailable=missing)
@@ -75,19 +75,20 @@ class LocalBackend(Backend):
         return BackendInfo(name="local", unavailable=missing or no_root)
 
     async def check(self, model: ModelRef) -> None:
-        """Look whether a model's files are there, and are files that can be opened; their weights are not read.
+        """Check that a model's files exist and can be loaded safely; weights are not read.
 
-        A model of the hub that is to be fetched is looked at once it was.
+        A model that must be fetched from the hub is checked after that.
         """
         if not (isinstance(model, HubModel) and self._asks_hub):
             await asyncio.to_thread(self._find, model)
 
     async def open(self, model: ModelRef) -> HostedModel:
-        """Open a model, load it if its files have changed, start the host if need be.
+        """Open a model; load it if its files have changed, and start the host if necessary.
 
         Raises:
-            NotFound: there is no such model, or the hub's is not in the cache (NOT_CACHED).
-            Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or what asks it has died (HUB_READER_DIED).
+            NotFound: there is no such model, or a model of the hub is not in the cache (NOT_CACHED).
+            Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the process that queries it has died
+                (HUB_READER_DIED).
             PermissionDenied: the path leads out of the roots.
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or the files are refused
                 (PICKLED_WEIGHTS_REFUSED, NO_SAFETENSORS, NO_MODEL_CONFIG, NO_ADAPTER_CONFIG, ADAPTER_REFUSED,
@@ -106,7 +107,7 @@ class LocalBackend(Backend):
         await self._host.aclose()
 
     def _is_pinned_here(self, model: HubModel) -> bool:
-        """Whether it is a commit that the cache has: that never changes, and need not be asked for."""
+        """Whether it names a commit that is in the cache: a commit never changes, so the hub need not be queried."""
         return bool(model.revision and COMMIT.fullmatch(model.revision)) and self._cache.is_whole(model)
 
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""What the host bounds: those limits of the worker that it has to know."""
+"""The limits of the worker that the host enforces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HostBounds"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostBounds:
-    """Limits under the names that they have in `WorkerLimits`."""
+    """Limits, with the names of `WorkerLimits`."""
 
     max_rendered_chars: int
     max_rendering_seconds: float
@@ -21,12 +21,12 @@ class HostBounds:
 
     @classmethod
     def of(cls, limits: WorkerLimits) -> HostBounds:
-        """Those of a worker."""
+        """The bounds of a worker's limits."""
         return cls(**{field.name: getattr(limits, field.name) for field in dataclasses.fields(cls)})
 
     @classmethod
     def from_json(cls, text: str) -> HostBounds:
-        """What `to_json` made."""
+        """The inverse of `to_json`."""
         return cls(**json.loads(text))
 
     def to_json(self) -> str:

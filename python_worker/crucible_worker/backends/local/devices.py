@@ -1,4 +1,4 @@
-"""Whether there can be CUDA here, before PyTorch is imported, which takes seconds."""
+"""Checks whether this machine can have CUDA, before the import of PyTorch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DRIVER = "libcuda.so.1"
 
 
 def refuse_absent_cuda(device: str) -> None:
-    """Refuse "cuda" and "cuda:N" if PyTorch is built without it or the machine has no driver.
+    """Refuse "cuda" and "cuda:N" if PyTorch is built without CUDA or the machine has no driver.
 
-    How many devices there are shows only once PyTorch is there: the host refuses those that are not.
+    Only PyTorch knows how many devices there are: the host refuses those that do not exist.
 
     Raises:
         FailedPrecondition: there is no CUDA here (DEVICE_NOT_FOUND).
@@ -39,7 +39,7 @@ def _absent() -> str:
     if not any(built_with.values()):
         return "the PyTorch installed here is built without CUDA"
     if built_with.get("hip"):
-        return ""  # ROCm's devices are called so as well, and need another driver
+        return ""  # ROCm uses the same device names, with another driver
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

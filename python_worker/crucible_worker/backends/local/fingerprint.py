@@ -1,8 +1,8 @@
 """The fingerprint of a checkpoint: SHA-256 over the names and contents of its files.
 
 A file above 64 MiB counts by its size and 64 blocks of 1 MiB, evenly spaced, the first and the last included: hashing
-all of a 16 GB model would take half a minute. Training touches every weight, so the blocks change with the weights; an
-edit of a few bytes between two blocks is not noticed.
+all of a 16 GB model would take half a minute. Training changes every weight, so the blocks change with the weights; an
+edit of a few bytes between two blocks is not detected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Key = tuple[str, int, int, int]
 
 
 class Fingerprints:
-    """Fingerprints of directories, each file read again only when its size, time of change or inode differs."""
+    """Fingerprints of directories; a file is read again only if its size, time of change or inode differs."""
 
     def __init__(self) -> None:
         self._digests: dict[_Key, bytes] = {}
@@ -36,10 +36,10 @@ class Fingerprints:
     def of(self, checkpoint: Checkpoint) -> str:
         """The fingerprint of a checkpoint, 64 hexadecimal digits. Reads files: call it in a thread.
 
-        An adapter and a type that is asked for make another model; the device does not.
+        An adapter or a requested type gives another fingerprint; the device does not.
 
         Raises:
-            NotFound: a directory, or a file while it was read, is gone.
+            NotFound: a directory, or a file while it was read, no longer exists.
         """
         total = self._of_files(checkpoint.directory, model_files(checkpoint.directory))
         if checkpoint.adapter is not None:

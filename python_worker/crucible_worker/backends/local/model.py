@@ -1,6 +1,6 @@
-"""An open model: its sampling side, its training side and its tokenizer, all of them calls to the host.
+"""An open model: its sampling, its forward passes and its tokenizer, all of them calls to the host.
 
-Input is checked here, where the field's path is known; the host gets only what its model can take.
+Input is checked here, where the field's path is known; the host gets only input that its model supports.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ __all__ = ["HostedModel", "HostedModels"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What the host says of a model that it has opened."""
+    """What the host reports about a model that it has opened."""
 
     key: str
-    """What the host calls it: models of one fingerprint on two devices are two."""
+    """The host's name for it: one fingerprint on two devices makes two models."""
     context: int | None
-    """Tokens that fit; None where the model names no limit."""
+    """Context length in tokens; None if the model names no limit."""
     vocabulary: int
-    """Token ids are below this."""
+    """Size of the vocabulary: token ids are below this."""
     bos: int | None
     """The token that begins a text."""
     eos: int | None
     """The end-of-sequence token."""
     has_tokenizer: bool
-    """Whether there is a tokenizer beside the weights."""
+    """Whether there is a tokenizer next to the weights."""
     has_chat_template: bool
     """Whether it has a chat template."""
 
 
 class HostedModels:
-    """The models that the host holds: opens them, and opens them again after the host died or evicted them."""
+    """The models in the host: opens them, and opens them again after the host died or evicted them."""
 
     def __init__(self, host: HostProcess) -> None:
         self.host = host
@@ -58,16 +58,16 @@ class HostedModels:
         self._life = 0
 
     async def open(self, checkpoint: Checkpoint) -> HostedModel:
-        """The checkpoint as its files are now; the host is not asked before its `load`.
+        """The model of the checkpoint's present files; the host is not called before its `load`.
 
         Raises:
-            NotFound: a directory is gone.
+            NotFound: a directory no longer exists.
         """
         fingerprint = await asyncio.to_thread(self._fingerprints.of, checkpoint)
         return HostedModel(models=self, checkpoint=checkpoint, fingerprint=fingerprint)
 
     async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
-        """Ask a model, wherever it is open; it is opened again if need be."""
+        """Call a model, which is opened again if necessary."""
         while True:
             facts = await self.ensure(checkpoint, fingerprint)
             try:
@@ -78,7 +78,7 @@ class HostedModels:
             self._open.pop((fingerprint, checkpoint.device), None)
 
     async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
-        """Have the host hold a model, and return what it says of it.
+        """Make sure that the host has a model, and return its facts.
 
         Raises:
             FailedPrecondition: the files cannot be loaded, or are no longer those of the fingerprint; this machine has
@@ -86,14 +86,14 @@ class HostedModels:
             BackendError: the host failed.
         """
         key = (fingerprint, checkpoint.device)
-        if (facts := self._found(key)) is not None:
+        if (facts := self._known_facts(key)) is not None:
             return facts
-        # Evaluations of one model begin together, as a rule: the host loads it once for all of them.
+        # Evaluations of one model usually begin together: the host loads it once for all of them.
         async with self._opening.setdefault(key, asyncio.Lock()):
-            return self._found(key) or await self._ask_for(checkpoint, fingerprint)
+            return self._known_facts(key) or await self._ask_for(checkpoint, fingerprint)
 
-    def _found(self, key: tuple[str, str | None]) -> _Facts | None:
-        """What is known of a model that this life of the host holds."""
+    def _known_facts(self, key: tuple[str, str | None]) -> _Facts | None:
+        """The facts of a model that the present host process has; None if it has not."""
         if self._life != self.host.life:
             self._open.clear()
         return self._open.get(key)
@@ -108,7 +108,7 @@ class HostedModels:
             device=checkpoint.device,
         )
         facts = _Facts(**answer)
-        # Looked at after the loading: a checkpoint that was replaced meanwhile must not pass for the one asked for.
+        # Checked after the loading: a checkpoint that was replaced meanwhile must not count as the requested one.
         if await asyncio.to_thread(self._fingerprints.of, checkpoint) != fingerprint:
             await self.host.call("close", model=facts.key)
             name = checkpoint.directory.name
@@ -119,7 +119,7 @@ class HostedModels:
 
 
 class HostedModel(Model):
-    """A model in the host, bound to the content of its checkpoint: a file that changes makes its calls fail."""
+    """A model in the host, bound to the content of its checkpoint: if a file changes, its calls fail."""
 
     def __init__(self, *, models: HostedModels, checkpoint: Checkpoint, fingerprint: str) -> None:
         self._models = models
@@ -129,7 +129,7 @@ class HostedModel(Model):
         self._facts: _Facts | None = None
 
     async def load(self) -> None:
-        """Have the host load it: starting the host takes seconds, a large checkpoint minutes.
+        """Load it in the host: starting the host takes seconds, a large checkpoint minutes.
 
         Raises:
             FailedPrecondition: the files cannot be loaded, or have changed since the model was opened.
@@ -140,13 +140,13 @@ class HostedModel(Model):
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> tuple[SampledSequence, ...]:
-        """Generate continuations, batched with whatever else is asked at the time.
+        """Generate continuations, batched with other requests of the same time.
 
-        Greedy sampling yields the same tokens in any company, up to ties that the rounding of another batch shape may
-        break. A sample whose context is full ends with stop_reason "length".
+        Greedy sampling yields the same tokens in any batch, up to ties that the rounding of another batch shape may
+        break. If the context is full, a sample ends with stop_reason "length".
 
         Raises:
-            InvalidField: the prompt is empty, holds unknown tokens or leaves no room for one more token
+            InvalidField: the prompt is empty, has unknown tokens or leaves no room for one more token
                 (reason PROMPT_TOO_LONG); the parameters are out of range.
         """
         check_sampling(params, num_samples)
@@ -162,7 +162,7 @@ class HostedModel(Model):
             temperature=float(params.temperature),
             top_p=float(params.top_p),
             top_k=params.top_k,
-            # Seeds are 64 bits wide in the host; any integer is folded into them.
+            # Seeds have 64 bits in the host; any integer is reduced to them.
             seed=None if params.seed is None else params.seed % (1 << 64),
             stop=[stop for stop in params.stop if stop],
             num_samples=num_samples,
@@ -181,7 +181,7 @@ class HostedModel(Model):
         """Log-probability of every token given those before it, nats; the first is None. Bit-equal on every call.
 
         Raises:
-            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context.
+            InvalidField: the prompt is empty, has unknown tokens, or is longer than the context.
         """
         tokens = _checked(await self._known(), prompt, "prompt", room=0)
         (logprobs,) = await self._score([(tokens[:-1], tokens[1:])])
@@ -190,12 +190,12 @@ class HostedModel(Model):
     async def compute_continuation_logprobs(
         self, prompt: ModelInput, continuations: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, ...]:
-        """Log-probabilities of each continuation's tokens behind a prompt, nats, float64. Bit-equal on every call.
+        """Log-probabilities of each continuation's tokens after a prompt, nats, float64. Bit-equal on every call.
 
-        The prompt is read once, by the call that reads the continuations.
+        The prompt is read once for all continuations.
 
         Raises:
-            InvalidField: the prompt or a continuation is empty, holds unknown tokens, or together they are longer than
+            InvalidField: the prompt or a continuation is empty, has unknown tokens, or together they are longer than
                 the context; there is no continuation.
         """
         facts = await self._known()
@@ -210,12 +210,12 @@ class HostedModel(Model):
         return tuple(map(floats_from_bytes, found))
 
     async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
-        """Likeliest token at every place of a prompt given those before it; the first is None. Equal on every call.
+        """Likeliest token at every position of a prompt given those before it; the first is None. Equal on every call.
 
-        Of tokens that are equally likely it is the one with the lowest id.
+        Among equally likely tokens, it is the one with the lowest id.
 
         Raises:
-            InvalidField: the prompt is empty, holds unknown tokens, or is longer than the context.
+            InvalidField: the prompt is empty, has unknown tokens, or is longer than the context.
             BackendError: the model's logits are not finite (LOGITS_NOT_FINITE).
         """
         tokens = _checked(await self._known(), prompt, "prompt", room=0)
@@ -231,7 +231,7 @@ class HostedModel(Model):
         return await self._forward(data, together=False)
 
     async def forward_parts(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
-        """As `forward`, but that data which follow each other are computed together. Bit-equal on every such call.
+        """As `forward`, but consecutive data are computed together. Bit-equal on every such call.
 
         Raises:
             InvalidField: as of `forward`.
@@ -249,7 +249,7 @@ class HostedModel(Model):
         return await self._score(pairs, together=together) if pairs else ()
 
     async def call(self, op: str, **fields: Any) -> Any:
-        """Ask the host about this model."""
+        """Call the host for this model."""
         return await self._models.call(op, self._checkpoint, self.fingerprint, **fields)
 
     async def _score(
@@ -274,10 +274,10 @@ class HostedModel(Model):
 
 
 def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
-    """The input's tokens, if they are known ones and leave `room` for so many more in the context."""
+    """The input's tokens; refuses unknown ones, and an input that leaves no `room` in the context."""
     try:
         tokens = model_input.tokens()
-    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+    except InvalidField as error:  # an image; the error has only the path within the input
         raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
     if tokens.size == 0:
         raise InvalidField(field, "is empty: a model needs at least one token")
@@ -290,12 +290,11 @@ def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -
 def _check_continuation(facts: _Facts, prompt: np.ndarray, continuation: np.ndarray, field: str) -> None:
     if continuation.size == 0:
         raise InvalidField(field, "is empty")
-    # Its last token is measured, and not read.
+    # Its last token is measured, but not read.
     read = prompt.size + continuation.size - 1
     if facts.context is not None and read > facts.context:
-        message = (
-            f"has {continuation.size} tokens behind {prompt.size}; the context holds {facts.context}, and one more"
-        )
+        fit = f"at most {facts.context + 1} fit the context"
+        message = f"has {continuation.size} tokens after a prompt of {prompt.size}; together {fit}"
         raise InvalidField(field, message, reason=Reason.PROMPT_TOO_LONG)
     _check_known(facts, continuation, field)
 

@@ -1,7 +1,7 @@
 """Which directories may be loaded, as models or as adapters on them: below a model root, safetensors only.
 
-A model reference is user input: nothing that it names may lead out of the roots, not through `..`, not through symbolic
-links, not through the index of a sharded checkpoint.
+A model reference is user input: it must not lead out of the roots, neither through `..`, nor through symbolic links,
+nor through the index of a sharded checkpoint.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ __all__ = [
 ]
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""What an adapter is."""
+"""The files of an adapter."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Its weights."""
 
 RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinja"})
-"""Configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
+"""Endings of a model's files: configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
 PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
-"""Weights that can run code."""
+"""Endings of weights that can run code."""
 _INDEX = "model.safetensors.index.json"
 
 
 def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path:
-    """Find the directory of a model or an adapter, real path, below one of the roots.
+    """Return the real path of the directory of a model or an adapter, below one of the roots.
 
     Args:
         roots: directories; the first that has the path wins.
         path: relative to a root.
-        field: where the path was given.
+        field: of the path in the request.
 
     Raises:
         FailedPrecondition: there is no root.
-        InvalidField: the path is empty or cannot be one.
+        InvalidField: the path is empty or invalid.
         PermissionDenied: the path leads out of the roots.
         NotFound: no root has such a directory.
     """
@@ -70,10 +70,10 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
 
 
 def model_files(directory: Path) -> tuple[Path, ...]:
-    """The files that make a checkpoint what it is, sorted by name.
+    """The files that determine a checkpoint, sorted by name.
 
     Raises:
-        NotFound: the directory is gone.
+        NotFound: the directory no longer exists.
     """
     try:
         return tuple(sorted(f for f in directory.iterdir() if f.suffix in RELEVANT_SUFFIXES and f.is_file()))
@@ -85,7 +85,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     """Refuse a checkpoint that cannot be loaded safely.
 
     Raises:
-        FailedPrecondition: no config.json, no safetensors, or an adapter, which is no model by itself.
+        FailedPrecondition: no config.json, no safetensors, or an adapter, which is not a model by itself.
         PermissionDenied: a file, or a shard that the index names, lies outside of the roots.
     """
     files = model_files(directory)
@@ -99,7 +99,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
         raise FailedPrecondition(_without_weights(directory), reason=Reason.NO_SAFETENSORS)
     if ADAPTER_CONFIG in names:
         raise FailedPrecondition(
-            f"{directory.name!r} is an adapter: name the model that it belongs to, and it as the adapter",
+            f"{directory.name!r} is an adapter: name its model, and {directory.name!r} as the adapter",
             reason=Reason.ADAPTER_REFUSED,
         )
     if "config.json" not in names:
@@ -108,7 +108,7 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
 
 
 def _without_weights(directory: Path) -> str:
-    """What is missing, and where it might be: training runs leave checkpoints one level below."""
+    """What is missing, and where it might be: training runs write checkpoints one level below."""
     text = f"{directory.name!r} has no *.safetensors"
     below = sorted(file.parent.name for file in directory.glob("*/*.safetensors"))
     if below:
@@ -117,7 +117,7 @@ def _without_weights(directory: Path) -> str:
 
 
 def has_all_shards(directory: Path) -> bool:
-    """Whether all weights are there that the index of a sharded checkpoint names; true of others.
+    """Whether all files in the index of a sharded checkpoint exist; true for other checkpoints.
 
     Raises:
         FailedPrecondition: the index is malformed.
@@ -126,7 +126,7 @@ def has_all_shards(directory: Path) -> bool:
 
 
 def adapter_files(directory: Path) -> tuple[Path, ...]:
-    """The files that make an adapter what it is; what a training run leaves beside them does not count."""
+    """The files that determine an adapter; other files of a training run next to them do not count."""
     return directory / ADAPTER_CONFIG, directory / ADAPTER_WEIGHTS
 
 

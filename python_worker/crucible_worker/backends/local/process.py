@@ -1,6 +1,6 @@
-"""A host as the worker sees it: a child process, started when it is first needed, that holds models or tokenizers.
+"""The worker's side of a host: a child process, started when it is first needed, that has models or tokenizers.
 
-It dies with the worker. When it dies alone, every call in flight fails with a retryable BackendError, and the next call
+It dies with the worker. If it dies alone, every call in flight fails with a retryable BackendError, and the next call
 starts another one. A host that does not answer while calls wait for it is killed.
 """
 
@@ -23,10 +23,10 @@ __all__ = ["HostProcess"]
 
 
 START_SECONDS = 300.0
-"""How long a host may take to its first answer: on a cold disk the import of torch takes a minute."""
+"""How long a host may take until its first answer: with a cold disk cache the import of torch takes a minute."""
 _LOOKS = 10
-"""How often the host is looked at before it counts as silent."""
-# Nothing may draw a progress bar into the worker's log.
+"""Number of checks of the host before it counts as silent."""
+# No progress bars in the worker's log.
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -55,7 +55,7 @@ class _Connection:
             asked.append(identity)
             try:
                 return pack({"id": identity, "op": op, **fields})
-            except UnicodeEncodeError as error:  # JSON can smuggle in half a surrogate pair
+            except UnicodeEncodeError as error:  # JSON can contain half a surrogate pair
                 raise InvalidField("text", f"is not valid Unicode at character {error.start}") from error
 
         try:
@@ -71,16 +71,16 @@ class _Connection:
                 self._answer(unpack(body))
                 self._frames += 1
         finally:
-            # Whatever ended the reading, a cancelled loop included: no process stays, and no call waits for ever.
+            # Whatever ended the reading, even a cancelled loop: no process stays, and no call waits for ever.
             self._watcher.cancel()
             self.dead = True
             self._channel.abort()
             self._fail_all(await self.process.end())
 
     async def _watch(self) -> None:
-        """Kill the host if it answers nothing, not even that it is there, for as long as calls wait for it.
+        """Kill the host if it sends nothing, not even a sign of life, while calls wait for it.
 
-        What counts is how often it was looked at, not the clock: this loop may have been held up itself.
+        The number of checks counts, not the clock: this loop itself may have been delayed.
         """
         asked = looks = 0
         pause = self._silence_seconds / _LOOKS
@@ -122,7 +122,7 @@ class HostProcess:
     """The child process, and calls to it.
 
     Args:
-        module: which it runs.
+        module: that it runs.
         arguments: of the module, besides its parent and its bounds.
         environment: of the process, besides the worker's.
         limits: of the worker.
@@ -145,15 +145,15 @@ class HostProcess:
 
     @property
     def life(self) -> int:
-        """Process id of the living host, 0 where there is none: whoever keeps state there compares it."""
+        """Process id of the running host, 0 if there is none: if it changes, the state in the host is lost."""
         connection = self._connection
         return 0 if connection is None or connection.dead else connection.process.pid
 
     async def call(self, op: str, **fields: Any) -> Any:
-        """Ask the host, and start it first where it does not run. A cancelled call is taken back from the host.
+        """Call the host, and start it first if it does not run. A cancelled call is aborted in the host.
 
         Raises:
-            BridgeError: what the host answered, or BackendError (retryable, reason HOST_DIED) if it ended.
+            BridgeError: the host's error, or BackendError (retryable, reason HOST_DIED) if it ended.
         """
         connection = await self._connected()
         return await connection.call(op, fields)

@@ -1,4 +1,4 @@
-"""A model's tokenizer, which lives in the host with it."""
+"""A model's tokenizer, which is in the host with it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["HostedTokenizer"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostedTokenizer(Tokenizer):
-    """The tokenizer beside a model's weights."""
+    """The tokenizer next to a model's weights."""
 
     call: Callable[..., Awaitable[Any]]
-    """Asks the host about the model: an operation, and its fields by name."""
+    """Calls the host for the model, with an operation and its fields by name."""
     bos_token_id: int | None
     """The token that begins a text."""
     eos_token_id: int | None
@@ -35,11 +35,11 @@ class HostedTokenizer(Tokenizer):
         return (await self.encode_all([text]))[0]
 
     async def encode_continuation(self, text: str) -> tuple[int, ...]:
-        """Token ids of text that goes on: no special tokens."""
+        """Token ids of text that continues other text: no special tokens."""
         return (await self.encode_all([text], continuations=True))[0]
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> tuple[tuple[int, ...], ...]:
-        """Several texts in one call, each as `encode` or `encode_continuation` has it."""
+        """Encode several texts in one call, each like `encode` or `encode_continuation`."""
         answers = await self.call("encode", texts=list(texts), special=not continuations)
         return tuple(tuple(tokens_from_bytes(tokens).tolist()) for tokens in answers)
 
@@ -53,7 +53,7 @@ class HostedTokenizer(Tokenizer):
         return tuple((await self.render_chat(messages, generation_prompt=generation_prompt)).tokens)
 
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        """A conversation as `encode_chat` has it, with the text that the template made; raises as that does."""
+        """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
         if not self.has_chat_template:
             raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
         answer = await self.call(
@@ -74,7 +74,7 @@ class HostedTokenizer(Tokenizer):
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
-        """A conversation as one of tinker-cookbook's renderers has it, see `Tokenizer`."""
+        """Encode a conversation by a renderer of tinker-cookbook, see `Tokenizer`."""
         answer = await self.call(
             "render",
             renderer=renderer,

@@ -1,7 +1,7 @@
-"""What comes back: answers of an OpenAI-compatible server, read without trust.
+"""Answers of an OpenAI-compatible server, read without trust.
 
-Servers leave out what they do not have, so everything but the text and why it ended may be missing. What is there must
-be what it should be: anything else is garbage, which is an error and never a wrong answer.
+Servers leave out what they do not have, so every field except the text and the finish reason may be missing. A field
+that is there must be valid: anything else is an error, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice"
 _STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 _CUT = frozenset({"length", "max_tokens"})
 _MAX_INT = (1 << 31) - 1
-"""Token ids and counts are carried in 32 bits."""
+"""Token ids and counts have 32 bits on the wire."""
 
 
 def completion_answer(document: dict[str, Any], server: str) -> SampledSequence:
     """Read the answer of /completions.
 
     Raises:
-        BackendError: it is none (BACKEND_ANSWER), or was cut by the server's filter (BACKEND_FILTERED).
+        BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
     return _sequence(document, choice, _text(choice, "text", server), server)
@@ -37,7 +37,7 @@ def chat_answer(document: dict[str, Any], server: str) -> SampledSequence:
     """Read the answer of /chat/completions; one that only calls a tool has no text.
 
     Raises:
-        BackendError: it is none (BACKEND_ANSWER), or was cut by the server's filter (BACKEND_FILTERED).
+        BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
     message = _field(choice, "message", dict, server)
@@ -60,15 +60,15 @@ def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
 
 
 def tell_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -> None:
-    """Tell a meter what an answer took, whether or not it can be read: what makes no sense in it is not reported.
+    """Report the usage of an answer to a meter, even if the answer is invalid; invalid numbers are not reported.
 
     Args:
-        meter: that is told.
+        meter: receives the usage.
         document: the answer.
-        body: what was sent: tokens of a prompt are counted where the server does not report them.
+        body: the request: the prompt's tokens are counted if the server does not report them.
     """
     usage, prompt = _object(document.get("usage")), body.get("prompt")
-    prompt_tokens, output_tokens = _told(usage.get("prompt_tokens")), _told(usage.get("completion_tokens"))
+    prompt_tokens, output_tokens = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
     if prompt_tokens is None and isinstance(prompt, list):
         prompt_tokens = len(prompt)
     if output_tokens is None and not body.get("echo"):
@@ -80,37 +80,37 @@ def float_or_garbage(value: Any, server: str) -> float:
     """A number.
 
     Raises:
-        BackendError: it is none (BACKEND_ANSWER).
+        BackendError: it is not a number (BACKEND_ANSWER).
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise garbage(server, f"a log-probability that is {type(value).__name__}")
     try:
         return float(value)
     except OverflowError:
-        raise garbage(server, "a log-probability beyond all numbers") from None
+        raise garbage(server, "a log-probability beyond float64") from None
 
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _told(value: Any) -> int | None:
+def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_INT else None
 
 
 def _cached(document: dict[str, Any]) -> int | None:
     usage = _object(document.get("usage"))
-    cached = _told(_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
-    return _told(usage.get("prompt_cache_hit_tokens")) if cached is None else cached  # the second one is DeepSeek's
+    cached = _number(_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
+    return _number(usage.get("prompt_cache_hit_tokens")) if cached is None else cached  # the second one is DeepSeek's
 
 
 def _reasoning(document: dict[str, Any]) -> int | None:
     details = _object(document.get("usage")).get("completion_tokens_details")
-    return _told(_object(details).get("reasoning_tokens"))
+    return _number(_object(details).get("reasoning_tokens"))
 
 
 def _generated(document: dict[str, Any]) -> int | None:
-    """Tokens that an answer holds, where it says them one by one."""
+    """Number of generated tokens, if the answer lists them."""
     choices = document.get("choices")
     choice = _object(choices[0]) if isinstance(choices, list) and len(choices) == 1 else {}
     said = _object(choice.get("logprobs"))
@@ -146,15 +146,15 @@ def _stop_reason(choice: dict[str, Any], server: str) -> str:
     if reason in _CUT:
         return "length"
     if reason == "content_filter":
-        raise final(f"server {server!r} cut its answer by a filter", Reason.BACKEND_FILTERED)
-    raise garbage(server, f"an answer that ended by {str(reason)[:40]!r}")
+        raise final(f"server {server!r} truncated its answer by a content filter", Reason.BACKEND_FILTERED)
+    raise garbage(server, f"an answer with the finish reason {str(reason)[:40]!r}")
 
 
 def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
-    """Token ids, where the server tells them, as vLLM does when it is started to."""
+    """Token ids, if the server returns them, as vLLM does if it is configured so."""
     ids = _field(choice, "token_ids", list, server) or []
     if not all(isinstance(token, int) and not isinstance(token, bool) and 0 <= token <= _MAX_INT for token in ids):
-        raise garbage(server, "token ids that are none")
+        raise garbage(server, "invalid token ids")
     return tuple(ids)
 
 
@@ -164,16 +164,16 @@ def _output_count(document: dict[str, Any], logprobs: Sequence[float] | None, se
 
 
 def _count(document: dict[str, Any], key: str, server: str) -> int | None:
-    """Tokens of a kind, where the server tells their number."""
+    """Number of tokens of a kind, if the server reports it."""
     usage = _field(document, "usage", dict, server) or {}
     count = _field(usage, key, int, server)
     if count is not None and not 0 <= count <= _MAX_INT:
-        raise garbage(server, "a number of tokens that is none")
+        raise garbage(server, "an invalid number of tokens")
     return count
 
 
 def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
-    """Of the tokens generated: as numbers, or as entries with a number each; servers mix up which belongs where."""
+    """Log-probabilities of the generated tokens: numbers, or entries with a number; servers mix up the two forms."""
     told = _field(choice, "logprobs", dict, server) or {}
     values = _field(told, "token_logprobs", list, server)
     entries = _field(told, "content", list, server)
@@ -190,7 +190,7 @@ def _text(holder: dict[str, Any], key: str, server: str) -> str:
 
 
 def _field(holder: dict[str, Any], key: str, kind: type, server: str) -> Any:
-    """A field of this kind; None where it is missing or null."""
+    """A field of this kind; None if it is missing or null."""
     value = holder.get(key)
     if value is None:
         return None

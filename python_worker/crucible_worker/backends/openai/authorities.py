@@ -1,4 +1,4 @@
-"""Who may vouch for a server: the authorities of this machine, or those of a file."""
+"""Certificate authorities for servers: those of this machine, or those of a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _USUAL_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-"""Where distributions keep them, if this Python's OpenSSL was built to look elsewhere."""
+"""Where distributions store them, if this Python's OpenSSL was built with another path."""
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """What TLS to a server is checked against; reads files, imports nothing.
+    """The TLS context for a server; reads files, imports nothing.
 
     Args:
-        ca_file: certificates, PEM; those of this machine if None, wherever SSL_CERT_FILE and SSL_CERT_DIR point.
+        ca_file: certificates, PEM; those of this machine if None. SSL_CERT_FILE and SSL_CERT_DIR are ignored.
     """
     if ca_file is not None:
         context = ssl.create_default_context(cafile=str(ca_file))

@@ -1,4 +1,4 @@
-"""The backend of OpenAI-compatible servers: which there are, and a model of one of them."""
+"""The backend of OpenAI-compatible servers: the configured servers, and models of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["OpenAIBackend"]
 
 
 class OpenAIBackend(Backend):
-    """Models behind the servers that a worker is configured with; it opens OpenAIModel refs.
+    """Models of the servers that a worker is configured with; it opens OpenAIModel refs.
 
-    No server is asked, and nothing heavy imported, before a model is loaded.
+    No server is queried, and nothing heavy imported, before a model is loaded.
     """
 
     def __init__(self, servers: Sequence[OpenAIServer] = (), environment: Mapping[str, str] = os.environ) -> None:
@@ -29,12 +29,12 @@ class OpenAIBackend(Backend):
         self._connections: dict[str, Connection] = {}
 
     def info(self) -> BackendInfo:
-        """Whether there is a server to ask. Imports nothing."""
+        """Whether a server is configured. Imports nothing."""
         no_server = "" if self._servers else "no server; start the worker with --openai-server"
         return BackendInfo(name="openai", unavailable=missing() or no_server)
 
     async def open(self, model: ModelRef) -> RemoteModel:
-        """Find a server by its name; whether it has the model shows when it is asked.
+        """Find a server by its name; only a request shows whether it has the model.
 
         Raises:
             NotFound: there is no server of that name (UNKNOWN_SERVER).

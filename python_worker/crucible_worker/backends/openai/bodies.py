@@ -1,6 +1,6 @@
-"""What is sent: our sampling parameters in the words of the OpenAI API, and no field that says what holds anyway.
+"""Request bodies: our sampling parameters as fields of the OpenAI API, without fields that have their default.
 
-Servers differ in which fields they take, and some refuse a request for one that they do not know.
+Servers differ in which fields they support, and some refuse a request because of a field that they do not know.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from crucible_bridge.types import Conversation, SamplingParams
 __all__ = ["MAX_SEED", "chat_body", "completion_body", "echo_body", "prompt_logprobs_body", "seeded"]
 
 MAX_SEED = (1 << 31) - 1
-"""Seeds are folded to this: the widest number that every server takes."""
+"""Seeds are masked to this: the widest number that every server accepts."""
 
 
 def completion_body(model: str, prompt: str | list[int], params: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
-    """Ask for a continuation of text or tokens."""
+    """Request a continuation of text or tokens."""
     body = {"model": model, "prompt": prompt, **_sampling(params)}
     if logprobs:
         body["logprobs"] = 1
@@ -26,7 +26,7 @@ def completion_body(model: str, prompt: str | list[int], params: SamplingParams,
 
 
 def chat_body(model: str, input: str | Conversation, params: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
-    """Ask for an answer to a conversation, or to text as a user's only message."""
+    """Request an answer to a conversation, or to text as a user's only message."""
     messages = (
         [{"role": message.role, "content": message.content} for message in input.messages]
         if isinstance(input, Conversation)
@@ -39,22 +39,22 @@ def chat_body(model: str, input: str | Conversation, params: SamplingParams, *, 
 
 
 def prompt_logprobs_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
-    """Ask for a prompt's log-probabilities as vLLM gives them."""
+    """Request a prompt's log-probabilities in vLLM's form."""
     return {**_scoring(model, tokens), "prompt_logprobs": 1}
 
 
 def echo_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
-    """Ask for a prompt's log-probabilities as the first completions of the API gave them: the prompt, said back."""
+    """Request a prompt's log-probabilities in the form of the early completions API, which echoes the prompt."""
     return {**_scoring(model, tokens), "echo": True, "logprobs": 1}
 
 
 def seeded(params: SamplingParams, index: int) -> SamplingParams:
-    """The parameters of sample `index` of several: with a seed of its own, where sampling has one."""
+    """The parameters of sample `index` of several: with a different seed for each, if sampling has a seed."""
     return params if params.seed is None else dataclasses.replace(params, seed=(params.seed + index) & MAX_SEED)
 
 
 def _scoring(model: str, tokens: Sequence[int]) -> dict[str, Any]:
-    # One token, as not every server generates none; it is thrown away.
+    # One token, as some servers do not accept zero; it is discarded.
     return {"model": model, "prompt": list(tokens), "max_tokens": 1, "temperature": 0.0}
 
 
@@ -63,7 +63,7 @@ def _sampling(params: SamplingParams) -> dict[str, Any]:
     if params.top_p != 1:
         body["top_p"] = params.top_p
     if params.top_k is not None:
-        body["top_k"] = params.top_k  # not of OpenAI's own API, but of all the others'
+        body["top_k"] = params.top_k  # not in OpenAI's API, but all other servers have it
     if params.seed is not None:
         body["seed"] = params.seed
     if params.stop:

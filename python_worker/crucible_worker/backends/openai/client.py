@@ -1,7 +1,7 @@
 """Requests to one server by aiohttp. Importing that takes a while, so a thread imports this module.
 
-A request costs the event loop 0.1 ms; httpx2 takes five times that. The client does not retry, as the gate of an
-evaluation does that within a budget. It follows no redirect, which might carry a prompt elsewhere, and takes neither
+A request costs the event loop 0.1 ms; httpx2 takes five times that. The client does not retry: the gate of an
+evaluation does that within a budget. It follows no redirect, which might send a prompt elsewhere, and takes neither
 proxies, keys nor certificates from the environment. It sends only the headers below, and the key.
 """
 
@@ -26,19 +26,19 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 __all__ = ["Client"]
 
 _KEEP_SECONDS = 30.0
-"""How long an idle connection is kept: less than most servers keep theirs, so that few are closed under a request."""
+"""Seconds that an idle connection stays open: less than at most servers, so that they close few during a request."""
 
 _MAX_HEADER_BYTES = 64 * 1024
-"""Of one header of an answer."""
+"""Most bytes of one header of an answer."""
 
 _MAX_REFUSAL_BYTES = 64 * 1024
-"""Of a refusal, so much is read: few of its words are repeated."""
+"""Bytes of a refusal that are read: an error repeats little of its text."""
 
 _MAX_LOOK_BYTES = 256 * 1024
-"""Of what a server says of itself: it is read on the event loop."""
+"""Most bytes of a server's description of itself: it is read on the event loop."""
 
 _MODELS = "/models"
-"""The one path below the base URL of those that tell what a server is."""
+"""The path below the base URL that describes the server; the other such paths are below the root."""
 
 _UNREACHABLE = (
     aiohttp.ClientConnectorError,
@@ -48,7 +48,7 @@ _UNREACHABLE = (
     aiohttp.InvalidURL,
 )
 
-# Its lines for developers may hold what a server said.
+# Its debug lines may contain what a server sent.
 logging.getLogger("aiohttp").setLevel(logging.WARNING)
 
 
@@ -65,7 +65,7 @@ class Client:
         self._answers: set[aiohttp.ClientResponse] = set()
         headers = {
             "Accept": "application/json",
-            # A few bytes that expand to gigabytes would pass any bound on what crosses the wire.
+            # A few bytes that expand to gigabytes would pass any bound on bytes of the wire.
             "Accept-Encoding": "identity",
             "User-Agent": "crucible-bridge",
         }
@@ -75,13 +75,13 @@ class Client:
         self._telling = {**headers, "Content-Type": "application/json"}
 
     async def send(self, path: str, body: dict[str, object] | None, model: str, max_bytes: int) -> bytes:
-        """Send a request, and take the whole answer; a cancellation closes the connection.
+        """Send a request, and read the whole answer; a cancellation closes the connection.
 
         Args:
             path: below the base URL: "/completions".
             body: of a POST; None for a GET.
-            model: who is asked, for errors.
-            max_bytes: the longest answer that is taken.
+            model: its name, for errors.
+            max_bytes: the longest answer that is accepted.
 
         Returns:
             The body of an answer with status 2xx.
@@ -96,26 +96,26 @@ class Client:
                     words = self._without_key(await self._beginning(response))
                     raise failures.of_status(asked, response.status, response.headers, words)
                 return self._without_key(await self._content(response, max_bytes))
-        # Names of errors and no more: their texts and fields hold the key, and may hold a proxy's password.
+        # Only the names of errors: their texts and fields contain the key, and perhaps a proxy's password.
         except TimeoutError as error:
-            raise self._silence(asked, Silence.TIMEOUT, error) from None
+            raise self._error_of_silence(asked, Silence.TIMEOUT, error) from None
         except _UNREACHABLE as error:
-            raise self._silence(asked, Silence.UNREACHABLE, error) from None
+            raise self._error_of_silence(asked, Silence.UNREACHABLE, error) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._silence(asked, Silence.LOST, error) from None
+            raise self._error_of_silence(asked, Silence.LOST, error) from None
 
     async def look(self, path: str) -> tuple[bytes, str]:
-        """Get a short answer, and the header that names the server's program; what is not OK has no content.
+        """Get a short answer, and the header that names the server's program; an answer that is not OK has no content.
 
         Args:
-            path: below the base URL, or without the base's version where that has none such: "/version".
+            path: below the base URL, or below it without its version: "/version".
 
         Raises:
             BridgeError: there is no answer, or one that is too long.
         """
         asked = FailedRequest(server=self._server.name, model="", path=path, key=self._key)
         base = self._base if path == _MODELS else self._base.removesuffix("/v1")
-        assert self._session is not None, "a server is reached before it is looked at"
+        assert self._session is not None, "reach() comes before look()"
         try:
             request = self._session.get(
                 yarl.URL(f"{base}{path}"), headers=self._asking, proxy=self._server.proxy, allow_redirects=False
@@ -126,12 +126,12 @@ class Client:
                     return b"", program
                 return self._without_key(await self._content(response, _MAX_LOOK_BYTES)), program
         except TimeoutError as error:
-            raise self._silence(asked, Silence.TIMEOUT, error) from None
+            raise self._error_of_silence(asked, Silence.TIMEOUT, error) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise self._silence(asked, Silence.LOST, error) from None
+            raise self._error_of_silence(asked, Silence.LOST, error) from None
 
     async def aclose(self) -> None:
-        """Close every connection; answers that are being read fail, which the library alone leaves to wait for ever."""
+        """Close every connection; answers that are being read fail (the library alone would let them wait for ever)."""
         for response in tuple(self._answers):
             response.close()
         if self._session is not None:
@@ -158,7 +158,7 @@ class Client:
 
     def _open(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            # Whoever asks waits for its turn before: the pool's own bound would wait once more.
+            # Calls wait for their turn before this: with the pool's own bound they would wait once more.
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls, keepalive_timeout=_KEEP_SECONDS),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=self._server.stall_seconds, sock_read=self._server.stall_seconds
@@ -171,13 +171,13 @@ class Client:
         )
 
     async def _content(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-        """What a server answers, up to a bound.
+        """The body of an answer, up to a bound.
 
         Raises:
             BackendError: it is encoded, or longer; the connection is closed.
         """
         if _encoded(response):
-            raise self._refused(response, "is compressed, which was not asked for")
+            raise self._refused(response, "is compressed, which was not requested")
         parts: list[bytes] = []
         size = 0
         while part := await response.content.readany():
@@ -188,7 +188,7 @@ class Client:
         return b"".join(parts)
 
     async def _beginning(self, response: aiohttp.ClientResponse) -> bytes:
-        """The first bytes of a refusal that can be read; the connection is closed if there are more."""
+        """The first bytes of a refusal; the connection is closed if there are more."""
         if _encoded(response):
             return b""
         parts: list[bytes] = []
@@ -203,12 +203,12 @@ class Client:
         return failures.garbage(self._server.name, f"it {what}")
 
     def _without_key(self, content: bytes) -> bytes:
-        # A server that says its request's headers back must not bring the key into a journal of answers.
+        # If a server echoes the request's headers, the key must not get into a journal of answers.
         if self._key is None or len(self._key) < failures.MIN_REDACTED_CHARS:
             return content
         return content.replace(self._key.encode(), b"[key]")
 
-    def _silence(self, asked: FailedRequest, silence: Silence, error: BaseException) -> BridgeError:
+    def _error_of_silence(self, asked: FailedRequest, silence: Silence, error: BaseException) -> BridgeError:
         kind = type(error).__name__
         return failures.of_connection(asked, silence, kind, stall_seconds=self._server.stall_seconds)
 

@@ -1,4 +1,4 @@
-"""One server as its models share it: reached once, asked by so many at once as its settings say."""
+"""The connection to one server that its models share: reached once, with the concurrency of its settings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["CLOSE_SECONDS", "Connection", "missing"]
 
 CLOSE_SECONDS = 0.5
-"""Connections that do not let themselves be closed in this time are left to the end of the process."""
+"""Seconds to close connections; those still open then stay until the process ends."""
 
 _READERS = 2
-"""Long answers of one server that are read at once: each may take a processor and a few GB."""
+"""Long answers of one server that are parsed at once: each may take a processor and a few GB."""
 
 _DECISIVE = frozenset(
     {
@@ -35,7 +35,7 @@ _DECISIVE = frozenset(
         Reason.BACKEND_TIMEOUT,
     }
 )
-"""Of what a server says when it is asked for its models, that which holds for every other request, too."""
+"""Errors of the request for the server's models that hold for every other request, too."""
 
 
 def missing() -> str:
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 class Connection:
-    """A server and the connections to it; made without a word to it."""
+    """A server and the connections to it; making one sends nothing."""
 
     def __init__(self, server: OpenAIServer, environment: Mapping[str, str]) -> None:
         self.server = server
@@ -58,11 +58,11 @@ class Connection:
         self._closed = False
 
     async def reach(self) -> None:
-        """Find out whether the server is there and takes the key; asked once, until it says yes.
+        """Check that the server is reachable and accepts the key; repeated until it succeeds once.
 
         Raises:
             FailedPrecondition: the extra is not installed, or the key cannot be read.
-            BackendError: the server is not there, or refuses the key.
+            BackendError: the server cannot be reached, or refuses the key.
         """
         client = await self._ready()
         if self._reached:
@@ -70,13 +70,13 @@ class Connection:
         try:
             await client.send("/models", None, "", max_bytes(0))
         except BridgeError as error:
-            # A server that has no list of models, or cannot give it now, may answer all the same.
+            # A server without a list of models, or one that cannot return it now, may answer other requests.
             if error.reason in _DECISIVE:
                 raise
         self._reached = True
 
     async def look(self, path: str) -> tuple[bytes, str]:
-        """What the server has at a path, and how it calls its program; see `Client.look`.
+        """What the server returns at a path, and the name of its program; see `Client.look`.
 
         Raises:
             BridgeError: there is no answer, or the server was not reached.
@@ -88,12 +88,12 @@ class Connection:
 
         Args:
             path: below the base URL: "/completions".
-            body: what is sent.
-            model: who is asked, for errors.
-            tokens: how many the answer may tell of.
+            body: of the request.
+            model: its name, for errors.
+            tokens: most tokens that the answer may list.
 
         Raises:
-            BridgeError: there is none; see `failures`.
+            BridgeError: there is no answer; see `failures`.
         """
         client = await self._ready()
         async with self._turns:
@@ -122,7 +122,7 @@ class Connection:
                 if absent := missing():
                     raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
                 self._client = await asyncio.to_thread(self._make)
-            # FailedRequest last: the worker may have come to its end while the client was made.
+            # Checked again: the worker may have ended while the client was made.
             if self._client is None or self._closed:
                 raise _closed()
             return self._client

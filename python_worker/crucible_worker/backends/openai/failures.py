@@ -1,7 +1,7 @@
-"""What a server's refusal, or its silence, means to whoever asked: one of our errors, with when to come again.
+"""Maps a server's refusal, or its silence, to one of our errors, with the time of a retry.
 
-Servers agree on status codes more than on words, so words decide only where a code has two meanings. What a server says
-is repeated in part, without the key; what it says to a wrong key is not, as some say it back.
+Servers agree on status codes more than on texts, so the text decides only if a code has two meanings. A part of a
+server's text is repeated in the error, without the key. Its text about a wrong key is not: some servers echo the key.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 MAX_TOLD_CHARS = 300
-"""Of a server's own words, so many are repeated."""
+"""Most characters of a server's text that are repeated."""
 
 MAX_RETRY_AFTER_SECONDS = 3600.0
-"""A server that wants a longer wait is asked again after this one."""
+"""Longest wait before a retry, even if a server names a longer one."""
 
 MIN_REDACTED_CHARS = 8
-"""A key that is shorter is no secret, and may be part of any word."""
+"""A shorter key is no secret, and may be part of any word: it is not removed from texts."""
 
 _BUSY = frozenset({408, 409, 423, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-"""Statuses of a server that may answer the same request later; 429 has a row of its own."""
+"""Statuses after which the same request may succeed later; 429 is handled separately."""
 
 _MAX_HEADER_CHARS = 128
-"""Of Retry-After, which is a number or a date."""
+"""Longest Retry-After that is read; it has a number or a date."""
 
 _CURES = {
     "/chat/completions": ' (a model without a chat template needs completions: --renderer raw, or renderer = "raw" in '
@@ -53,7 +53,7 @@ _CURES = {
     "/completions": " (if the server only chats, leave the renderer at auto, or set chat_template; tokens and "
     "likelihoods need completions)",
 }
-"""By what was called."""
+"""The cure, by the path of the request."""
 _TOO_LONG = re.compile(
     r"context.?(length|window|size)|maximum context|max_model_len|prompt is too long|too many tokens|input is too long",
     re.IGNORECASE,
@@ -62,43 +62,43 @@ _QUOTA = re.compile(r"insufficient_quota|billing|exceeded your current quota", r
 
 
 class Silence(enum.Enum):
-    """How a request ended without an answer; the value is the reason of its error."""
+    """Why a request has no answer; the value is the reason of its error."""
 
     TIMEOUT = Reason.BACKEND_TIMEOUT
-    """The server sent nothing, or took nothing, for too long."""
+    """The server sent nothing, or read nothing, for too long."""
     UNREACHABLE = Reason.BACKEND_UNREACHABLE
-    """No connection came about."""
+    """No connection could be made."""
     LOST = Reason.BACKEND_CONNECTION_LOST
-    """The connection ended before the answer did."""
+    """The connection ended before the end of the answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRequest:
-    """A request that went wrong."""
+    """A request that failed."""
 
     server: str
     """Name of the server."""
     model: str
-    """Name of the model there; empty where none was named."""
+    """Name of the model there; empty if the request named none."""
     path: str
-    """What was called: "/completions"."""
+    """The path of the request: "/completions"."""
     key: str | None = dataclasses.field(default=None, repr=False)
-    """The key, to be left out of what is told."""
+    """The key, which must not appear in errors."""
 
 
 def of_status(asked: FailedRequest, status: int, headers: Mapping[str, str], body: bytes) -> BridgeError:
-    """The error for an answer that is none: any status but 2xx."""
+    """The error for an answer with a status other than 2xx."""
     told, code = _words(body, asked.key)
     where, wait = f"server {asked.server!r}", retry_after(headers)
     if status == 401:
-        return final(f"{where} wants another key than the worker has", Reason.BACKEND_UNAUTHENTICATED)
+        return final(f"{where} does not accept the worker's key", Reason.BACKEND_UNAUTHENTICATED)
     if status == 403:
-        return final(f"{where} does not let the worker's key do this", Reason.BACKEND_FORBIDDEN)
+        return final(f"{where} does not permit this with the worker's key", Reason.BACKEND_FORBIDDEN)
     if status == 402 or (status == 429 and _QUOTA.search(f"{code} {told}")):
-        return final(f"{where} wants to be paid first: {told}", Reason.BACKEND_QUOTA)
+        return final(f"{where} has no quota left for the worker's key: {told}", Reason.BACKEND_QUOTA)
     if status == 429:
         return BackendError(
-            f"{where} limits its rate: {told}",
+            f"{where} limits the rate of requests: {told}",
             reason=Reason.BACKEND_RATE_LIMITED,
             code=Code.RESOURCE_EXHAUSTED,
             retry_after=wait,
@@ -119,7 +119,7 @@ def of_status(asked: FailedRequest, status: int, headers: Mapping[str, str], bod
 
 
 def _cure(asked: FailedRequest) -> str:
-    """What helps where a server has one of the two ways to ask for text, and not the other."""
+    """The cure if a server has only one of chat and completions."""
     return _CURES.get(asked.path, "")
 
 
@@ -128,27 +128,27 @@ def of_connection(asked: FailedRequest, silence: Silence, kind: str, *, stall_se
     told = {
         Silence.TIMEOUT: f"sent nothing for {stall_seconds:g} s",
         Silence.UNREACHABLE: "cannot be reached",
-        Silence.LOST: "went away before its answer was there",
+        Silence.LOST: "closed the connection before its answer was complete",
     }
     return BackendError(f"server {asked.server!r} {told[silence]} ({kind})", reason=silence.value)
 
 
 def garbage(server: str, what: str) -> BackendError:
-    """The error for an answer that makes no sense; retryable, as the next one may come from another machine."""
-    return BackendError(f"server {server!r} answered nonsense: {what}", reason=Reason.BACKEND_ANSWER)
+    """The error for an invalid answer; retryable, as the next one may come from another machine."""
+    return BackendError(f"server {server!r} sent an invalid answer: {what}", reason=Reason.BACKEND_ANSWER)
 
 
 def final(message: str, reason: str) -> BackendError:
-    """An error that asking again does not help against."""
+    """An error that is not retryable."""
     return BackendError(message, reason=reason, code=Code.FAILED_PRECONDITION, retryable=False)
 
 
 def retry_after(headers: Mapping[str, str], now: datetime.datetime | None = None) -> float | None:
-    """Seconds to wait as the header Retry-After says, be it seconds or a date; None where it says nothing.
+    """Seconds to wait by the header Retry-After, which has seconds or a date; None if there is none.
 
     Args:
         headers: of the answer; names in any case.
-        now: the time, where it is not that of the clock.
+        now: the time; that of the clock if None.
     """
     text = {name.lower(): value for name, value in headers.items()}.get("retry-after", "").strip()
     if len(text) > _MAX_HEADER_CHARS:
@@ -160,21 +160,21 @@ def retry_after(headers: Mapping[str, str], now: datetime.datetime | None = None
             date = email.utils.parsedate_to_datetime(text)
         except (ValueError, OverflowError):
             return None
-        if date.tzinfo is None:  # "-0000" or no zone at all; HTTP has GMT alone
+        if date.tzinfo is None:  # "-0000" or no zone; HTTP has only GMT
             date = date.replace(tzinfo=datetime.UTC)
         seconds = (date - (now or datetime.datetime.now(datetime.UTC))).total_seconds()
     return min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) else None
 
 
 def _words(body: bytes, key: str | None) -> tuple[str, str]:
-    """What a server says of its refusal, fit to be repeated, and its own code for it."""
+    """A server's text about its refusal, safe to repeat, and its error code."""
     try:
         text, code = _of_document(json.loads(body))
-    except (ValueError, RecursionError):  # no JSON, or too deep to be read or written
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         text, code = body[: 16 * MAX_TOLD_CHARS].decode("utf-8", "replace"), ""
     if key is not None and len(key) >= MIN_REDACTED_CHARS:
         text, code = text.replace(key, "[key]"), code.replace(key, "[key]")
-    # JSON may hold halves of surrogate pairs, which no message of ours can carry.
+    # JSON may contain halves of surrogate pairs, which are not valid in our messages.
     words = " ".join(text.encode("utf-8", "replace").decode().split())
     if not words:
         return "no reason given", code

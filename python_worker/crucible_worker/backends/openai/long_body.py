@@ -1,4 +1,4 @@
-"""A long request, sent in parts: the library alone would wait without end for a server that stops reading."""
+"""A long request, sent in parts: the library alone would wait for ever for a server that stops reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp.abc import AbstractStreamWriter
 __all__ = ["PART_BYTES", "LongBody"]
 
 PART_BYTES = 64 * 1024
-"""A socket takes that much at once; of a longer body, each part has the server's time to be taken."""
+"""Bytes of a part, which a socket accepts at once; the server has its stall time to read each part."""
 
 
 class LongBody(aiohttp.Payload):
@@ -18,7 +18,7 @@ class LongBody(aiohttp.Payload):
 
     Args:
         content: the body.
-        stall_seconds: how long a server may leave a part where it is.
+        stall_seconds: how long a server may take to read a part.
     """
 
     _value: bytes
@@ -34,7 +34,7 @@ class LongBody(aiohttp.Payload):
 
     @property
     def autoclose(self) -> bool:
-        """There is nothing to close."""
+        """True: there is nothing to close."""
         return True
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -45,7 +45,7 @@ class LongBody(aiohttp.Payload):
         """Send the body.
 
         Raises:
-            TimeoutError: the server did not take a part in its time.
+            TimeoutError: the server did not read a part in time.
         """
         whole = memoryview(self._value)
         for start in range(0, len(whole), PART_BYTES):

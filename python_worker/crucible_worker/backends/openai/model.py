@@ -1,4 +1,4 @@
-"""A model behind a server: asked in words or in tokens, never loaded, and with no tokenizer at hand."""
+"""A model of a server: it gets text or tokens, is never loaded here, and has no local tokenizer."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class RemoteModel(Model):
         self._meter: Meter | None = None
         self._served = Served()
         self.renderer = RAW if self._server.renderer == RAW else CHAT_TEMPLATE
-        """How an evaluator's text is asked where its option is `auto`: as its server's settings say, else as a chat."""
-        # In the words that settings once had for it: evaluations that began then go on.
+        """How an evaluator's text is sent if its option is `auto`: as the server's settings say, else as a chat."""
+        # With the former values of the setting, so that evaluations of earlier releases resume.
         self.fingerprint = self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
-        """SHA-256 of the names of server and model, and of how text is asked.
+        """SHA-256 of the names of server and model, and of how text is sent.
 
-        No server tells the content of its weights: another model under the same name goes unnoticed.
+        No server reports the content of its weights: another model under the same name is not detected.
         """
 
     def metered(self, meter: Meter) -> RemoteModel:
-        """The same model, which tells the meter what the server reports of each answer, be that of use or not."""
+        """The same model; it reports the usage of each answer to the meter, valid or not."""
         model = copy.copy(self)
         model._meter = meter
         return model
 
     @property
     def evaluated_fingerprint(self) -> str:
-        """Likewise of how evaluators ask for answers. A release that knew no such thing refuses to go on with it."""
+        """Likewise for answers of evaluators. Releases that do not know this fingerprint refuse to resume with it."""
         return self._identity(self.renderer)
 
     def _identity(self, asked: str) -> str:
@@ -58,44 +58,44 @@ class RemoteModel(Model):
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     async def load(self) -> None:
-        """Find out that the server is there and takes the key, so that a whole data set need not fail for it.
+        """Check that the server is reachable and accepts the key, so that otherwise not every sample fails.
 
         Raises:
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
-            BackendError: the server is not there, or refuses the key.
+            BackendError: the server cannot be reached, or refuses the key.
         """
         await self._connection.reach()
 
     async def find_engine(self) -> None:
-        """Ask the server which program it is; what it does not say, or not soon, stays unknown."""
+        """Query which program the server is; what it does not report in time stays unknown."""
         await self._served.look(self._connection.look)
 
     @property
     def engine(self) -> ServerEngine | None:
-        """Which program serves it, as far as that is known by now."""
+        """Which program serves the model, as far as that is known now."""
         return self._served.engine
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> tuple[SampledSequence, ...]:
-        """Generate continuations of tokens, which not every server takes; a request each, all at once.
+        """Generate continuations of tokens, which not every server accepts; one request each, all at once.
 
         Raises:
             InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         return await self._several(_tokens(prompt), params, num_samples, chat=False)
 
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> tuple[SampledSequence, ...]:
-        """Generate answers to a conversation, or to text as the server's settings say; a request each, all at once.
+        """Generate answers to a conversation, or to text as the server's settings say; one request each, all at once.
 
         Text that is `plain` is a completion, whatever the settings say.
 
         Raises:
-            InvalidField: there is nothing to ask, or more than the context holds (PROMPT_TOO_LONG).
-            BackendError: there is no answer, or none that makes sense.
+            InvalidField: the input is empty, or longer than the context (PROMPT_TOO_LONG).
+            BackendError: there is no valid answer.
         """
         if isinstance(input, Conversation):
             if not input.messages:
@@ -112,12 +112,12 @@ class RemoteModel(Model):
         Raises:
             InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         return await self._scorer.score(_tokens(prompt), self._scored)
 
     async def probe_logprobs(self, prompt: ModelInput) -> None:
-        """Ask for log-probabilities of a prompt, and see that they cover it.
+        """Request log-probabilities of a prompt, and check that they cover it.
 
         Raises:
             FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
@@ -126,15 +126,15 @@ class RemoteModel(Model):
         await self._scorer.probe(_tokens(prompt))
 
     async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
-        """Likeliest token at every place of a prompt given those before it; the first is None.
+        """Likeliest token at every position of a prompt given those before it; the first is None.
 
-        `UNKNOWN_TOKEN` where the server tells no more than that it is another one than the prompt's.
+        `UNKNOWN_TOKEN` if the server shows only that it is not the prompt's token.
 
         Raises:
             InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
-            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or those of the prompt's own
-                tokens alone (NO_GREEDY_TOKENS).
-            BackendError: there is no answer, or none that makes sense.
+            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or only those of the
+                prompt's tokens (NO_GREEDY_TOKENS).
+            BackendError: there is no valid answer.
         """
         return await self._scorer.likeliest(_tokens(prompt), self._scored)
 
@@ -150,7 +150,7 @@ class RemoteModel(Model):
                     for index in range(num_samples)
                 ]
         except BaseExceptionGroup as failed:
-            # One reason is enough for the caller, and the group is no error of ours.
+            # The caller needs one error, not an ExceptionGroup.
             raise failed.exceptions[0] from None
         return tuple(task.result() for task in tasks)
 
@@ -181,7 +181,7 @@ class RemoteModel(Model):
 def _tokens(prompt: ModelInput) -> list[int]:
     try:
         tokens: Sequence[int] = prompt.tokens().tolist()
-    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+    except InvalidField as error:  # an image; the error has only the path within the input
         raise InvalidField(error.field.replace("model_input", "prompt", 1), error.message) from None
     if not tokens:
         raise InvalidField("prompt", "is empty: a model needs at least one token")

@@ -1,7 +1,7 @@
-"""Reads long answers in a process of its own: the JSON decoder holds the interpreter's lock for up to 6 s over 64 MiB.
+"""Parses long answers in a separate process: for 64 MiB, the JSON decoder holds the interpreter's lock for up to 6 s.
 
-Run as a program, it is sent an answer and sends back what the worker looks at: a line with the document, its long lists
-empty, then lines of their items, none longer than can be read at once.
+Run as a program, it receives an answer and sends back what the worker needs: a line with the document, its long lists
+empty, then lines of their items, each short enough to be parsed at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from crucible_worker.children.once import Unanswered, answer_once, ask_once, bar
 __all__ = ["READ_SECONDS", "read_apart"]
 
 READ_SECONDS = 60
-"""For a process to read an answer, of its processor time and of the clock's; 64 MiB take some 5 s."""
+"""Limits of a process that parses an answer, in processor time and in elapsed time; 64 MiB take some 5 s."""
 _MEMORY_BYTES = 4 << 30
 _MODULE = "crucible_worker.backends.openai.reading"
 
 _ITEM_CHARS = 64 * 1024
-"""Of what is said of one token."""
+"""Most characters about one token."""
 _SPARE_ITEMS = 1024
-"""A list may have so many more items than the answer may tell of tokens."""
+"""A list may have this many more items than the answer has tokens."""
 
-# What is read: objects by their fields, lists by their one shape; `_ANY` is each key. All else is left out.
+# What is read: objects by their fields, lists by the shape of their items; `_ANY` is any key. All else is left out.
 _ANY = ""
 _SCALAR = None
 _PROMPT_LOGPROBS = [{_ANY: {"logprob": _SCALAR, "rank": _SCALAR}}]
@@ -55,10 +55,11 @@ _Path = tuple[str | int, ...]
 
 
 async def read_apart(content: bytes, tokens: int, server: str) -> dict[str, Any]:
-    """As `read_document`, without holding up whatever else the worker does; fields that no code reads are left out.
+    """As `read_document`, without blocking the rest of the worker; fields that no code reads are left out.
 
     Raises:
-        BackendError: as that; or it takes too long, too much memory, or says too much of one token (BACKEND_ANSWER).
+        BackendError: likewise; or it takes too long, too much memory, or has too much text for one token
+            (BACKEND_ANSWER).
     """
     order = b"%d\n%b" % (tokens, content)
     try:
@@ -70,7 +71,7 @@ async def read_apart(content: bytes, tokens: int, server: str) -> dict[str, Any]
 
 
 def _together(said: bytes, server: str) -> dict[str, Any]:
-    # Line by line: between two of them other threads have their turn.
+    # Line by line: other threads run between two of them.
     lines = iter(said.decode("utf-8", "surrogatepass").split("\n"))
     first = json.loads(next(lines))
     if "nonsense" in first:
@@ -100,7 +101,7 @@ def _answer(order: bytes) -> Iterator[str]:
 
 
 def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, list[str]]]) -> dict[str, Any]:
-    """What is looked at; `lists` gets the items of the lists, as JSON."""
+    """The parts that are read; `lists` gets the items of the lists, as JSON."""
     most = tokens + _SPARE_ITEMS
 
     def part(value: Any, shape: Any, path: _Path) -> Any:
@@ -109,32 +110,32 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
         if isinstance(value, list) and isinstance(shape, list):
             if len(value) > most:
                 raise Nonsense(f"a list of {path[-1]} of more than {most:,} items")
-            lists.append((path, [_item(_cut(item, shape[0]), path) for item in value]))
+            lists.append((path, [_item(_reduced(item, shape[0]), path) for item in value]))
             return []
-        return _cut(value, _SCALAR)
+        return _reduced(value, _SCALAR)
 
     found = part(document, _DOCUMENT, ())
     if "choices" in document:
         choices = document["choices"]
-        if isinstance(choices, list):  # one is read, and two are one too many
+        if isinstance(choices, list):  # only one is read; a second one shows that there are too many
             choices = [part(choice, _CHOICE, ("choices", index)) for index, choice in enumerate(choices[:2])]
-        found["choices"] = choices if isinstance(choices, list) else _cut(choices, _SCALAR)
+        found["choices"] = choices if isinstance(choices, list) else _reduced(choices, _SCALAR)
     return found
 
 
-def _cut(value: Any, shape: Any) -> Any:
-    """What a shape says of a value; a list or an object in a wrong place keeps its kind alone."""
+def _reduced(value: Any, shape: Any) -> Any:
+    """The parts of a value that its shape names; an unexpected list or object becomes an empty one."""
     if isinstance(value, dict) and isinstance(shape, dict):
         if _ANY in shape:
-            return {key: _cut(inner, shape[_ANY]) for key, inner in value.items()}
-        return {key: _cut(value[key], inner) for key, inner in shape.items() if key in value}
+            return {key: _reduced(inner, shape[_ANY]) for key, inner in value.items()}
+        return {key: _reduced(value[key], inner) for key, inner in shape.items() if key in value}
     return type(value)() if isinstance(value, dict | list) else value
 
 
 def _item(item: Any, path: _Path) -> str:
     text = _written(item)
     if len(text) > _ITEM_CHARS:
-        raise Nonsense(f"{path[-1]} that say more than {_ITEM_CHARS:,} characters of one token")
+        raise Nonsense(f"{path[-1]} with more than {_ITEM_CHARS:,} characters for one token")
     return text
 
 
@@ -153,9 +154,9 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _written_answer(order: bytes) -> bytes:
+def _serialized_answer(order: bytes) -> bytes:
     return "\n".join(_answer(order)).encode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":
-    answer_once(_MODULE, _written_answer, cpu_seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)
+    answer_once(_MODULE, _serialized_answer, cpu_seconds=READ_SECONDS, memory_bytes=_MEMORY_BYTES)

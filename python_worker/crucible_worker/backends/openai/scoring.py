@@ -1,10 +1,10 @@
-"""Log-probabilities of a prompt, in the two ways in which servers give them, or a plain word that this one does not.
+"""Log-probabilities of a prompt, in the two forms in which servers return them, or an error if this one does not.
 
-vLLM answers `prompt_logprobs`; vLLM, SGLang and others say the prompt back (`echo`) with the log-probabilities of its
-tokens. A server that knows neither ignores the wish or refuses the request, so that it can only be told by trying.
+vLLM returns `prompt_logprobs`; vLLM, SGLang and others echo the prompt (`echo`) with the log-probabilities of its
+tokens. A server that knows neither ignores the field or refuses the request, so that only a try shows it.
 
-If a request asks for the likeliest token at each place, the same answers name it: by its id, or by a text that is not
-an id. Of such a text only one thing is known: whether it is the prompt's own token.
+If the likeliest token at each position is requested, the same answers name it: by its id, or by a text without an id.
+From such a text only one thing is known: whether it is the prompt's token.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from crucible_worker.backends.openai.failures import garbage
 __all__ = ["Scorer"]
 
 _IMPOSSIBLE = -9999.0
-"""What vLLM writes for minus infinity, which JSON has no word for."""
+"""What vLLM writes for minus infinity, which JSON does not have."""
 
 _CURE = (
-    "likelihoods need a server that echoes those of a prompt (vLLM does, llama.cpp gives those of generated tokens "
-    "alone), or the checkpoint as local:PATH"
+    "likelihoods need a server that returns those of a prompt (vLLM does; llama.cpp returns only those of generated "
+    "tokens), or the checkpoint as local:PATH"
 )
 
 _BYTES_TO_READ = 256
-"""About what an answer has to say of a token."""
+"""Approximate bytes of an answer per token."""
 
 _MAX_ID = (1 << 31) - 1
-"""Token ids are carried in 32 bits."""
+"""Token ids have 32 bits on the wire."""
 
 _Ask = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
-"""Sends a request whose answer may tell of so many tokens."""
+"""Sends a request; the answer may list so many tokens."""
 _Logprobs = tuple[float | None, ...]
 _Likeliest = tuple[int | None, ...]
 
@@ -48,13 +48,13 @@ _Likeliest = tuple[int | None, ...]
 class _Way:
     body: Callable[[str, Sequence[int]], dict[str, Any]]
     read: Callable[[dict[str, Any], Sequence[int], str], _Logprobs | None]
-    """None where the answer has no log-probabilities of the prompt."""
+    """Reads the log-probabilities of the prompt; None if the answer has none."""
     read_likeliest: Callable[[dict[str, Any], _Logprobs, Sequence[int], str], _Likeliest | None]
-    """Of an answer with those log-probabilities; None where it does not tell."""
+    """Reads the likeliest tokens of such an answer; None if it has none."""
 
 
 class Scorer:
-    """How one model's server gives log-probabilities, once that is known."""
+    """Requests log-probabilities from the server of one model, and remembers in which form it returns them."""
 
     def __init__(self, server: str, model: str, ask: _Ask) -> None:
         self._server = server
@@ -66,24 +66,24 @@ class Scorer:
         )
 
     async def likeliest(self, tokens: Sequence[int], ask: _Ask | None = None) -> _Likeliest:
-        """Likeliest token at each place given those before it; the first is None.
+        """Likeliest token at each position given those before it; the first is None.
 
-        `UNKNOWN_TOKEN` where it is another one than the prompt's, and told by its text alone.
+        `UNKNOWN_TOKEN` if it is not the prompt's token, and the answer has only its text.
 
         Args:
             tokens: the prompt.
-            ask: sends these requests, in place of what sends all others.
+            ask: sends these requests, in place of the default.
 
         Raises:
-            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or those of the prompt's own
-                tokens alone (NO_GREEDY_TOKENS).
-            BridgeError: it could not be asked, or its answer makes no sense.
+            FailedPrecondition: the server gives no log-probabilities (NO_PROMPT_LOGPROBS), or only those of the
+                prompt's tokens (NO_GREEDY_TOKENS).
+            BridgeError: it could not be queried, or its answer is invalid.
         """
-        way, document, logprobs = await self._told(tokens, ask or self._ask)
+        way, document, logprobs = await self._query(tokens, ask or self._ask)
         size = len(tokens) * _BYTES_TO_READ
         if (found := await apart(size, way.read_likeliest, document, logprobs, tokens, self._server)) is None:
             raise FailedPrecondition(
-                f"server {self._server!r} does not tell the likeliest tokens beside a prompt's",
+                f"server {self._server!r} does not return the likeliest tokens next to a prompt's",
                 reason=Reason.NO_GREEDY_TOKENS,
             )
         return found
@@ -93,16 +93,16 @@ class Scorer:
 
         Raises:
             FailedPrecondition: the server gives none (NO_PROMPT_LOGPROBS).
-            BridgeError: it could not be asked, or its answer makes no sense.
+            BridgeError: it could not be queried, or its answer is invalid.
         """
-        return (await self._told(tokens, ask or self._ask))[-1]
+        return (await self._query(tokens, ask or self._ask))[-1]
 
     async def probe(self, tokens: Sequence[int]) -> None:
-        """See that log-probabilities cover a prompt.
+        """Check that log-probabilities cover a prompt.
 
         Raises:
             FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
-            BridgeError: the server could not be asked.
+            BridgeError: the server could not be queried.
         """
         try:
             await self.score(tokens)
@@ -111,14 +111,14 @@ class Scorer:
                 raise
             raise FailedPrecondition(f"{error.message}; {_CURE}", reason=Reason.NO_PROMPT_LOGPROBS) from error
 
-    async def _told(self, tokens: Sequence[int], ask: _Ask) -> tuple[_Way, dict[str, Any], _Logprobs]:
-        """The way that works, its answer, and the log-probabilities in that."""
+    async def _query(self, tokens: Sequence[int], ask: _Ask) -> tuple[_Way, dict[str, Any], _Logprobs]:
+        """The form that works, the answer in it, and its log-probabilities."""
         refusal: BridgeError | None = None
         for way in self._ways:
             try:
                 document = await ask(way.body(self._model, tokens), len(tokens) + 1)
             except BridgeError as error:
-                # A server without /completions says the same as one without the model.
+                # A server without /completions answers the same as one without the model.
                 if error.reason not in (Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL) or len(self._ways) == 1:
                     raise
                 refusal = error
@@ -128,7 +128,7 @@ class Scorer:
                 self._ways = (way,)
                 return way, document, found
         if refusal is None:
-            self._ways = ()  # it has answered every way without them: no need to ask again
+            self._ways = ()  # no form of its answers has them: later calls need not try
         words = "" if refusal is None else f": {refusal.message}"
         raise FailedPrecondition(
             f"server {self._server!r} gives no log-probabilities of a prompt{words}; {_CURE}",
@@ -137,7 +137,7 @@ class Scorer:
 
 
 def _from_prompt_logprobs(document: dict[str, Any], tokens: Sequence[int], server: str) -> _Logprobs | None:
-    """For each token a map from ids, as text, to what is known of them; the first is null."""
+    """For each token a map from ids, as text, to their entries; the first is null."""
     entries = _entries(document, server)
     if entries is None:
         return None
@@ -155,13 +155,13 @@ def _likeliest_of_prompt_logprobs(
 
 
 def _first_rank(entry: dict[str, Any], token: int, server: str) -> int | None:
-    """The id of rank 1, or of the greatest log-probability where no ranks are told; None where one alone is known."""
+    """The id of rank 1, or of the greatest log-probability if there are no ranks; None if there is only one entry."""
     ranks = {key: known.get("rank") for key, known in entry.items() if isinstance(known, dict)}
-    # An own token that shares the first place with another one has a rank behind that one's.
+    # If the prompt's token shares the first rank with another one, its rank comes after that one's.
     if first := [key for key, rank in ranks.items() if rank == 1]:
         return _token_id(first[0], server)
     if isinstance(ranks.get(str(token)), int):
-        return UNKNOWN_TOKEN  # its own rank alone is told, and is not the first
+        return UNKNOWN_TOKEN  # only the prompt's token has a rank, and it is not the first
     if len(entry) < 2:
         return None
     values = {
@@ -172,9 +172,9 @@ def _first_rank(entry: dict[str, Any], token: int, server: str) -> int | None:
 
 
 def _token_id(key: str, server: str) -> int:
-    # A number of too many digits is not read at all.
+    # A number with too many digits is not parsed.
     if not key.isascii() or not key.isdigit() or len(key) > len(str(_MAX_ID)) or int(key) > _MAX_ID:
-        raise garbage(server, "a token that is no id")
+        raise garbage(server, "a token that is not an id")
     return int(key)
 
 
@@ -194,7 +194,7 @@ def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> 
     """A number for each token of the prompt and of what was generated; the first is null."""
     logprobs = only_choice(document, server).get("logprobs")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-    # One that was generated, at most: whoever answers that alone did not say the prompt back.
+    # At most one generated token: a server that returns only that did not echo the prompt.
     if values is None or (isinstance(values, list) and len(values) <= 1 < len(tokens)):
         return None
     if not isinstance(values, list) or not len(tokens) <= len(values) <= len(tokens) + 1:

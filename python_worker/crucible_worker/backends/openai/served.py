@@ -1,7 +1,7 @@
-"""Which program serves a model, as far as its server says: asked once an evaluation, and no failure of that counts.
+"""Which program serves a model, as far as its server reports it: queried once per evaluation; failures are ignored.
 
-vLLM tells its version at /version, llama.cpp at /props; the list of models says whose they are, and a header of every
-answer may name the program. Answers of the model may bear a fingerprint of how it is served.
+vLLM reports its version at /version, llama.cpp at /props; the list of models names their owner, and a header of every
+answer may name the program. Answers of the model may have a fingerprint of how it is served.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from crucible_worker.backends.openai.documents import Nonsense, parse
 __all__ = ["LOOK_SECONDS", "Look", "Served"]
 
 LOOK_SECONDS = 2.0
-"""How long a server may take to say which program it is; the samples wait for that."""
+"""How long a server may take to report its program; the samples wait for that."""
 
 _OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "sglang": "sglang"}
-"""Programs by whom they say their models are of."""
+"""Programs by the owner that they report for their models."""
 
 _MAX_CHARS = 100
-"""Of what a server says of itself."""
+"""Most characters of a text that a server reports about itself."""
 
 _MAX_FINGERPRINTS = 4
-"""Of one evaluation's answers: a server that draws a new one for each answer fills no journal."""
+"""Most fingerprints of one evaluation's answers: a server with a new one for each answer must not fill the journal."""
 
 Look = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Gets what a server has at a path, that of /models below its base URL and others below its root: the content, and the
-header that names the program."""
+"""Gets a path of a server, /models below its base URL and others below its root: returns the content, and the header
+that names the program."""
 
 
 class Served:
@@ -42,7 +42,7 @@ class Served:
         self._fingerprints: dict[str, None] = {}
 
     async def look(self, get: Look) -> None:
-        """Ask the server; what it does not say in time stays unknown."""
+        """Query the server; what it does not report in time stays unknown."""
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._look(get)
@@ -50,14 +50,14 @@ class Served:
             return
 
     def answered(self, document: dict[str, Any]) -> None:
-        """Take note of an answer of the model."""
+        """Record the fingerprint of an answer of the model."""
         said = document.get("system_fingerprint")
         if said and isinstance(said, str) and len(self._fingerprints) < _MAX_FINGERPRINTS:
             self._fingerprints[_text(said)] = None
 
     @property
     def engine(self) -> ServerEngine | None:
-        """What is known; None where that is nothing."""
+        """What is known; None if nothing is."""
         fingerprint = ",".join(sorted(self._fingerprints))
         if not (self._name or self._version or fingerprint):
             return None

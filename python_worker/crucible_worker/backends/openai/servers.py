@@ -1,7 +1,7 @@
-"""What a worker is told of the OpenAI-compatible servers that it may ask: addresses, and where their keys lie.
+"""Settings of the OpenAI-compatible servers that a worker may use: addresses, and where their keys are.
 
-Requests name a server, never an address or a key. A key is read when the server is first asked, and only ever put into
-the header that carries it.
+Requests name a server, never an address or a key. A key is read when the server is first used, and is only put into its
+header.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from crucible_worker.backends.endpoints import (
 __all__ = ["CHAT_TEMPLATE", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Renderer", "read_servers"]
 
 MAX_STALL_SECONDS = 3600.0
-"""What `stall_seconds` may be at most."""
+"""The largest `stall_seconds`."""
 
 Renderer = Literal["auto", "chat_template", "raw"]
 CHAT_TEMPLATE: Renderer = "chat_template"
 RAW: Renderer = "raw"
 _TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
-"""What settings said as `text` before."""
+"""Values of the former setting `text`, each with the renderer that it means."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,37 +44,37 @@ class OpenAIServer:
     """An OpenAI-compatible server."""
 
     name: str
-    """What requests call it: letters, digits, ".", "_" and "-"."""
+    """Its name in requests: letters, digits, ".", "_" and "-"."""
     base_url: str
-    """Up to and with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
+    """Base URL with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
     key_file: Path | None = None
-    """File with the key (mode 0600); without one, and without `key_env`, no key is shown."""
+    """File with the key (mode 0600); without it, and without `key_env`, no key is sent."""
     key_env: str | None = None
     """Environment variable with the key, in place of a file."""
     renderer: Renderer = "auto"
-    """How text is asked where a request leaves it open: "chat_template", as one message of a user, or "raw", as it
-    stands, a completion. "auto" asks as a chat for the answers of evaluators, and completes text of ModelService.
+    """How text is sent if a request does not say it: "chat_template", as one message of a user, or "raw", unchanged, as
+    a completion. "auto" sends a chat for the answers of evaluators, and completes text of ModelService.
 
-    Conversations are asked as a chat, unless a request's renderer is raw; tokens always as a completion.
+    Conversations are sent as a chat, unless a request's renderer is raw; tokens always as a completion.
     """
     logprobs: bool = False
-    """Whether answers are asked for with the log-probabilities of their tokens; some servers refuse that."""
+    """Whether answers are requested with the log-probabilities of their tokens; some servers refuse that."""
     max_connections: int = 64
-    """Requests at once, at most; more wait."""
+    """Most concurrent requests; further ones wait."""
     stall_seconds: float = 120.0
     """How long a server may send nothing while an answer is awaited; also how long a connection may take."""
     insecure_no_tls: bool = False
-    """Show the key to another machine without TLS."""
+    """Send the key to another machine without TLS."""
     ca_file: Path | None = None
-    """Certificates that the server's must be signed by, PEM; those of the system's usual authorities if None."""
+    """Certificates of the authorities that may sign the server's, PEM; those of the system if None."""
     proxy: str | None = dataclasses.field(default=None, repr=False)
-    """HTTP proxy on the way, with its credentials if it wants any; those of the environment are not used."""
+    """HTTP proxy, with its credentials if it needs any; proxies of the environment are not used."""
 
     def check(self) -> None:
-        """Refuse what cannot work and what would not be safe; the key is read, to know that it can be.
+        """Refuse settings that cannot work or are not safe; reads the key as a test.
 
         Raises:
-            ValueError: the first thing that is wrong; no secret is in it.
+            ValueError: the first fault; it contains no secret.
         """
         where = _KIND.where(self.name)
         check_name(self.name, where)
@@ -93,10 +93,10 @@ class OpenAIServer:
             raise ValueError(f"{where}: proxy is no http or https URL")
 
     def key(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """The key, read from where it lies; None where the server wants none.
+        """The key, read from its file or variable; None if the server needs none.
 
         Raises:
-            ValueError: it is not there, empty or no key, or everybody on this machine could read it.
+            ValueError: it does not exist, is empty or no key, or every user of this machine could read it.
         """
         return read_key(self.key_file, self.key_env, _KIND.where(self.name), environment)
 
@@ -109,16 +109,16 @@ def read_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:
         base: folder that paths are relative to.
 
     Raises:
-        ValueError: what is wrong; no value is repeated, as one might be a key in the wrong place.
+        ValueError: the fault; it repeats no value, as one might be a key in the wrong place.
     """
     return read_endpoints(_KIND, value, base)
 
 
-def _made(**fields: Any) -> OpenAIServer:
+def _server(**fields: Any) -> OpenAIServer:
     if (text := fields.pop("text", None)) is not None:
         if "renderer" in fields:
             raise ValueError(
-                f"{_KIND.where(fields['name'])}: renderer says how text is asked, and text is its former name"
+                f"{_KIND.where(fields['name'])}: renderer says how text is sent, and text is its former name"
             )
         fields["renderer"] = text
     return OpenAIServer(**fields)
@@ -140,7 +140,7 @@ _KIND = Kind(
     setting="openai_servers",
     noun="OpenAI-compatible server",
     article="an",
-    make=_made,
+    make=_server,
     readers={
         "base_url": read_text,
         "key_file": read_path,

@@ -1,4 +1,4 @@
-"""The backend of models that stay with their orchestrator: only calls that cannot reach such a model use it."""
+"""The backend of models that stay with their orchestrator: it is used only by calls that cannot reach such a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OrchestratorBackend"]
 
 
 class OrchestratorBackend(Backend):
-    """Refuses to open a model of an orchestrator: its caller has to bring it along."""
+    """Refuses to open a model of an orchestrator: only a call from the orchestrator itself can use it."""
 
     def info(self) -> BackendInfo:
         """Its name; every worker can use it."""
@@ -26,7 +26,7 @@ class OrchestratorBackend(Backend):
             FailedPrecondition: names the call that reaches such a model (HELD_BY_ORCHESTRATOR).
         """
         raise FailedPrecondition(
-            "is held by its orchestrator: only EvaluationService.EvaluateWithOrchestratorModel can ask it",
+            "stays with its orchestrator: only EvaluationService.EvaluateWithOrchestratorModel can use it",
             reason=Reason.HELD_BY_ORCHESTRATOR,
             field="model",
         )

@@ -34,12 +34,12 @@ __all__ = ["MAX_REASON_BYTES", "HeldModel"]
 MAX_REASON_BYTES = 64
 """Longest reason of an orchestrator for having no answer; the rest is truncated."""
 
-_SIDES = {
+_CAPABILITIES = {
     OrchestratorCall.SAMPLE: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
     OrchestratorCall.LOGPROBS: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
     OrchestratorCall.FORWARD: (Capability.FORWARD,),
 }
-"""One of the first two calls stands for both: a sample that needs the other one has the error, not its evaluation."""
+"""One of the first two calls is enough: if a sample needs the missing one, only that sample fails."""
 
 
 class HeldModel(Model):
@@ -49,7 +49,7 @@ class HeldModel(Model):
         """Send questions to a session.
 
         Args:
-            name: the orchestrator's own.
+            name: as the orchestrator calls it.
             calls: those that it supports.
             session: the connection to the orchestrator.
         """
@@ -57,7 +57,7 @@ class HeldModel(Model):
         identity = ("orchestrator", name, sorted(calls))
         self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         """SHA-256 of its name and the calls that it supports: the worker knows nothing else of it."""
-        self._capabilities = frozenset(capability for call in calls for capability in _SIDES[call])
+        self._capabilities = frozenset(capability for call in calls for capability in _CAPABILITIES[call])
 
     @property
     def gone(self) -> bool:
@@ -76,7 +76,7 @@ class HeldModel(Model):
 
         Raises:
             FailedPrecondition: the model does not sample (MISSING_CLIENT).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         return await self._sample(SampleQuestion(prompt=prompt, sampling=params, num_samples=num_samples))
 
@@ -92,12 +92,12 @@ class HeldModel(Model):
         Raises:
             InvalidField: the prompt is empty, or holds an image.
             FailedPrecondition: the model gives none (MISSING_CLIENT).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         count = _tokens(prompt)
         answer = await self._ask(LogprobsQuestion(sequence=prompt), OrchestratorCall.LOGPROBS)
         if not isinstance(answer, np.ndarray):
-            raise _nonsense("a question for log-probabilities was answered by something else")
+            raise _nonsense("a question for log-probabilities got an answer of another kind")
         if answer.shape != (count - 1,):
             raise _nonsense(f"{count:,} tokens have log-probabilities of shape {answer.shape}, not {(count - 1,)}")
         return (None, *answer.tolist())
@@ -108,12 +108,12 @@ class HeldModel(Model):
         Raises:
             InvalidField: a datum has no `target_tokens`.
             FailedPrecondition: the model makes no forward passes (MISSING_CLIENT).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         asked = tuple(_targets_alone(datum, index) for index, datum in enumerate(data))
         answer = await self._ask(ForwardQuestion(data=asked), OrchestratorCall.FORWARD)
         if not isinstance(answer, Forwarded) or len(answer.logprobs) != len(asked):
-            raise _nonsense(f"a forward pass of {len(asked):,} data was answered by something else")
+            raise _nonsense(f"a forward pass of {len(asked):,} data got an answer of another kind")
         for datum, array in zip(asked, answer.logprobs, strict=True):
             shape = np.shape(datum.loss_fn_inputs["target_tokens"])
             if array.shape != shape:
@@ -123,9 +123,9 @@ class HeldModel(Model):
     async def _sample(self, question: SampleQuestion) -> tuple[SampledSequence, ...]:
         answer = await self._ask(question, OrchestratorCall.SAMPLE)
         if not isinstance(answer, tuple):
-            raise _nonsense("a question for continuations was answered by something else")
+            raise _nonsense("a question for continuations got an answer of another kind")
         if len(answer) != question.num_samples:
-            raise _nonsense(f"{question.num_samples:,} continuations were asked for, and {len(answer):,} answered")
+            raise _nonsense(f"{question.num_samples:,} continuations were requested, the answer has {len(answer):,}")
         if any(exceeds(one.text) for one in answer):
             raise _nonsense(f"a continuation is longer than {MAX_TEXT_BYTES:,} bytes")
         return answer
@@ -133,7 +133,7 @@ class HeldModel(Model):
     async def _ask(self, question: Question, call: OrchestratorCall) -> Answer:
         if call not in self._calls:
             raise FailedPrecondition(
-                f"the orchestrator's model cannot be asked for {call}", reason=Reason.MISSING_CLIENT, field="model"
+                f"the orchestrator's model does not support {call}", reason=Reason.MISSING_CLIENT, field="model"
             )
         answer = await self._session.ask(question)
         if isinstance(answer, Problem):
@@ -148,7 +148,7 @@ class HeldModel(Model):
 def _tokens(prompt: ModelInput) -> int:
     try:
         count = prompt.tokens().size
-    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+    except InvalidField as error:  # an image; the error has only the path within the input
         raise InvalidField(error.field.replace("model_input", "prompt", 1), error.message) from None
     if count == 0:
         raise InvalidField("prompt", "is empty: a model needs at least one token")

@@ -58,7 +58,7 @@ class Session:
         """
         async with self._slots:
             if self.closed:
-                raise _nobody()
+                raise _disconnected()
             number = next(self._ids)
             future = self._open[number] = asyncio.get_running_loop().create_future()
             self._unsent[number] = question
@@ -71,7 +71,7 @@ class Session:
                     self._withdrawn.append(number)
                     self._news.set()
         if answer is None:
-            raise _nobody()
+            raise _disconnected()
         return answer
 
     def answer(self, number: int, answer: Answer) -> None:
@@ -80,7 +80,7 @@ class Session:
             self.ignored += 1
             return
         future = self._open.pop(number)
-        if not future.done():  # the caller was cancelled in this very moment
+        if not future.done():  # the caller was cancelled just now
             future.set_result(answer)
 
     async def frames(self) -> AsyncGenerator[PendingQuestion | Withdrawn, None]:
@@ -107,5 +107,5 @@ class Session:
         self._news.set()
 
 
-def _nobody() -> Unavailable:
-    return Unavailable("whoever holds the model has left", reason=Reason.CALLER_LEFT)
+def _disconnected() -> Unavailable:
+    return Unavailable("the orchestrator with the model has disconnected", reason=Reason.CALLER_LEFT)

@@ -1,4 +1,4 @@
-"""The backend of Tinker services: which there are, and a model of one of them."""
+"""The backend of Tinker services: the configured services, and models of them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from crucible_worker.limits import WorkerLimits
 __all__ = ["MAX_MODELS", "TinkerBackend"]
 
 MAX_MODELS = 64
-"""Models whose clients are kept for whoever asks next; of more, those asked least recently are forgotten."""
+"""Most models with cached clients; the least recently used ones are dropped."""
 
 
 class TinkerBackend(Backend):
     """Models of the Tinker services that a worker is configured with; it opens TinkerModel refs.
 
-    No service is asked, and nothing heavy imported, before a model is loaded. A service has one session, and a model
+    No service is queried, and nothing heavy imported, before a model is loaded. A service has one session, and a model
     one client, for all evaluations; a training state occupies its service until the worker ends.
 
     Args:
-        services: by settings; where none is called "default", the environment's is (TINKER_API_KEY).
+        services: of the settings; if none is named "default", that of the environment is added (TINKER_API_KEY).
         library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
         limits: of the worker; the defaults if None.
         tokenizers: loads tokenizers; children of a text host if None.
@@ -54,11 +54,11 @@ class TinkerBackend(Backend):
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
 
     def info(self) -> BackendInfo:
-        """Whether there is a service to ask. Imports nothing."""
+        """Whether a service is configured. Imports nothing."""
         return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
 
     async def open(self, model: ModelRef) -> ServedModel:
-        """Find a service by its name; whether it has the model shows when that is loaded.
+        """Find a service by its name; only loading shows whether it has the model.
 
         Raises:
             NotFound: there is no service of that name (UNKNOWN_SERVICE).

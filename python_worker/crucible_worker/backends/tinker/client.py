@@ -1,8 +1,8 @@
-"""The tinker library, which is imported here and in `failures` alone: by a thread, as that takes a while.
+"""The tinker library, which is imported only here and in `failures`: by a thread, as that takes a while.
 
-Its plain methods are used, which return futures; those of their names with `_async` behind are on their way out. It
-holds one connection pool and one session a service, in a thread of its own. It reports nothing of what is done with it,
-and logs nothing: what it would say is in our errors, without the key.
+Its plain methods are used, which return futures; their variants with the suffix `_async` are deprecated. It has one
+connection pool and one session per service, in a separate thread. Its telemetry and its logs are off: our errors have
+its messages, without the key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-# FailedRequest by the library when it is imported, and when it makes a session.
+# Read by the library when it is imported, and when it makes a session.
 os.environ["TINKER_TELEMETRY"] = "0"
 os.environ.pop("TINKER_LOG", None)
 
@@ -30,22 +30,22 @@ from crucible_worker.backends.tinker.tokenizer import TokenizerName
 
 __all__ = ["Sampled", "Sampler", "Service", "Trainer"]
 
-# It writes down what a service answers, which may hold prompts; its HTTP library tells of every request.
+# It logs the answers of a service, which may contain prompts; its HTTP library logs every request.
 logging.getLogger("tinker").setLevel(logging.CRITICAL)
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 _MAX_INT = (1 << 31) - 1
-"""Token ids are carried in 32 bits."""
+"""Token ids have 32 bits on the wire."""
 
 Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str, int | None]
-"""Tokens, their log-probabilities, why it ended ("stop" or "length"), and the tokens of its prompt from a cache."""
+"""Tokens, their log-probabilities, the stop reason ("stop" or "length"), and the prompt's tokens from a cache."""
 
 
 class Service:
-    """A session at one service. What blocks is to be called by a thread: the constructor, and no other.
+    """A session at one service. Only the constructor blocks: call it in a thread.
 
     Args:
-        service: what is known of it.
+        service: its settings.
         key: its key.
         library: makes the library's client of address and key.
     """
@@ -53,9 +53,9 @@ class Service:
     def __init__(self, service: TinkerService, key: str, library: Any = tinker.ServiceClient) -> None:
         self._name = service.name
         self._client = cast("tinker.ServiceClient", library(base_url=service.base_url, api_key=key))
-        # Whoever asks tries again, within a budget; what the library does of that below this, it cannot be kept from.
+        # The caller retries, within a budget; the library's own retries below this cannot be turned off.
         self._retries = RetryConfig(enable_retry_logic=False, progress_timeout=service.stall_seconds)
-        _ = self._client.holder  # the session is made here, and waited for
+        _ = self._client.holder  # makes the session, and waits for it
 
     def sampler(self, *, model_path: str | None, base_model: str | None) -> Future[tinker.SamplingClient]:
         """Begin to make a client that samples."""
@@ -65,24 +65,24 @@ class Service:
         return making.future()
 
     def sampling(self, client: tinker.SamplingClient) -> Sampler:
-        """A client in our terms."""
+        """The client, with our types."""
         return Sampler(client, self._name)
 
     def trainer(self, state_path: str) -> Future[tinker.TrainingClient]:
-        """Begin to load a training state; its optimizer is left out."""
+        """Begin to load a training state, without its optimizer."""
         return self._client.create_training_client_from_state(state_path).future()
 
     def training(self, client: tinker.TrainingClient) -> Trainer:
-        """A client in our terms."""
+        """The client, with our types."""
         return Trainer(client, self._name)
 
     def close(self) -> Future[None]:
-        """Begin to finish the session, and with it whatever the service holds for it."""
+        """Begin to finish the session, and what the service has for it."""
         return self._client.close("success").future()
 
 
 class Sampler:
-    """A sampling client in our terms: requests begin at once, and answers are read without trust."""
+    """A sampling client with our types: requests begin at once, and answers are read without trust."""
 
     def __init__(self, client: tinker.SamplingClient, service: str) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class Sampler:
 
     @property
     def tokenizer_name(self) -> TokenizerName:
-        """Which tokenizer is that of its base model."""
+        """Name of the tokenizer of its base model."""
         return TokenizerName(self._client.get_base_model())
 
     def sample(self, tokens: list[int], params: SamplingParams, num_samples: int) -> Future[tinker.SampleResponse]:
@@ -101,53 +101,53 @@ class Sampler:
             top_p=params.top_p,
             top_k=-1 if params.top_k is None else params.top_k,
             seed=params.seed,
-            # An empty list would keep the end of the sequence from ending it.
+            # With an empty list, the end-of-sequence token would not end a sample.
             stop=list(params.stop) or None,
         )
         return self._client.sample(tinker.ModelInput.from_ints(tokens), num_samples, told).future()
 
     def compute_logprobs(self, tokens: list[int]) -> Future[list[float | None]]:
-        """Begin to measure a prompt."""
+        """Begin to compute log-probabilities of a prompt."""
         return self._client.compute_logprobs(tinker.ModelInput.from_ints(tokens)).future()
 
     def compute_target_logprobs(
         self, tokens: list[int], targets: Sequence[tuple[int, int]]
     ) -> Future[tinker.SampleResponse]:
-        """Begin to measure tokens at places of a prompt, by a request that generates one token beside."""
+        """Begin to compute log-probabilities of targets at positions of a prompt; it also generates one token."""
         params = tinker.SamplingParams(max_tokens=1)
         wanted = _wanted(len(tokens) - 1, targets)
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, target_prompt_logprobs=wanted).future()
 
     def compute_argmax(self, tokens: list[int]) -> Future[tinker.SampleResponse]:
-        """Begin to ask for the likeliest token at each place, by a request that generates one token beside."""
+        """Begin to compute the likeliest token at each position; the request also generates one token."""
         params = tinker.SamplingParams(max_tokens=1)
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, include_prompt_logprobs=True, topk_prompt_logprobs=1).future()
 
     def read_argmax(self, response: tinker.SampleResponse, count: int) -> tuple[int | None, ...] | None:
-        """The likeliest tokens in a prompt of so many; None where the service told none at all.
+        """The likeliest tokens in a prompt of `count` tokens; None if the service returned none at all.
 
         Raises:
-            BackendError: they are not those that were asked for (BACKEND_ANSWER).
+            BackendError: they do not fit the request (BACKEND_ANSWER).
         """
         answer = response.topk_prompt_logprobs
         if answer is None:
             return None
         if len(answer) != count or not all(answer[1:]):
-            raise garbage(self._service, f"no likeliest token at each place of a prompt of {count:,} tokens")
+            raise garbage(self._service, f"no likeliest token at each position of a prompt of {count:,} tokens")
         tokens = [top[0][0] for top in answer[1:] if top]
         if not all(0 <= token <= _MAX_INT for token in tokens):
-            raise garbage(self._service, "token ids that are none")
+            raise garbage(self._service, "invalid token ids")
         return (None, *tokens)
 
     def read_targets(
         self, response: tinker.SampleResponse, count: int, targets: Sequence[tuple[int, int]]
     ) -> tuple[float, ...] | None:
-        """Log-probabilities of the targets in a prompt of so many tokens; None where the service gave none at all.
+        """Log-probabilities of the targets in a prompt of `count` tokens; None if the service returned none at all.
 
         Raises:
-            BackendError: they are not those that were asked for (BACKEND_ANSWER).
+            BackendError: they do not fit the request (BACKEND_ANSWER).
         """
         answer = response.target_prompt_logprobs
         if answer is None:
@@ -162,27 +162,27 @@ class Sampler:
             return tuple(float(values[row * columns + column]) for row, column in cells)
         layout = (answer.sparse_crow_indices, answer.sparse_col_indices)
         if layout != _layout(count - 1, cells) or len(values) != len(cells):
-            raise garbage(self._service, "other targets than it was asked for")
+            raise garbage(self._service, "other targets than the requested ones")
         listed = {cell: float(value) for cell, value in zip(sorted(cells), values, strict=True)}
         return tuple(listed[cell] for cell in cells)
 
     def read_samples(self, response: tinker.SampleResponse, num_samples: int) -> list[Sampled]:
-        """What was sampled.
+        """The samples of a response.
 
         Raises:
-            BackendError: that makes no sense (BACKEND_ANSWER).
+            BackendError: the response is invalid (BACKEND_ANSWER).
         """
         if len(response.sequences) != num_samples:
-            raise garbage(self._service, f"{len(response.sequences)} samples, {num_samples} were asked for")
+            raise garbage(self._service, f"{len(response.sequences)} samples, {num_samples} were requested")
         # The library has 0 where the service reports none.
         cached = response.prompt_cache_hit_tokens or None
         return [self._read_sample(sequence, cached) for sequence in response.sequences]
 
     def read_logprobs(self, values: list[float | None] | None, count: int) -> tuple[float | None, ...]:
-        """Log-probabilities of a prompt of so many tokens.
+        """Log-probabilities of a prompt of `count` tokens.
 
         Raises:
-            BackendError: there are not so many (BACKEND_ANSWER).
+            BackendError: their number is wrong (BACKEND_ANSWER).
         """
         if values is None or len(values) != count:
             got = "no log-probabilities" if values is None else f"{len(values):,} log-probabilities"
@@ -192,17 +192,17 @@ class Sampler:
     def _read_sample(self, sequence: tinker.SampledSequence, cached: int | None) -> Sampled:
         tokens = sequence.tokens
         if not all(isinstance(token, int) and 0 <= token <= _MAX_INT for token in tokens):
-            raise garbage(self._service, "token ids that are none")
+            raise garbage(self._service, "invalid token ids")
         logprobs = sequence.logprobs
         if logprobs is not None and len(logprobs) != len(tokens):
             raise garbage(self._service, f"{len(logprobs):,} log-probabilities for {len(tokens):,} tokens")
         if sequence.stop_reason not in ("stop", "length"):
-            raise garbage(self._service, f"a sample that ended by {str(sequence.stop_reason)[:40]!r}")
+            raise garbage(self._service, f"a sample with the stop reason {str(sequence.stop_reason)[:40]!r}")
         return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason, cached
 
 
 class Trainer:
-    """A training client in our terms: only ever asked for forward passes, which change nothing."""
+    """A training client with our types: it is only used for forward passes, which change nothing."""
 
     def __init__(self, client: tinker.TrainingClient, service: str) -> None:
         self._client = client
@@ -210,7 +210,7 @@ class Trainer:
 
     @property
     def tokenizer_name(self) -> TokenizerName:
-        """Which tokenizer is that of its base model."""
+        """Name of the tokenizer of its base model."""
         data = self._client.get_info().model_data
         return TokenizerName(data.model_name or "", data.tokenizer_id)
 
@@ -219,7 +219,7 @@ class Trainer:
         data = [
             tinker.Datum(
                 model_input=tinker.ModelInput.from_ints(tokens.tolist()),
-                # The loss is not read: any weights will do, and these are the ones that leave nothing out.
+                # The loss is not read, so any weights will do; with these, no target is left out.
                 loss_fn_inputs={"target_tokens": _tensor(targets), "weights": _tensor(np.ones(targets.size, "f4"))},
             )
             for tokens, targets in pairs
@@ -230,7 +230,7 @@ class Trainer:
         """Log-probabilities of the targets, float32, one array per datum.
 
         Raises:
-            BackendError: they are not as many, or not as long, as was asked for (BACKEND_ANSWER).
+            BackendError: their number or lengths do not fit the request (BACKEND_ANSWER).
         """
         answers = [datum["logprobs"].to_numpy() for datum in output.loss_fn_outputs if "logprobs" in datum]
         if [answer.shape for answer in answers] != [(length,) for length in lengths]:
@@ -243,7 +243,7 @@ class Trainer:
 
 
 def _cells(targets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Row and column of each target: the row before its place, and the next column that is free there."""
+    """Row and column of each target: the row before its position, and the next free column of it."""
     taken: dict[int, int] = {}
     cells: list[tuple[int, int]] = []
     for place, _ in targets:
@@ -253,13 +253,13 @@ def _cells(targets: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _layout(rows: int, cells: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Where the rows of a matrix of these cells begin among its values, and the values' columns: its CSR indices."""
+    """CSR indices of a matrix of these cells: where its rows begin among its values, and the columns of the values."""
     counts = np.bincount([row for row, _ in cells], minlength=rows)
     return [0, *np.cumsum(counts).tolist()], [column for _, column in sorted(cells)]
 
 
 def _wanted(rows: int, targets: Sequence[tuple[int, int]]) -> tinker.TensorData:
-    """Targets as a matrix of token ids with -1 elsewhere; only the cells that hold one, where that is less to send."""
+    """Targets as a matrix of token ids with -1 elsewhere; sparse if that is less to send."""
     cells = _cells(targets)
     columns = 1 + max(column for _, column in cells)
     ids = {cell: token for cell, (_, token) in zip(cells, targets, strict=True)}

@@ -1,7 +1,7 @@
-"""What an error of the tinker library means to whoever asked: one of our errors, with when to come again.
+"""Maps an error of the tinker library to one of our errors, with the time of a retry.
 
-The library has tried again by itself before it raises what is retryable, for minutes. What it says is repeated in part,
-without the key, and not at all where the key was refused.
+The library itself has retried for minutes before it raises a retryable error. A part of its text is repeated in ours,
+without the key; its text about a refused key is not.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from crucible_worker.backends.openai.failures import (
 __all__ = ["of_error", "told"]
 
 _KEYS = re.compile(r"\b(?:tml-|eyJ)[\w.~+/=-]*")
-"""Keys, and the tokens that the library trades them for, begin in this way."""
+"""Recognizes keys, and the tokens that the library exchanges them for, by their beginning."""
 
 _TOO_LONG = re.compile(r"context.?(length|window|size)|prompt is too long|too many tokens|max(imum)? context", re.I)
 
 
 def of_error(error: BaseException, service: str, model: str, key: str) -> BridgeError:
-    """The error for what the library raised.
+    """Our error for one of the library.
 
     Args:
-        error: what it raised.
+        error: of the library.
         service: name of the service.
-        model: what was asked there.
-        key: to be left out of what is told.
+        model: its name there.
+        key: must not appear in the error.
     """
-    # A refusal met while an answer is fetched comes as the cause of a ValueError.
+    # A refusal during the fetch of an answer arrives as the cause of a ValueError.
     cause = error.__cause__
     if isinstance(error, ValueError) and isinstance(cause, tinker.APIError):
         error = cause
@@ -58,10 +58,10 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
     if isinstance(error, tinker.RequestFailedError):
         return _of_request(error, where, key)
     if isinstance(error, tinker.APIResponseValidationError):
-        return garbage(service, "it is not what its API says")
-    if isinstance(error, tinker.TinkerError):  # of its own key: missing, expired, or not one of its kind
+        return garbage(service, "it does not follow its API")
+    if isinstance(error, tinker.TinkerError):  # about its key: missing, expired, or of another kind
         return FailedPrecondition(
-            f"{where} takes another kind of key: {told(str(error), key)}", reason=Reason.BACKEND_KEY
+            f"{where} needs another kind of key: {told(str(error), key)}", reason=Reason.BACKEND_KEY
         )
     if isinstance(error, ValueError):
         return garbage(service, told(str(error), key))
@@ -71,13 +71,13 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
 
 
 def told(text: str, key: str) -> str:
-    """What somebody else said, fit to be repeated: on one line, not too long, without keys."""
+    """A foreign text, safe to repeat: on one line, not too long, without keys."""
     words = " ".join(_KEYS.sub("[key]", text.replace(key, "[key]")).encode("utf-8", "replace").decode().split())
     return words if len(words) <= MAX_TOLD_CHARS else words[: MAX_TOLD_CHARS - 1] + "…"
 
 
 def _of_request(error: tinker.RequestFailedError, where: str, key: str) -> BridgeError:
-    """A request that was taken, and failed later."""
+    """Our error for a request that was accepted and failed later."""
     words = told(error.message, key)
     if error.category is not RequestErrorCategory.User:
         return BackendError(f"{where} failed: {words}", reason=Reason.BACKEND_FAILED)

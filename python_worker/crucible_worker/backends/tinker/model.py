@@ -1,4 +1,4 @@
-"""A model of a service: its clients and its tokenizer, made when they are first needed and shared by all who ask."""
+"""A model of a service: its clients and its tokenizer, made when they are first needed, and shared by all callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_TARGET_REFUSALS", "ServedModel"]
 
 MAX_TARGET_REFUSALS = 3
-"""A service that has refused so many questions about targets, and answered none, is asked no more of them."""
+"""After so many refused requests for targets, and none answered, a service gets no more of them."""
 
 _TRAINING = frozenset({Capability.FORWARD})
 _SAMPLING = frozenset(Capability) - _TRAINING
@@ -53,34 +53,34 @@ class ServedModel(Model):
         self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         """SHA-256 of the names of service and model, and of the service's address.
 
-        A service writes each path once, and does not tell the content of its weights: another base model under the same
-        name goes unnoticed.
+        A service writes each path once, and does not report the content of its weights: another base model under the
+        same name is not detected.
         """
 
     async def load(self) -> None:
-        """Make its client, which tells whether there is such a model, and load its tokenizer.
+        """Make its client, which shows whether there is such a model, and load its tokenizer.
 
-        Of a model with both sides that is the client which samples; the training state, which its service then has to
-        hold, waits for the first forward pass.
+        If the model has both clients, this makes the sampling client; the training state, which takes memory of the
+        service, is loaded at the first forward pass.
 
         Raises:
             NotFound: the service has no such model (UNKNOWN_MODEL).
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
-            BackendError: the service is not there, or refuses.
+            BackendError: the service cannot be reached, or refuses.
         """
         await self._client()
         if (held := self._tokenizer.made) is not None and not held.is_there:
-            self._tokenizer.drop()  # it may be there by now
+            self._tokenizer.drop()  # it may be available now
         await self._tokenizer.get()
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Weights sample; a training state answers forward passes, and alone does not sample."""
+        """Weights sample; a training state only answers forward passes."""
         return self._capabilities
 
     @property
     def tokenizer(self) -> ServedTokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
-        """The tokenizer of its base model, once it is loaded; where it could not be, it says so when it is asked."""
+        """The tokenizer of its base model, once it is loaded; if that failed, its methods raise the reason."""
         return self._tokenizer.made
 
     async def _client(self) -> Sampler | Trainer:
@@ -99,17 +99,17 @@ class ServedModel(Model):
         Raises:
             InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG); a
                 parameter is out of range.
-            FailedPrecondition: what is generated cannot be read, as there is no tokenizer (NO_TOKENIZER).
-            BackendError: there is no answer, or none that makes sense.
+            FailedPrecondition: there is no tokenizer to decode the samples (NO_TOKENIZER).
+            BackendError: there is no valid answer.
         """
         tokens, requests = tokens_of(prompt), each_seeded(params, num_samples)
         client, tokenizer = await self._sampler.get(), await self._tokenizer.get()
-        tokenizer.there()  # nothing is asked for that could not be read
+        tokenizer.there()  # raises now if the samples could not be decoded
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._ask(client, tokens, some, count)) for some, count in requests]
         except BaseExceptionGroup as failed:
-            # One reason is enough for the caller, and the group is no error of ours.
+            # The caller needs one error, not an ExceptionGroup.
             raise failed.exceptions[0] from None
         samples = [sample for task in tasks for sample in task.result()]
         return tuple([await _read(tokenizer, sample, params.stop) for sample in samples])
@@ -119,7 +119,7 @@ class ServedModel(Model):
 
         Raises:
             InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         tokens = tokens_of(prompt)
         if len(tokens) == 1:
@@ -131,40 +131,40 @@ class ServedModel(Model):
     async def compute_target_logprobs(
         self, prompt: ModelInput, targets: Sequence[tuple[int, int]]
     ) -> tuple[float, ...]:
-        """Log-probability of each target token at its place in the prompt, given the tokens before it, nats.
+        """Log-probability of each target token at its position in the prompt, given the tokens before it, nats.
 
         Raises:
-            InvalidField: as of `compute_logprobs`; or a target is no token, or lies outside the prompt.
-            FailedPrecondition: the service refuses such questions, or ignores them (NO_TARGET_LOGPROBS).
-            BackendError: there is no answer, or none that makes sense.
+            InvalidField: as in `compute_logprobs`; or a target is no token, or is outside the prompt.
+            FailedPrecondition: the service refuses such requests, or ignores their targets (NO_TARGET_LOGPROBS).
+            BackendError: there is no valid answer.
         """
         tokens = tokens_of(prompt)
         check_targets(len(tokens), targets)
         if not self._knows_targets and self._target_refusals >= MAX_TARGET_REFUSALS:
-            raise self._no_targets("refuses questions about them")
+            raise self._no_targets("it refuses such requests")
         client = await self._sampler.get()
         try:
             response = await self._session.call(lambda: client.compute_target_logprobs(tokens, targets), self._name)
         except BackendError as error:
             if error.reason != Reason.BACKEND_REFUSED:
                 raise
-            # It may have refused the prompt and not the question; that shows when the prompt is measured without it.
+            # It may have refused the prompt, and not the targets: a request without targets shows it.
             self._target_refusals += 1
             raise self._no_targets(error.message) from None
         values = client.read_targets(response, len(tokens), targets)
         if values is None:
             self._target_refusals = MAX_TARGET_REFUSALS
-            raise self._no_targets("leaves them out of its answers")
+            raise self._no_targets("its answers do not have them")
         self._knows_targets = True
         return values
 
     async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
-        """Likeliest token at every place of a prompt given those before it; the first is None.
+        """Likeliest token at every position of a prompt given those before it; the first is None.
 
         Raises:
-            InvalidField: as of `compute_logprobs`.
-            FailedPrecondition: the service leaves them out of its answer (NO_GREEDY_TOKENS).
-            BackendError: there is no answer, or none that makes sense.
+            InvalidField: as in `compute_logprobs`.
+            FailedPrecondition: the service's answer does not have them (NO_GREEDY_TOKENS).
+            BackendError: there is no valid answer.
         """
         tokens = tokens_of(prompt)
         if len(tokens) == 1:
@@ -173,13 +173,13 @@ class ServedModel(Model):
         response = await self._session.call(lambda: client.compute_argmax(tokens), self._name)
         if (found := client.read_argmax(response, len(tokens))) is None:
             where = f"Tinker service {self._session.service.name!r}"
-            raise FailedPrecondition(f"{where} tells no likeliest tokens of a prompt", reason=Reason.NO_GREEDY_TOKENS)
+            raise FailedPrecondition(f"{where} returns no likeliest tokens of a prompt", reason=Reason.NO_GREEDY_TOKENS)
         return found
 
     def _no_targets(self, why: str) -> FailedPrecondition:
         where = f"Tinker service {self._session.service.name!r}"
         return FailedPrecondition(
-            f"{where} gives no log-probabilities of other tokens than a prompt's: {why}",
+            f"{where} returns no log-probabilities of tokens that are not the prompt's: {why}",
             reason=Reason.NO_TARGET_LOGPROBS,
         )
 
@@ -201,19 +201,19 @@ class ServedModel(Model):
 
         Raises:
             InvalidField: names the datum: lengths differ, or an input is longer than the context (PROMPT_TOO_LONG).
-            BackendError: there is no answer, or none that makes sense.
+            BackendError: there is no valid answer.
         """
         pairs = pairs_of(data)
         if not pairs:
             return ()
         client = await self._trainer.get()
         try:
-            # Forgotten, never ended: the library and the service take a client's requests in their order, and one that
-            # was numbered but never sent would hold up all that come after it.
+            # Left running, never cancelled: the library and the service process a client's requests in order, and one
+            # that was numbered but never sent would block all later ones.
             output = await self._session.call(lambda: client.forward(pairs), self._state_path, cancel=False)
         except BackendError as error:
             if error.reason == Reason.BACKEND_TIMEOUT and self._trainer.made is client:
-                self._trainer.drop()  # its order may be broken, which no later request would recover from
+                self._trainer.drop()  # its order may be broken, and all later requests would wait
             raise
         return client.read_logprobs(output, [targets.size for _, targets in pairs])
 
@@ -227,7 +227,7 @@ class ServedModel(Model):
 async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]) -> SampledSequence:
     """A sample with its text, which ends before the first stop string.
 
-    It also ends at the end of the sequence: there are servers that stop at nothing but what they are told.
+    It also ends at the end-of-sequence token: some servers stop only at the given strings.
     """
     tokens, logprobs, reason, cached = sample
     if (end := tokenizer.eos_token_id) in tokens:

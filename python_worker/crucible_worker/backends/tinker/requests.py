@@ -1,4 +1,4 @@
-"""What a request asks of a service, checked before it is sent: the library checks nothing, and a service late."""
+"""Checks of requests before they are sent: the library checks nothing, and a service checks late."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from crucible_worker.backends.sampling_checks import check_sampling
 __all__ = ["MAX_SEED", "MAX_TOKEN", "check_targets", "each_seeded", "pairs_of", "tokens_of"]
 
 MAX_TOKEN = (1 << 31) - 1
-"""Token ids travel in 32 bits."""
+"""Token ids have 32 bits on the wire."""
 
 MAX_SEED = (1 << 31) - 1
-"""Seeds are folded into so many, which every server takes."""
+"""Seeds are reduced to this range, which every server accepts."""
 
 
 def each_seeded(params: SamplingParams, num_samples: int) -> list[tuple[SamplingParams, int]]:
     """Split a request for samples into those to send, each with its number of samples.
 
-    One does, but where a seed is to make samples that differ: then each sample has a request, and a seed of its own.
+    One request is enough, unless there is a seed: then each sample has its own request with a different seed.
 
     Raises:
         InvalidField: a parameter is out of range.
@@ -43,22 +43,22 @@ def tokens_of(prompt: ModelInput) -> list[int]:
     """The tokens of a prompt, at least one.
 
     Raises:
-        InvalidField: there is none, or an image, or what is no token id.
+        InvalidField: there is none, or an image, or an invalid token id.
     """
     tokens: list[int] = _tokens(prompt, "prompt").tolist()
     return tokens
 
 
 def check_targets(count: int, targets: Sequence[tuple[int, int]]) -> None:
-    """Refuse targets that no prompt of so many tokens has a place for.
+    """Refuse targets outside a prompt of `count` tokens.
 
     Raises:
-        InvalidField: there is none, or one is no token id or lies outside the prompt.
+        InvalidField: there is none, or one is no token id or is outside the prompt.
     """
     if not targets:
         raise InvalidField("targets", "is empty")
     if not all(0 < place < count for place, _ in targets):
-        raise InvalidField("targets", f"has places outside of 1 to {count - 1}")
+        raise InvalidField("targets", f"has positions outside of 1 to {count - 1}")
     _known(np.array([token for _, token in targets], np.int64), "targets")
 
 
@@ -66,7 +66,7 @@ def pairs_of(data: Sequence[Datum]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Input and `target_tokens` of each datum, int64 and of one shape.
 
     Raises:
-        InvalidField: names the datum, and what is missing, no token id, or of another length.
+        InvalidField: names the datum, and what is missing, is no token id, or has another length.
     """
     pairs: list[tuple[np.ndarray, np.ndarray]] = []
     for index, datum in enumerate(data):
@@ -86,7 +86,7 @@ def pairs_of(data: Sequence[Datum]) -> list[tuple[np.ndarray, np.ndarray]]:
 def _tokens(model_input: ModelInput, field: str) -> np.ndarray:
     try:
         tokens = model_input.tokens()
-    except InvalidField as error:  # an image; the path within the input is known there, the input's own only here
+    except InvalidField as error:  # an image; the error has only the path within the input
         raise InvalidField(error.field.replace("model_input", field, 1), error.message) from None
     if tokens.size == 0:
         raise InvalidField(field, "is empty: a model needs at least one token")

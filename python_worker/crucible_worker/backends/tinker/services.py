@@ -1,7 +1,7 @@
-"""What a worker is told of the Tinker services that it may ask: addresses, and where their keys lie.
+"""Settings of the Tinker services that a worker may use: addresses, and where their keys are.
 
-Requests name a service, or none and mean the default one; never an address or a key. A key is read when the service is
-first asked, and given to its client alone.
+Requests name a service, or none for the default one; never an address or a key. A key is read when the service is first
+used, and only its client gets it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from crucible_worker.backends.endpoints import (
 __all__ = ["DEFAULT", "MAX_STALL_SECONDS", "PRODUCTION_URL", "TinkerService", "default_service", "read_services"]
 
 PRODUCTION_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
-"""Where the Tinker service itself is."""
+"""Address of the Tinker service itself."""
 
 DEFAULT = "default"
-"""The service that is meant where a request names none."""
+"""The service of requests that name none."""
 
 KEY_VARIABLE = "TINKER_API_KEY"
-"""Holds the key where settings say nothing of one."""
+"""Environment variable with the key if the settings name none."""
 
 URL_VARIABLE = "TINKER_BASE_URL"
-"""Where the default service is, unless settings say; production without it."""
+"""Environment variable with the address of the default service, unless the settings have one; production without it."""
 
 MAX_STALL_SECONDS = 7200.0
-"""What `stall_seconds` may be at most; the client itself gives up after as long."""
+"""The largest `stall_seconds`; the client itself gives up after as long."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,25 +49,25 @@ class TinkerService:
     """A Tinker service, or a server that speaks its API."""
 
     name: str
-    """What requests call it: letters, digits, ".", "_" and "-"."""
+    """Its name in requests: letters, digits, ".", "_" and "-"."""
     base_url: str = PRODUCTION_URL
     """Its address."""
     key_file: Path | None = None
     """File with the key (mode 0600)."""
     key_env: str | None = None
-    """Environment variable with the key, in place of a file; TINKER_API_KEY where there is neither."""
+    """Environment variable with the key, in place of a file; TINKER_API_KEY if there is neither."""
     max_in_flight: int = 256
-    """Calls at once, at most; more wait."""
+    """Most concurrent calls; further ones wait."""
     stall_seconds: float = 600.0
-    """How long a call may wait while the service answers none; however long it takes while others are answered."""
+    """How long a call may wait while the service answers none; while others are answered, there is no limit."""
     insecure_no_tls: bool = False
-    """Show the key to another machine without TLS."""
+    """Send the key to another machine without TLS."""
 
     def check(self) -> None:
-        """Refuse what cannot work and what would not be safe; the key is read, to know that it can be.
+        """Refuse settings that cannot work or are not safe; reads the key as a test.
 
         Raises:
-            ValueError: the first thing that is wrong; no secret is in it.
+            ValueError: the first fault; it contains no secret.
         """
         where = _KIND.where(self.name)
         check_name(self.name, where)
@@ -83,19 +83,19 @@ class TinkerService:
             )
 
     def key(self, environment: Mapping[str, str] = os.environ) -> str:
-        """The key, read from where it lies.
+        """The key, read from its file or variable.
 
         Raises:
-            ValueError: it is not there, empty or no key, or everybody on this machine could read it.
+            ValueError: it does not exist, is empty or no key, or every user of this machine could read it.
         """
         variable = KEY_VARIABLE if self.key_file is None and self.key_env is None else self.key_env
         key = read_key(self.key_file, variable, _KIND.where(self.name), environment)
-        assert key is not None  # one of the two is there
+        assert key is not None  # a file or a variable is set
         return key
 
 
 def default_service(environment: Mapping[str, str] = os.environ) -> TinkerService:
-    """The default service where settings have none: as TINKER_BASE_URL and TINKER_API_KEY say."""
+    """The default service if the settings have none: by TINKER_BASE_URL and TINKER_API_KEY."""
     return TinkerService(name=DEFAULT, base_url=environment.get(URL_VARIABLE) or PRODUCTION_URL)
 
 
@@ -107,7 +107,7 @@ def read_services(value: Any, base: Path) -> tuple[TinkerService, ...]:
         base: folder that paths are relative to.
 
     Raises:
-        ValueError: what is wrong; no value is repeated, as one might be a key in the wrong place.
+        ValueError: the fault; it repeats no value, as one might be a key in the wrong place.
     """
     return read_endpoints(_KIND, value, base)
 

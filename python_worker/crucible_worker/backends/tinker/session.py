@@ -1,4 +1,4 @@
-"""One service as its models share it: reached once, asked by so many at once as its settings say, bounded by stall."""
+"""The session at one service that its models share: made once, with bounds on concurrency and on stalls."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Session", "missing"]
 
 CONNECT_SECONDS = 60.0
-"""For a session to be made, at most; the library would try for five minutes."""
+"""Seconds until a session must be made; the library would try for five minutes."""
 
 CLOSE_SECONDS = 0.5
-"""A session that is not finished in this time is left to the service, which misses its heartbeat."""
+"""Seconds to finish a session; after that, the service ends it for lack of its heartbeat."""
 
 _T = TypeVar("_T")
 
@@ -37,10 +37,10 @@ def missing() -> str:
 
 
 class Session:
-    """A service, and the session at it; made without a word to it.
+    """A service, and the session at it; making one sends nothing.
 
     Args:
-        service: what is known of it.
+        service: its settings.
         library: makes the tinker library's client of `base_url` and `api_key`; the library's own if None.
     """
 
@@ -60,29 +60,29 @@ class Session:
         self._closed = False
 
     async def ready(self) -> Service:
-        """The session, made if need be.
+        """The session, made if necessary.
 
         Raises:
             FailedPrecondition: the extra is not installed, or the key cannot be read or is of another kind.
-            BackendError: the service is not there, or refuses the key.
+            BackendError: the service cannot be reached, or refuses the key.
         """
         if self._closed:
             raise Unavailable("the tinker backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)
         return await self._session.get()
 
     async def call(self, begin: Callable[[], Future[_T]], model: str, *, cancel: bool = True) -> _T:
-        """Ask the service, once it is ready.
+        """Call the service, once it is ready.
 
         Args:
             begin: begins the call.
-            model: who is asked, for errors.
-            cancel: whether the call is ended where nobody waits for it any longer; otherwise it is forgotten.
+            model: its name, for errors.
+            cancel: whether the call is cancelled when its caller is; otherwise it is left running.
 
         Raises:
             BridgeError: there is no answer; see `failures`.
         """
         async with self._turns:
-            waiting = self._begun(begin, model)
+            waiting = self._started(begin, model)
             try:
                 await self._wait(waiting)
             finally:
@@ -90,8 +90,8 @@ class Session:
                     waiting.cancel()
             try:
                 return waiting.result()
-            except asyncio.CancelledError:  # by the library, whose session was closed under the call
-                raise BackendError(f"{self._where} gave the call up", reason=Reason.BACKEND_CANCELLED) from None
+            except asyncio.CancelledError:  # by the library: its session was closed during the call
+                raise BackendError(f"{self._where} cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
             except Exception as error:
                 raise self._failure(error, model) from None
 
@@ -102,16 +102,16 @@ class Session:
         self._session.drop()
         if made is not None:
             closing = asyncio.wrap_future(made.close())
-            closing.add_done_callback(_seen)
-            with contextlib.suppress(TimeoutError, Exception):  # nothing is left that could be done about it
+            closing.add_done_callback(_retrieve_error)
+            with contextlib.suppress(TimeoutError, Exception):  # nothing could be done about an error here
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await closing
 
     def key(self) -> str:
-        """The service's key, read from where it lies.
+        """The service's key, read from its file or variable.
 
         Raises:
-            FailedPrecondition: it is not there, or is none (BACKEND_KEY).
+            FailedPrecondition: it does not exist, or is not a key (BACKEND_KEY).
         """
         try:
             return self.service.key(self._environment)
@@ -122,16 +122,16 @@ class Session:
     def _where(self) -> str:
         return f"Tinker service {self.service.name!r}"
 
-    def _begun(self, begin: Callable[[], Future[_T]], model: str) -> asyncio.Future[_T]:
+    def _started(self, begin: Callable[[], Future[_T]], model: str) -> asyncio.Future[_T]:
         try:
             waiting = asyncio.wrap_future(begin())
         except Exception as error:
             raise self._failure(error, model) from None
-        waiting.add_done_callback(_seen)
+        waiting.add_done_callback(_retrieve_error)
         return waiting
 
     async def _wait(self, waiting: asyncio.Future[Any]) -> None:
-        """Wait until it is done, or until the service has answered nobody for too long."""
+        """Wait until the call is done, or until the service has answered no call for too long."""
         now, stall = asyncio.get_running_loop().time, self.service.stall_seconds
         began = now()
         while not waiting.done():
@@ -151,7 +151,7 @@ class Session:
             async with asyncio.timeout(seconds):
                 return await in_thread(self._make, leftover=lambda made: made.close())
         except TimeoutError:
-            message = f"{self._where} gave no session within {seconds:g} s"
+            message = f"{self._where} opened no session within {seconds:g} s"
             raise BackendError(message, reason=Reason.BACKEND_UNREACHABLE) from None
 
     def _make(self) -> Service:
@@ -169,7 +169,7 @@ class Session:
         return failures.of_error(error, self.service.name, model, self._key)
 
 
-def _seen(done: asyncio.Future[Any]) -> None:
-    """Ask for the error of a call that nobody waits for any longer, which asyncio would otherwise complain of."""
+def _retrieve_error(done: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a call without a waiting caller, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""What is made once for all who need it, and what blocks while it is made."""
+"""Objects that are made once for all callers, and blocking functions that make them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 class Shared(Generic[_T]):
-    """Something that is made when it is first needed; what could not be made is tried anew by the next who needs it.
+    """An object that is made when it is first needed; if that fails, the next caller tries again.
 
     Args:
-        make: makes it. It goes on when those who wait for it are cancelled, as others may come to wait.
+        make: makes it. It continues when the waiting callers are cancelled, as others may come.
     """
 
     def __init__(self, make: Callable[[], Awaitable[_T]]) -> None:
@@ -26,37 +26,37 @@ class Shared(Generic[_T]):
 
     @property
     def made(self) -> _T | None:
-        """It, where it is made already."""
+        """The object if it is made already, else None."""
         making = self._making
         if making is None or not making.done() or making.cancelled() or making.exception() is not None:
             return None
         return making.result()
 
     async def get(self) -> _T:
-        """It, made if need be."""
+        """The object, made if necessary."""
         if self._making is None:
             self._making = asyncio.ensure_future(self._make())
             self._making.add_done_callback(self._finished)
         return await asyncio.shield(self._making)
 
     def drop(self) -> None:
-        """Have it made anew when it is next needed; who is making it is stopped."""
+        """Forget it, so that the next caller makes a new one; stops one that is being made."""
         making, self._making = self._making, None
         if making is not None:
             making.cancel()
 
     def _finished(self, making: asyncio.Future[_T]) -> None:
-        # Asking for the exception also keeps asyncio from complaining that nobody did.
+        # Retrieving the exception also keeps asyncio from logging it.
         if (making.cancelled() or making.exception() is not None) and self._making is making:
             self._making = None
 
 
 def in_thread(function: Callable[[], _T], *, leftover: Callable[[_T], object] = lambda _: None) -> asyncio.Future[_T]:
-    """Call what blocks, and may do so for minutes, in a thread that keeps no process from ending.
+    """Call a function that may block for minutes, in a daemon thread, which does not delay the end of the process.
 
     Args:
         function: what to call.
-        leftover: told of the result where nobody waits for it any longer.
+        leftover: called with the result if no caller waits for it any longer.
     """
     outcome: Future[_T] = Future()
 

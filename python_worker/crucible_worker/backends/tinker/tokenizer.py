@@ -1,7 +1,7 @@
-"""The tokenizer of a model's base: queried in a child of the text host, which is killed when it exceeds a limit.
+"""The tokenizer of a base model: queried in a child of the text host, which is killed when it exceeds a limit.
 
-Chat templates and tokenizers are programs and data that the makers of a base model wrote. They may take any time and
-memory, so none of them runs in the worker.
+Chat templates and tokenizers are programs and data of the base model's authors. They may take any time and memory, so
+none of them runs in the worker.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from crucible_worker.limits import WorkerLimits
 __all__ = ["CODE_PREFIXES", "ServedTokenizer", "TextHost", "TokenizerName", "Tokenizers"]
 
 CODE_PREFIXES = ("moonshotai/Kimi-",)
-"""Base models whose tokenizers are programs that the library would fetch and run: they are refused."""
+"""Base models with tokenizers that are programs, which the library would fetch and run: they are refused."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenizerName:
-    """What the library finds a tokenizer by."""
+    """The names by which the library finds a tokenizer."""
 
     base_model: str
-    """The model it belongs to."""
+    """The base model it belongs to."""
     tokenizer_id: str | None = None
-    """Its name on the Hugging Face hub, if the service tells one."""
+    """Its name on the Hugging Face hub, if the service reports one."""
 
 
 class Tokenizers(Protocol):
     """Loads tokenizers."""
 
     async def load(self, name: TokenizerName) -> HostedTokenizer:
-        """Load one.
+        """Load a tokenizer.
 
         Raises:
             BridgeError: it cannot be loaded.
@@ -59,12 +59,12 @@ class TextHost:
     """
 
     def __init__(self, limits: WorkerLimits | None = None) -> None:
-        # Xet's threads reserve more memory than a child is granted.
+        # Xet's threads reserve more memory than a child may use.
         environment = {"HF_HUB_DISABLE_XET": "1"}
         self._host = HostProcess("crucible_worker.backends.tinker.host", environment=environment, limits=limits)
 
     async def load(self, name: TokenizerName) -> HostedTokenizer:
-        """Load one, which may be fetched from the Hugging Face hub, whose offline cache is honoured.
+        """Load a tokenizer; it may be fetched from the Hugging Face hub, or come from the hub's offline cache.
 
         Raises:
             FailedPrecondition: it cannot be loaded, or not within a limit.
@@ -87,7 +87,7 @@ class TextHost:
             except BridgeError as error:
                 if error.reason != Reason.MODEL_NOT_OPEN:
                     raise
-            # Its process was killed or had to make room, or the host is another one.
+            # Its process was killed or evicted, or the host was restarted.
             await self._open(name)
 
     async def _open(self, name: TokenizerName) -> dict[str, Any]:
@@ -95,11 +95,11 @@ class TextHost:
 
 
 class ServedTokenizer(Tokenizer):
-    """A tokenizer, or the reason why there is none, which each of its methods reports: tokens can do without.
+    """A tokenizer, or the reason why there is none, which each method raises: requests with tokens need none.
 
     Args:
         loaded: the tokenizer; None if there is none.
-        why: then, the reason.
+        why: the reason, if there is none.
     """
 
     def __init__(self, loaded: HostedTokenizer | None, why: str = "") -> None:
@@ -108,14 +108,14 @@ class ServedTokenizer(Tokenizer):
 
     @classmethod
     async def load(cls, tokenizers: Tokenizers, name: TokenizerName) -> ServedTokenizer:
-        """Load one.
+        """Load a tokenizer.
 
         Raises:
-            BackendError: only another attempt can tell whether there is one (retryable).
+            BackendError: only another attempt can show whether there is one (retryable).
         """
         for asked in (name.base_model, name.tokenizer_id or ""):
             if asked.startswith(CODE_PREFIXES):
-                return cls(None, f"that of {asked!r} is a program, and none is run here")
+                return cls(None, f"that of {asked!r} is a program, and the worker runs no such programs")
         try:
             return cls(await tokenizers.load(name))
         except BridgeError as error:
@@ -156,7 +156,7 @@ class ServedTokenizer(Tokenizer):
         return await self.there().encode_continuation(text)
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        """Several texts in one call, each as `encode` or `encode_continuation` has it."""
+        """Encode several texts in one call, each like `encode` or `encode_continuation`."""
         return await self.there().encode_all(texts, continuations=continuations)
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
@@ -169,13 +169,13 @@ class ServedTokenizer(Tokenizer):
         return await self.there().encode_chat(messages, generation_prompt=generation_prompt)
 
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        """A conversation as `encode_chat` has it, with the text that the template made; raises as that does."""
+        """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
         return await self.there().render_chat(messages, generation_prompt=generation_prompt)
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
-        """A conversation as one of tinker-cookbook's renderers has it.
+        """Encode a conversation by a renderer of tinker-cookbook.
 
         Raises:
             FailedPrecondition: there is no tokenizer, or tinker-cookbook is not installed (EXTRA_NOT_INSTALLED), or has

@@ -1,4 +1,4 @@
-"""Environments that models act in: what one is, those of users, and how a group of rollouts is made of one."""
+"""Environments in which models act: their interface, users' environments, and groups of rollouts."""
 
 from crucible_worker.evaluators.environments.base import (
     Action,

@@ -1,10 +1,10 @@
-"""What an environment is: who observes, acts and is rewarded, in the shape of tinker-cookbook's.
+"""The interface of environments: observations, actions and rewards, in the shape of tinker-cookbook's.
 
-An `EnvironmentType` makes of each sample of a data set a `GroupBuilder`, that one makes the `Env`s of a group, and each
-`Env` lives through one episode: it gives an observation, gets what the model said to it, and answers with a reward and
-the next observation. Whatever has these methods is one, whatever its class; tinker-cookbook's have them.
+An `EnvironmentType` makes a `GroupBuilder` from each sample of a data set. The builder makes the `Env`s of a group, and
+each `Env` runs one episode: it gives an observation, receives the model's answer, and returns a reward and the next
+observation. Any object with these methods is accepted, of any class; tinker-cookbook's have them.
 
-A group builder may have three methods more:
+A group builder may have three more methods:
 
     async def compute_group_rewards(self, rollouts, envs)   -> for each rollout a reward and metrics; none: 0 and {}
     def logging_tags(self)                                  -> tags of the group; none: no tags
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class HasTokens(Protocol):
-    """tinker's ModelInput, among others."""
+    """An input in tokens, such as tinker's ModelInput."""
 
     def to_ints(self) -> Sequence[int]:
         """Its token ids."""
@@ -46,18 +46,18 @@ class HasTokens(Protocol):
 
 
 Observation: TypeAlias = str | Conversation | ModelInput | HasTokens | Sequence[int] | np.ndarray
-"""What a model gets: text or a conversation, which the evaluator's renderer turns into tokens, or tokens."""
+"""A model's input: text or a conversation, which the evaluator's renderer converts to tokens, or tokens."""
 
 StopCondition: TypeAlias = Sequence[str] | Sequence[int]
-"""What ends an answer beside what the model ends it with: texts, or token ids."""
+"""What ends an answer in addition to the model's own end of sequence: texts, or token ids."""
 
 
 class Step(Protocol):
-    """What came of an action."""
+    """The result of an action."""
 
     @property
     def reward(self) -> float:
-        """What it was worth; finite."""
+        """Its reward; finite."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class Step(Protocol):
 
     @property
     def next_observation(self) -> Any:
-        """An Observation, of which nothing is used when the episode has ended."""
+        """An Observation; unused when the episode has ended."""
         ...
 
     @property
@@ -77,20 +77,20 @@ class Step(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Further finite numbers, by name; None for one stands for none."""
+        """Further finite numbers, by name; None means no value."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """A `Step`, ready to be used."""
+    """A complete `Step`."""
 
     reward: float
-    """What the action was worth; finite."""
+    """The reward of the action; finite."""
     episode_done: bool
     """Whether the episode has ended."""
     next_observation: Observation = ""
-    """What the model gets next."""
+    """The next observation."""
     next_stop_condition: StopCondition = ()
     """What ends its next answer."""
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -103,26 +103,26 @@ class Env(Protocol):
     async def initial_observation(self) -> Any:
         """An Observation with a StopCondition.
 
-        Or, where the episode cannot begin because its prompt is too long, anything that has a `reward` and `metrics`
-        and is no such pair: the episode then has one turn, in which nothing is asked.
+        Or, if the episode cannot begin because its prompt is too long, any object with `reward` and `metrics` that is
+        not such a pair. The episode then has one turn, and the model is not queried.
         """
         ...
 
     async def step(self, action: list[int], *, extra: Any = None) -> Step:
-        """Take what the model said.
+        """Receive the model's answer.
 
         Args:
-            action: its token ids, those that ended it included; none where the model's server tells no ids.
-            extra: a dict: `stop_reason`, "stop" or "length", and `text`, what it said as text; empty where the answer
-                was cut behind a token id that the environment named.
+            action: its token ids, including those that ended it; empty if the model's server reports no ids.
+            extra: a dict: `stop_reason`, "stop" or "length", and `text`, the answer as text; empty if the answer
+                was truncated after a token id that the environment named.
         """
         ...
 
 
 class GroupBuilder(Protocol):
-    """A problem, of which a group of environments can be made; more than once, as a rollout that failed gets another.
+    """A problem that can make groups of environments; more than once, as a failed rollout gets a new environment.
 
-    What else it may have says the module.
+    The module describes its optional methods.
     """
 
     async def make_envs(self) -> Sequence[Env]:
@@ -131,7 +131,7 @@ class GroupBuilder(Protocol):
 
 
 class EnvironmentType(Protocol):
-    """An environment as a distribution announces it."""
+    """An environment that a distribution announces."""
 
     @property
     def description(self) -> str:
@@ -140,32 +140,32 @@ class EnvironmentType(Protocol):
 
     @property
     def options_schema(self) -> Mapping[str, Any]:
-        """JSON schema of its options: of an object, each option described, with `additionalProperties` false."""
+        """JSON schema of its options: an object's, with each option described and `additionalProperties` false."""
         ...
 
     def group(self, sample: Sample, options: Mapping[str, Any], size: int) -> GroupBuilder:
-        """Make a problem of a sample.
+        """Make a problem from a sample.
 
         Args:
             sample: of the data set.
-            options: those of the request; they have passed the schema and bear its defaults.
-            size: how many rollouts the request asks for.
+            options: those of the request; they have passed the schema and include its defaults.
+            size: how many rollouts the request wants.
         """
         ...
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Action:
-    """What a model said, as `compute_group_rewards` gets it."""
+    """A model's answer, in the form for `compute_group_rewards`."""
 
     tokens: list[int]
     """Its token ids."""
     maybe_logprobs: list[float] | None
-    """Log-probability of each, nats; None where there are none."""
+    """Log-probability of each, nats; None if there are none."""
     stop_reason: str
     """"stop" or "length"."""
     text: str
-    """What it said as text."""
+    """The answer as text."""
 
     @property
     def logprobs(self) -> list[float]:
@@ -181,7 +181,7 @@ class Action:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nothing:
-    """The observation of an episode that was over before anything was asked; also of the shape of tinker's."""
+    """The observation of an episode that ended before the model was queried; it also has the shape of tinker's."""
 
     length: int = 0
     """Tokens: none."""
@@ -193,33 +193,33 @@ class Nothing:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Turn:
-    """An observation and what came of it."""
+    """An observation, the action and its result."""
 
     ob: Any
     """The observation, as the environment gave it."""
     ac: Action
-    """What the model said to it."""
+    """The model's answer."""
     reward: float
-    """What that was worth."""
+    """The reward."""
     episode_done: bool
     """Whether the episode ended with it."""
     metrics: dict[str, float]
     """Further numbers."""
     logs: Mapping[str, Any]
-    """What the environment tells beside them; not kept."""
+    """Further information of the environment; not recorded."""
     seen: ModelInput | None
-    """The observation in tokens; None where the model's server made them."""
+    """The observation in tokens; None if the model's server made them."""
     said: SampledSequence
-    """What the model said, as its backend tells it."""
+    """The model's answer, as its backend reports it."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Rollout:
-    """An episode, as `compute_group_rewards` gets it."""
+    """An episode, in the form for `compute_group_rewards`."""
 
     transitions: list[Turn]
     """Its turns in order."""
     final_ob: Any
     """The observation after the last action."""
     stop_reason: str | None
-    """Why it ended, where the environment, or a limit, says so by a metric `stop/<reason>`."""
+    """Why it ended, if the environment or a limit says so by a metric `stop/<reason>`."""

@@ -1,7 +1,7 @@
-"""Limits that an environment brings along in `rollout_limits`, as tinker-cookbook's `RolloutLimits` has them.
+"""Limits that an environment defines in `rollout_limits`, like tinker-cookbook's `RolloutLimits`.
 
-Those in time are not kept: a sample has its time-out, and nothing that depends on a clock would come to the same result
-twice. Whoever brings one is told so.
+Limits of time are refused: a sample has its time-out, and a limit that depends on a clock would not give the same
+result twice. The error says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 __all__ = ["MAX_TURNS", "Budget"]
 
 MAX_TURNS = "max_turns"
-"""Why an episode was ended that did not end itself, in the words of tinker-cookbook's stop reasons."""
+"""Why an episode was ended that did not end itself, by tinker-cookbook's stop reasons."""
 
 _OF_TOKENS = ("max_turn_tokens", "max_trajectory_tokens", "max_sampled_tokens")
 _OF_TIME = ("rollout_timeout_seconds", "sampling_turn_timeout_seconds")
@@ -24,23 +24,23 @@ _OF_TIME = ("rollout_timeout_seconds", "sampling_turn_timeout_seconds")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one rollout may take."""
+    """Limits of one rollout."""
 
     max_turns: int
     """Turns."""
     max_turn_tokens: int | None = None
-    """Tokens that the model says in one turn; those of the request if None, as below."""
+    """Tokens that the model generates in one turn; if None, here and below, the request's limit."""
     max_trajectory_tokens: int | None = None
-    """Tokens of an observation with what is said to it: an observation holds what came before."""
+    """Tokens of an observation and the answer to it; an observation contains everything before it."""
     max_sampled_tokens: int | None = None
-    """Tokens that the model says in all turns."""
+    """Tokens that the model generates in all turns."""
 
     @classmethod
     def of(cls, env: Any, max_turns: int) -> Budget:
-        """That of an environment, which may have fewer turns than the request allows.
+        """The limits of an environment; it may have fewer turns than the request allows.
 
         Raises:
-            ForeignFailure: it brings limits that are not kept, or none that are whole numbers from 1.
+            ForeignFailure: it defines limits of time, or limits that are not whole numbers from 1.
         """
         limits = getattr(env, "rollout_limits", None)
         for name in _OF_TIME:
@@ -57,19 +57,19 @@ class Budget:
         )
 
     def spent(self, turns: int, observation: object, sampled: int) -> str | None:
-        """Why there is no further turn; None where there may be one.
+        """Why there is no further turn; None if there may be one.
 
         Args:
             turns: so far.
             observation: of the next turn.
-            sampled: tokens said so far.
+            sampled: tokens generated so far.
 
         Raises:
-            ForeignFailure: observations are counted, and this one is no tokens.
+            ForeignFailure: observations are counted, and this one is not in tokens.
         """
         if turns >= self.max_turns:
             return MAX_TURNS
-        # With a single token left there is nothing to say, as the original has it.
+        # A single remaining token is not used, as in the original.
         if self.max_trajectory_tokens is not None and self.max_trajectory_tokens - _length(observation) <= 1:
             return "max_tokens"
         if self.max_sampled_tokens is not None and self.max_sampled_tokens - sampled <= 1:
@@ -77,7 +77,7 @@ class Budget:
         return None
 
     def turn_tokens(self, max_tokens: int, observation: object, sampled: int) -> int:
-        """How many tokens may be said in the next turn, of those that the request allows."""
+        """How many tokens may be generated in the next turn, of those that the request allows."""
         allowed = [max_tokens]
         if self.max_turn_tokens is not None:
             allowed.append(self.max_turn_tokens)

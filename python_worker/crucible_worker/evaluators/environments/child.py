@@ -1,4 +1,4 @@
-"""A process that makes groups of rollouts, as the worker sees it; what it does, `host.child` says."""
+"""The worker's side of a process that makes groups of rollouts; the process itself is `host.child`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SE
 __all__ = ["EnvironmentChild", "Found", "Lost", "Order", "ended"]
 
 
-_END_SECONDS = 5.0  # for the news of how it ended
+_END_SECONDS = 5.0  # to wait for the exit status
 _MAX_SHOWN = 300  # characters of what is wrong with a message
 _WARNINGS = ("environment_cleanup_timeout", "environment_cleanup_failed", "environment_stuck")
 
@@ -35,44 +35,44 @@ _log = structlog.get_logger(__name__)
 
 
 def ended(status: int | None) -> str:
-    """How a process has ended, in words."""
+    """The end of a process, in words."""
     return "ended" if status is None else f"ended ({ending_of(status)})"
 
 
 class Lost(Exception):
-    """The process of a group has ended before it said what came of the group."""
+    """The process of a group ended before it sent the group's result."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A group of rollouts to be made."""
+    """An order for a group of rollouts."""
 
     sample: Sample
-    """Of which sample."""
+    """The sample."""
     options: Mapping[str, Any]
-    """Those of the environment."""
+    """Options of the environment."""
     size: int
-    """Rollouts that the request asks for."""
+    """Rollouts that the request wants."""
     tolerance: Tolerance
-    """What becomes of rollouts that fail."""
+    """How failed rollouts are handled."""
     seed: int
-    """Of the whole group."""
+    """Seed of the whole group."""
     max_turns: int
-    """Of one rollout."""
+    """Turns of one rollout, at most."""
     intermediates: bool
-    """Whether tokens are kept."""
+    """Whether tokens are recorded."""
     transcript: bool = False
     """Whether turns are recorded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What came of a group."""
+    """The result of a group."""
 
     outcome: Outcome
-    """Of its sample."""
+    """The outcome of its sample."""
     fallen: bool
-    """Whether the group does not stand."""
+    """Whether the group has failed."""
 
 
 class EnvironmentChild:
@@ -80,13 +80,13 @@ class EnvironmentChild:
 
     def __init__(self, channel: Channel, fork: Fork) -> None:
         self.alive = True
-        """Whether it can take a group."""
+        """Whether it can make another group."""
         self.used = False
-        """Whether it has made a group before the one that it makes."""
+        """Whether it made another group before the current one."""
         self.course: Course | None = None
-        """How far its group has come, as it has told last; None where that has not begun."""
+        """The last progress that it sent of its group; None before the group begins."""
         self._channel, self._fork = channel, fork
-        # What it has said is still read; whatever else has its end of the socket is not waited for.
+        # Its messages so far are still read; other processes with its end of the socket are not waited for.
         fork.ended.add_done_callback(lambda _: channel.end_input())
         self._result: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
@@ -96,11 +96,11 @@ class EnvironmentChild:
 
     @classmethod
     async def at(cls, fork: Fork) -> EnvironmentChild:
-        """One at the other end of a fork's socket."""
+        """The process at the other end of a fork's socket."""
         return cls(await Channel.over(fork.end), fork)
 
     def begin(self, order: Order, course: Course | None, asker: Asks) -> asyncio.Future[Found]:
-        """Have it make a group."""
+        """Let it make a group."""
         self.course, self._asker = None, asker
         self._result = asyncio.get_running_loop().create_future()
         self._over.clear()
@@ -119,7 +119,7 @@ class EnvironmentChild:
         return self._result
 
     async def over(self) -> bool:
-        """Wait until the group has given back what it holds, and no longer than it may; whether it has."""
+        """Wait until the group has cleaned up, up to its time limit; returns whether it has."""
         self._stop_answering()
         if not self.alive:
             return False
@@ -131,13 +131,13 @@ class EnvironmentChild:
         return self.alive and self._over.is_set()
 
     def kill(self) -> None:
-        """End it, and what it has started."""
+        """End it, and every process that it has started."""
         self.alive = False
         self._fork.kill()
         self._listening.cancel()
 
     async def _listen(self) -> None:
-        why: Exception = Lost("the process of its environments was given up")
+        why: Exception = Lost("the process of its environments was ended by the worker")
         try:
             while (body := await self._channel.receive(wire.MAX_FRAME_BYTES)) is not None:
                 self._heard(await unpack_foreign(body))
@@ -149,7 +149,7 @@ class EnvironmentChild:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             self._fork.kill()
             _log.warning("environment_protocol", error=f"{type(error).__name__}: {error}"[:_MAX_SHOWN])
-            message = "the process of its environments said what makes no sense"
+            message = "the process of its environments sent an invalid message"
             why = BackendError(message, reason=Reason.ENVIRONMENT_PROTOCOL, retryable=False)
         finally:
             self.alive = False
@@ -177,7 +177,7 @@ class EnvironmentChild:
             case "over":
                 self._over.set()
             case _:
-                raise ValueError("a message of no known kind")
+                raise ValueError("a message of an unknown kind")
 
     def _answer(self, question: dict[str, Any]) -> None:
         if self._result.done():
@@ -211,10 +211,10 @@ class EnvironmentChild:
         self._channel.send(wire.order(message))
 
     def _lost(self) -> Lost:
-        how = ended(self._fork.ended.result()) if self._fork.ended.done() else "says nothing any more"
+        how = ended(self._fork.ended.result()) if self._fork.ended.done() else "does not answer any more"
         return Lost(f"the process of its environments {how}")
 
     def _fail(self, error: Exception) -> None:
         if not self._result.done():
             self._result.set_exception(error)
-            self._result.exception()  # where nobody waits, there is nobody to tell
+            self._result.exception()  # if no task waits, the error is ignored

@@ -1,15 +1,14 @@
-"""What environments of users say of themselves: told by processes that import them, so that the worker need not."""
+"""Descriptions of users' environments: read in processes that import them, so that the worker does not."""
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_worker.children.frames import receive
-from crucible_worker.children.messages import error_from_map
+from crucible_worker.children.messages import check_containers, error_from_map, unpack
 from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.processes import Processes
@@ -19,10 +18,10 @@ __all__ = ["Environments"]
 
 
 class Environments:
-    """Environments of users, as one worker uses them.
+    """Users' environments in one worker.
 
     Args:
-        variables: names of variables of the worker's that their processes get.
+        variables: names of variables of the worker that their processes get.
     """
 
     def __init__(self, variables: Sequence[str] = ()) -> None:
@@ -30,7 +29,7 @@ class Environments:
         self._known: dict[str, Mapping[str, Any]] = {}
 
     def look(self, name: str) -> None:
-        """Ask an environment for what it says of itself, which later uses find; blocks while a process imports it.
+        """Read and cache the description of an environment; blocks while a process imports it.
 
         Raises:
             FailedPrecondition: it cannot be used, see `entry_points.load`; its import does not end, or ends its
@@ -41,10 +40,10 @@ class Environments:
             self._known[name] = _asked(name, self._variables)
 
     def find(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of an environment's options; None where none is announced under that name.
+        """The schema of an environment's options; None if none is announced under that name.
 
         Raises:
-            FailedPrecondition: as of `look`, which is done where it has not been.
+            FailedPrecondition: as for `look`, which is called if it was not before.
         """
         if name not in entry_points.names():
             return None
@@ -53,7 +52,7 @@ class Environments:
         return self._known[name]
 
     def processes(self, name: str) -> Processes:
-        """Processes in which an environment makes groups of rollouts; none is started."""
+        """Processes for an environment's groups of rollouts; none is started yet."""
         return Processes(name, self._variables)
 
 
@@ -62,7 +61,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
     try:
         with end:
-            told = _told(end, until)
+            told = _received(end, until)
             ended = told is None and process.ends(until)
     finally:
         code = process.reap()
@@ -74,10 +73,12 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     return told["options_schema"]
 
 
-def _told(end: socket.socket, until: float) -> dict[str, Any] | None:
-    """What a process tells of an environment; None where it does not."""
+def _received(end: socket.socket, until: float) -> dict[str, Any] | None:
+    """An environment's description from a process; None if the process gives none."""
     try:
-        told = json.loads(receive(end, wire.MAX_FRAME_BYTES, until=until) or b"null")
+        body = receive(end, wire.MAX_FRAME_BYTES, until=until) or b""
+        check_containers(body)
+        told = unpack(body)
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and told.keys() & {"options_schema", "error"} else None
+    return told if told.keys() & {"options_schema", "error"} else None

@@ -1,7 +1,7 @@
 """Environments of users, found by the entry points of installed distributions: group `crucible_worker.environments`.
 
-An entry point names an instance of what `base.EnvironmentType` describes, and its name is what the option `environment`
-of `rl_test_set` asks for. It is never imported by the worker, but in processes of its own: see `processes.py`.
+An entry point names an instance of `base.EnvironmentType`; its name is a value of the option `environment`
+of `rl_test_set`. It is imported only in separate processes, never in the worker: see `processes.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crucible_worker.evaluators.environments.base import EnvironmentType
 __all__ = ["GROUP", "bad", "load", "names"]
 
 GROUP = "crucible_worker.environments"
-"""Where environments are announced."""
+"""The entry point group that announces environments."""
 
 _POINTS = EntryPoints(group=GROUP, what="environment", reason=Reason.BAD_ENVIRONMENT)
 
@@ -36,19 +36,19 @@ def load(name: str) -> EnvironmentType:
     """Import the environment that is announced under a name; not for the worker's own process.
 
     Raises:
-        FailedPrecondition: there is none, it cannot be loaded, is none, or two distributions announce one (reason
+        FailedPrecondition: it does not exist, cannot be loaded, is no environment, or has two distributions (reason
             BAD_ENVIRONMENT); it needs a library that is not installed (EXTRA_NOT_INSTALLED).
     """
     loaded = _POINTS.load(name)
     if loaded is None:
-        raise _POINTS.bad(name, "is announced by no distribution that its process finds")
+        raise _POINTS.bad(name, "is not announced by any distribution that its process finds")
     place, found = loaded
     if isinstance(found, type):
         raise _POINTS.bad(name, f"is the class {found.__name__} at {place!r}, not an instance of it")
     try:
         schema, group = getattr(found, "options_schema", None), getattr(found, "group", None)
         described = isinstance(getattr(found, "description", None), str)
-    except (Exception, SystemExit) as error:  # whatever foreign code does
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
     if not described or not isinstance(schema, dict) or not callable(group):
         message = f"is a {type(found).__name__} at {place!r}, without a description, an options_schema or a `group`"

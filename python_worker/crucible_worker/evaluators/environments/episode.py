@@ -1,4 +1,4 @@
-"""One rollout: a model acts in an environment until that says that the episode is over, or a limit ends it."""
+"""One rollout: a model acts in an environment until the environment or a limit ends the episode."""
 
 from __future__ import annotations
 
@@ -42,58 +42,58 @@ __all__ = [
 MAX_METRICS = 256
 """Metrics of one turn or rollout."""
 MAX_NAME_CHARS = 200
-"""Of a metric's name, and of a tag."""
+"""Characters of a metric's name, and of a tag."""
 
 CONTEXT_OVERFLOW = "context_overflow"
-"""Why an episode was ended whose observation did not fit into the model's context any more."""
+"""The stop reason of an episode with an observation that did not fit into the model's context."""
 TRUNCATIONS = "num_truncations_max_turn_tokens"
-"""The metric of a last turn that counts the answers which were cut, and gone on from; as tinker-cookbook names it."""
+"""The metric of a last turn that counts truncated answers after which the episode continued; tinker-cookbook's name."""
 
 Shown: TypeAlias = str | Conversation | ModelInput
-"""An observation as a model can be asked it."""
+"""An observation in a form that can be sent to a model."""
 
 _STOP = "stop/"
 _NOTHING = SampledSequence(text="", tokens=(), logprobs=())
 
 
 class Caller(Protocol):
-    """Calls a function of an environment where that may run, and waits for what it gives."""
+    """Calls a function of an environment in the right thread, and waits for its result."""
 
     async def __call__(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         """Call it.
 
         Raises:
-            ForeignFailure: it raised something, or gave what it must not.
+            ForeignFailure: it raised an error, or returned something invalid.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
-    """A model as it is asked in an episode."""
+    """A model, and how it is queried in an episode."""
 
     model: Model
     """Who acts."""
     answering: Answering
-    """How it is asked; `max_tokens` is of one turn."""
+    """How it is queried; `max_tokens` is for one turn."""
 
     @property
     def max_tokens(self) -> int:
-        """What it may say in one turn."""
+        """Tokens that it may generate in one turn."""
         return self.answering.sampling.max_tokens
 
     async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
-        """Have it answer an observation.
+        """Let it answer an observation.
 
         Args:
-            observation: what it gets.
-            stop: texts or token ids that end its answer, beside those of the request and the renderer.
-            seed: of this answer, where sampling is random.
+            observation: its input.
+            stop: texts or token ids that end its answer, in addition to those of the request and the renderer.
+            seed: of this answer, if sampling is random.
             max_tokens: of this answer.
 
         Raises:
-            BridgeError: as of `Answering`.
-            FailedPrecondition: token ids are to end the answer, and the model's server tells none (NO_TOKENS).
+            BridgeError: as for `Answering`.
+            FailedPrecondition: token ids should end the answer, but the model's server reports none (NO_TOKENS).
         """
         sampling = self.answering.sampling
         texts = dict.fromkeys((*sampling.stop, *(each for each in stop if isinstance(each, str))))
@@ -106,45 +106,45 @@ class Asker:
 
 
 class Asks(Protocol):
-    """Who asks the model in an episode."""
+    """Queries the model in an episode."""
 
     @property
     def max_tokens(self) -> int:
-        """What it may say in one turn."""
+        """Tokens that it may generate in one turn."""
         ...
 
     async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
-        """Have it answer an observation; see `Asker`.
+        """Let it answer an observation; see `Asker`.
 
         Raises:
-            ForeignFailure: nobody can be asked that.
-            BridgeError: it could not be asked.
+            ForeignFailure: no model can be queried with it.
+            BridgeError: it could not be queried.
         """
         ...
 
 
 async def called_here(function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-    """A caller for environments of our own, which never block; what they raise is raised."""
+    """A caller for built-in environments, which never block; their errors are raised unchanged."""
     given = function(*args, **options)
     return await given if inspect.isawaitable(given) else given
 
 
 async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
-    """Have a model act in an environment.
+    """Let a model act in an environment.
 
-    An episode is ended after `max_turns`, where a limit that the environment brings is reached, and where an
+    An episode is ended after `max_turns`, when a limit of the environment is reached, and when an
     observation does not fit into the model's context any more: its last turn then has the metric `stop/<reason>`.
 
     Args:
         env: used once.
-        call: where it may run.
+        call: calls it in the right thread.
         asker: the model.
         seed: of each turn, from 0.
         max_turns: at least 1.
 
     Raises:
         ForeignFailure: the environment failed.
-        BridgeError: the model could not be asked; the first observation is longer than its context.
+        BridgeError: the model could not be queried; the first observation is longer than its context.
     """
     begun = await call(_begun, env, max_turns)
     if isinstance(begun, Rollout):
@@ -172,16 +172,16 @@ async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int
 
 
 def seed_of(seed: int, *places: int) -> int:
-    """A seed that is a function of another one and of where it is used."""
+    """A seed that depends on another seed and on where it is used."""
     text = "\0".join(map(str, (seed, *places))).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
 
 
 def numbers_of(metrics: Any, what: str) -> dict[str, float]:
-    """Metrics of an environment as floats; what is None is left out.
+    """Metrics of an environment as floats; None is left out.
 
     Raises:
-        ForeignFailure: they are none, have the name of a built-in key, or are not finite (NOT_FINITE).
+        ForeignFailure: they are not metrics, have the name of a built-in key, or are not finite (NOT_FINITE).
     """
     if not isinstance(metrics, Mapping) or len(metrics) > MAX_METRICS:
         raise ForeignFailure(
@@ -190,7 +190,7 @@ def numbers_of(metrics: Any, what: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in metrics.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
-            message = f"gave a {what} metric whose name is no text of 1 to {MAX_NAME_CHARS} characters"
+            message = f"gave a {what} metric whose name is not text of 1 to {MAX_NAME_CHARS} characters"
             raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
         if name in BUILT_IN_KEYS:
             raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave the {what} metric {name!r}, which is a built-in key")
@@ -203,9 +203,9 @@ def finite(value: Any, what: str) -> float:
     """A number of an environment as a float.
 
     Raises:
-        ForeignFailure: it is none, or not finite (NOT_FINITE).
+        ForeignFailure: it is not a number, or not finite (NOT_FINITE).
     """
-    # Also those of numpy and torch of no dimension, which are sums and comparisons of arrays.
+    # Also numpy and torch scalars, such as sums and comparisons of arrays.
     if not hasattr(value, "__float__") or getattr(value, "ndim", 0):
         raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave a {type(value).__name__} as {what}, not a number")
     number = float(value)
@@ -258,7 +258,7 @@ def _observed(observation: Any) -> Shown:
         return observation
     try:
         tokens = observation.to_ints() if hasattr(observation, "to_ints") else observation
-        # An array may be written to in the next step.
+        # A copy: the next step may write to the array.
         return ModelInput.of(tokens.copy() if isinstance(tokens, np.ndarray) else tokens)
     except (TypeError, ValueError, InvalidField) as error:
         message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {told(error)}"
@@ -269,14 +269,14 @@ def _stops(stop: Any) -> Sequence[str | int]:
     stops = () if stop is None else stop
     plain = isinstance(stops, list | tuple) and all(isinstance(each, str | numbers.Integral) for each in stops)
     if not plain or "" in stops:
-        raise ForeignFailure(Reason.BAD_ENVIRONMENT, "gave a stop condition that is no list of texts or token ids")
+        raise ForeignFailure(Reason.BAD_ENVIRONMENT, "gave a stop condition that is not a list of texts or token ids")
     return tuple(stops)
 
 
 def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
     said = answer.sequence
     if not said.tokens and said.output_tokens:
-        message = "the environment ends answers by token ids, and the model's server tells none"
+        message = "the environment ends answers by token ids, but the model's server reports none"
         raise FailedPrecondition(message, reason=Reason.NO_TOKENS)
     at = next((index for index, token in enumerate(said.tokens) if token in ids), None)
     if at is None:
@@ -291,7 +291,7 @@ def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
         stop_reason="stop",
         cached_prompt_tokens=said.cached_prompt_tokens,
     )
-    # Of the part alone nobody has told the text.
+    # The text of the part alone is not known.
     return dataclasses.replace(answer, sequence=cut, output="", said="", text="")
 
 
@@ -309,7 +309,7 @@ def _action(said: SampledSequence, text: str) -> Action:
 
 
 def _unasked(reward: float, metrics: dict[str, float]) -> Turn:
-    """The only turn of an episode in which nothing is asked."""
+    """The only turn of an episode in which the model is not queried."""
     return Turn(
         ob=Nothing(),
         ac=_action(_NOTHING, ""),
@@ -323,7 +323,7 @@ def _unasked(reward: float, metrics: dict[str, float]) -> Turn:
 
 
 def _ended(turns: list[Turn], given: Any, reason: str | None, cut: int) -> Rollout:
-    """A rollout that ended itself, where there is no reason, or was ended."""
+    """A rollout that ended by itself, if there is no reason, or was ended."""
     turns = turns or [_unasked(0.0, {})]
     last = turns[-1]
     if reason is not None:

@@ -1,11 +1,11 @@
-"""The rollouts of one problem, all at once as they may depend on each other, and what becomes of those that fail.
+"""The rollouts of one problem, made together as they may depend on each other, and the handling of failed ones.
 
     fail_fast           a failed rollout fails its group, and with it the evaluator
-    retry               so many failed rollouts of a group are made again; one more fails the group
-    min_viable_group    so many are made again until enough stand; the others are left out
+    retry               up to max_retries failed rollouts of a group are repeated; one more fails the group
+    min_viable_group    they are repeated until min_successful have succeeded; the others are left out
 
-As tinker-cookbook's FailFast, RetryOnFailure and MinViableGroup; but that rollouts are made again in rounds, when all
-others of the group have ended, so that the same ones are on every attempt.
+These are tinker-cookbook's FailFast, RetryOnFailure and MinViableGroup, with one difference: rollouts are repeated in
+rounds, after all others of the group have ended. So every attempt repeats the same ones.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ __all__ = [
 ]
 
 MAX_GROUP_SIZE = 256
-"""Environments of one group."""
+"""Environments of one group, at most."""
 MAX_TAGS = 32
-"""Tags of one group."""
+"""Tags of one group, at most."""
 VIABLE_SHARE = 0.75
-"""Of a group's rollouts, rounded up: how many have to stand, where nobody says."""
+"""The default share of a group's rollouts that must succeed, rounded up."""
 
 
 _ALL = "all"
 
 
 class Strategy(enum.StrEnum):
-    """What becomes of rollouts that fail; see the module."""
+    """How failed rollouts are handled; see the module."""
 
     FAIL_FAST = "fail_fast"
     RETRY = "retry"
@@ -67,10 +67,10 @@ class Strategy(enum.StrEnum):
 
 
 class Ungraded(Exception):
-    """A grader came to no verdict; asked again, the model would be graded on the answers that suit the grader."""
+    """A grader reached no verdict. Not repeated: only answers that suit the grader would then be graded."""
 
     def __init__(self, verdict: Verdict, problem: Problem) -> None:
-        """Take UNDECIDED or ERROR, and why."""
+        """Make one with UNDECIDED or ERROR, and the reason."""
         super().__init__(problem.message)
         self.verdict = verdict
         self.problem = problem
@@ -78,64 +78,64 @@ class Ungraded(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How failures are borne."""
+    """How failures are tolerated."""
 
     strategy: Strategy
-    """What becomes of rollouts that fail."""
+    """How failed rollouts are handled."""
     max_retries: int
-    """Rollouts of a group that are made again."""
+    """Rollouts of a group that are repeated, at most."""
     min_successful: int | None
-    """Rollouts that make a group; None for `VIABLE_SHARE` of it."""
+    """Rollouts that must succeed; None for `VIABLE_SHARE` of the group."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a rollout failed, or what comes before and behind all of them."""
+    """Why a rollout failed, or a step before or after all of them."""
 
     kind: str
-    """What it is counted by: the name of an exception's class, or a reason."""
+    """The kind under which it is counted: the name of an exception's class, or a reason."""
     message: str
-    """What was said."""
+    """The message."""
     verdict: Verdict = Verdict.ERROR
-    """What it makes of its group: UNDECIDED where nothing but a verdict is missing."""
+    """The verdict of its group: UNDECIDED if only a verdict is missing."""
     retryable: bool = False
-    """Whether the group may stand when its evaluation goes on later."""
+    """Whether the group may succeed when its evaluation resumes later."""
     final: bool = False
-    """Whether another rollout is of no use."""
+    """Whether repeating the rollout is useless."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """What became of a group."""
+    """The result of a group."""
 
     rollouts: Sequence[Rollout] = ()
-    """Those that stand, in the order of their environments."""
+    """Successful rollouts, in the order of their environments."""
     rewards: Sequence[float] = ()
-    """What each is worth beside its turns."""
+    """The reward of each in addition to its turns'."""
     metrics: Sequence[dict[str, float]] = ()
     """Further numbers of each."""
     tags: tuple[str, ...] = ()
     """The group's."""
     failures: collections.Counter[str]
-    """Rollouts that failed, by kind, those that were made again included; so is what failed the group as a whole."""
+    """Failed rollouts by kind, including repeated ones, and failures of the group as a whole."""
     failure: Failure | None = None
-    """Why the group does not stand."""
+    """Why the group failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How far a group has come when a round of its rollouts begins, or when there is none any more."""
+    """The state of a group when a round of its rollouts begins, or after the last round."""
 
     size: int = 0
     """Environments of the group; 0 before they are made for the first time."""
     alive: tuple[int, ...] = ()
-    """Rollouts that stand or are made in this round, by the places of their environments, sorted."""
+    """Rollouts that have succeeded or are made in this round, by the indices of their environments, sorted."""
     todo: tuple[int, ...] = ()
-    """Those that are made in this round, sorted."""
+    """Rollouts that are made in this round, sorted."""
     round_: int = 0
     """Rounds before this one."""
     retries: int
-    """Rollouts that may still be made again."""
+    """Rollouts that may still be repeated."""
     failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Rollouts that failed before this round, by kind."""
 
@@ -143,7 +143,7 @@ class Course:
         """What follows a round in which these rollouts failed.
 
         Returns:
-            The next round; or why the group does not stand; or None where it stands.
+            The next round; or why the group failed; or None if it succeeded.
         """
         stand = [index for index in self.alive if index not in failed]
         floor = _floor(tolerance, self.size)
@@ -162,7 +162,7 @@ class Course:
         )
 
     def lost(self, why: Failure, tolerance: Tolerance) -> Course | Group:
-        """What follows where all that came of the group is lost: amid a round rollouts that stood fail as well."""
+        """What follows if the process of the group is lost: within a round, successful rollouts fail as well."""
         if not self.todo:
             return self.of(why)
         failed = dict.fromkeys(self.alive, why)
@@ -174,7 +174,7 @@ class Course:
         return Group(failures=counted, failure=why if following is None else following)
 
     def of(self, why: Failure) -> Group:
-        """The group where what comes before its rounds, or behind them, has failed."""
+        """The group if a step before or after its rounds has failed."""
         return Group(failures=collections.Counter(self.failures) + collections.Counter([why.kind]), failure=why)
 
 
@@ -193,13 +193,13 @@ async def run(
 
     Args:
         make: makes the problem.
-        call: where that, and all that comes of it, may run.
+        call: calls it, and everything that it makes, in the right thread.
         asker: the model.
-        tolerance: what becomes of rollouts that fail.
+        tolerance: how failed rollouts are handled.
         seed: of the whole group.
         max_turns: of one rollout.
-        course: how far the group has come elsewhere; it begins if None.
-        tell: told of each round as it begins, and when there is nothing left to be made.
+        course: the state that the group reached elsewhere; if None it begins.
+        tell: called with the state when each round begins, and after the last one.
 
     Raises:
         Cancelled: the evaluation has ended.
@@ -256,9 +256,9 @@ async def _played(
 def _placed(course: Course, made: Sequence[Env]) -> dict[int, Env]:
     if len(made) < len(course.todo):
         raise ForeignFailure(
-            Reason.BAD_ENVIRONMENT, f"made {len(made)} environments, and {len(course.todo)} are missing"
+            Reason.BAD_ENVIRONMENT, f"made {len(made)} environments, but {len(course.todo)} are needed"
         )
-    # One that makes only what is left to do has no places; no two rollouts share an environment.
+    # A builder that makes only the missing environments has no indices; no two rollouts share an environment.
     places = course.todo if len(made) == course.size else range(len(course.todo))
     return {index: made[place] for index, place in zip(course.todo, places, strict=True)}
 
@@ -270,7 +270,7 @@ def _floor(tolerance: Tolerance, size: int) -> int:
 
 
 def _again(failed: Mapping[int, Failure], strategy: Strategy, retries: int, missing: int) -> list[int]:
-    """Which rollouts are made again."""
+    """Which rollouts are repeated."""
     useful = [index for index in sorted(failed) if not failed[index].final]
     if missing <= 0 or strategy is Strategy.FAIL_FAST:
         return []
@@ -281,11 +281,11 @@ def _again(failed: Mapping[int, Failure], strategy: Strategy, retries: int, miss
 
 def _of_group(failed: Mapping[int, Failure], stood: int, size: int, floor: int) -> Failure:
     if not failed:
-        return Failure(kind=Reason.TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts stand, and {floor} have to")
-    # One that failed, not one without a verdict, says what the group is.
+        return Failure(kind=Reason.TOO_FEW_ROLLOUTS, message=f"{stood} of {size} rollouts succeeded, and {floor} must")
+    # A failed rollout, not one without a verdict, decides the verdict of the group.
     errors = [index for index in failed if failed[index].verdict is Verdict.ERROR]
     index = min(errors or failed)
-    message = f"{stood} of {size} rollouts stand; rollout {index} failed: {failed[index].message}"
+    message = f"{stood} of {size} rollouts succeeded; rollout {index} failed: {failed[index].message}"
     return dataclasses.replace(failed[index], message=message)
 
 
@@ -309,7 +309,7 @@ async def _round(
         except (ForeignFailure, Ungraded, BridgeError) as error:
             return _failure(error)
 
-    # All of them come to their end before anything is raised: none goes on alone.
+    # All of them end before an error is raised: none continues alone.
     found = await asyncio.gather(*map(one, todo), return_exceptions=True)
     for result in found:
         if isinstance(result, BaseException):
@@ -352,7 +352,7 @@ async def _rewards(
         message = f"gave {len(pairs)} group rewards, not a reward with metrics for each of {len(rollouts)} rollouts"
         raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
     for turn in [turn for rollout in rollouts for turn in rollout.transitions]:
-        # They may have been written to, which counts.
+        # The code may have changed them, which counts.
         turn.reward, turn.metrics = finite(turn.reward, "the reward"), numbers_of(turn.metrics, "turn's")
     rewards = [finite(reward, "the group's reward") for reward, _ in pairs]
     return rewards, [numbers_of(metrics, "group's") for _, metrics in pairs]
@@ -366,11 +366,11 @@ async def _tags(builder: Any) -> tuple[str, ...]:
     tags = await given if inspect.isawaitable(given) else given
     plain = isinstance(tags, Collection) and not isinstance(tags, str)
     if not plain or not all(isinstance(tag, str) and 0 < len(tag) <= MAX_NAME_CHARS for tag in tags):
-        message = f"gave tags that are no list of texts of 1 to {MAX_NAME_CHARS} characters"
+        message = f"gave tags that are not a list of texts of 1 to {MAX_NAME_CHARS} characters"
         raise ForeignFailure(Reason.BAD_ENVIRONMENT, message)
     if len(tags) > MAX_TAGS or len(set(tags)) != len(tags):
         raise ForeignFailure(
-            Reason.BAD_ENVIRONMENT, f"gave {len(tags)} tags, of which some are equal or above {MAX_TAGS}"
+            Reason.BAD_ENVIRONMENT, f"gave {len(tags)} tags, of which some are equal, or more than {MAX_TAGS}"
         )
     if _ALL in tags:
         raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"gave the tag {_ALL!r}, which stands for every group")

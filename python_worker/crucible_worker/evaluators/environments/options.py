@@ -1,4 +1,4 @@
-"""What can be asked of `rl_test_set`, and what was."""
+"""The options of `rl_test_set`."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ __all__ = [
 PROBLEMS = "problems"
 """The environment that comes with the worker."""
 DEFAULT_TURNS, MAX_TURNS_OF_A_ROLLOUT = 32, 1_000
-"""Of the option `max_turns`."""
+"""Maximum of the option `max_turns`."""
 DEFAULT_RETRIES, MAX_RETRIES = 3, 100
-"""Of the option `max_retries`; the default is that of tinker-cookbook."""
+"""Maximum of the option `max_retries`; the default is tinker-cookbook's."""
 DEFAULT_FORMAT_COEF = 0.1
-"""Of the option `format_coef`, as tinker-cookbook has it."""
+"""Default of the option `format_coef`, tinker-cookbook's."""
 
 _OF_PROBLEMS = ("grader", "grader_options", "format_grader", "format_options", "format_coef", "thinking", "tag_by")
 
 KIND = "rl_test_set"
-"""The evaluator that these are of."""
+"""The evaluator with these options."""
 
 KEYS: Mapping[str, str] = {
     "env/<tag>/total_episodes": "rollouts",
@@ -68,58 +68,58 @@ KEYS: Mapping[str, str] = {
     "rollout_errors/total": "rollouts",
     "rollout_errors/groups_skipped": "groups",
 }
-"""What it reports."""
+"""The keys that it reports."""
 
 
 class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     """Options of `rl_test_set`."""
 
     environment: Annotated[str, Meta(examples=[PROBLEMS])] = PROBLEMS
-    """problems: one answer to each sample, graded. Others may be installed with the worker."""
+    """problems: one answer to each sample, graded. Further ones may be installed with the worker."""
     environment_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of an environment that is installed; problems has those of this list."""
+    """Options of an installed environment; those of problems are in this list."""
     group_size: Annotated[int, Meta(ge=1, le=MAX_GROUP_SIZE)] = 1
-    """Rollouts of each sample; several need a temperature above 0. An environment that is installed may make more or
+    """Rollouts of each sample; several need a temperature above 0. An installed environment may make more or
     fewer."""
     grader: GraderName = DEFAULT_GRADER
     grader_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of the grader; their schema stands under its name in $defs."""
+    """Options of the grader; their schema is under its name in $defs."""
     format_grader: str = ""
     """A grader that says whether an answer has the form; any form will do if empty."""
     format_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Options of that grader."""
     format_coef: Annotated[float, Meta(ge=0, le=1_000)] = DEFAULT_FORMAT_COEF
-    """What a wrong form costs: the reward is format_coef * (format - 1) + correct."""
+    """Penalty of a wrong form: the reward is format_coef * (format - 1) + correct."""
     thinking: Thinking = REMOVE_THINKING
     tag_by: str = ""
-    """An entry of the samples' metadata whose values are their tags; none if empty."""
+    """Key of the samples' metadata that has their tag; no tags if empty."""
     max_turns: Annotated[int, Meta(ge=1, le=MAX_TURNS_OF_A_ROLLOUT)] = DEFAULT_TURNS
     """Turns after which an episode is ended; its last turn then has the metric stop/max_turns."""
     strategy: Strategy = Strategy.RETRY
-    """fail_fast: a failed rollout fails the evaluator. retry: max_retries rollouts of a group are made again, one more
-    fails the group. min_viable_group: rollouts are made again until min_successful stand, the others are left out."""
+    """fail_fast: a failed rollout fails the evaluator. retry: max_retries rollouts of a group are repeated, one more
+    fails the group. min_viable_group: rollouts are repeated until min_successful succeed, the others are left out."""
     max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = DEFAULT_RETRIES
-    """Rollouts of each group that are made again; none with fail_fast."""
+    """Rollouts of each group that are repeated; none with fail_fast."""
     min_successful: Annotated[
         int,
         Meta(
             ge=0,
             le=MAX_GROUP_SIZE,
-            description=f"Rollouts that make a group, with min_viable_group; 0: {VIABLE_SHARE:g} of it, rounded up.",
+            description=f"With min_viable_group, rollouts that must succeed; 0: {VIABLE_SHARE:g} of it, rounded up.",
         ),
     ] = 0
     intermediates: bool = False
-    """Whether the tokens and log-probabilities of every turn are kept, not their numbers alone."""
+    """Record the tokens and log-probabilities of every turn, not only their numbers."""
     renderer: RendererName = "auto"
 
     environments: Handed[Environments]
-    """Those that are installed."""
+    """The installed environments."""
 
     def __post_init__(self) -> None:
-        """Refuse what is of no use beside the other options.
+        """Refuse options that do not fit each other.
 
         Raises:
-            InvalidField: there is no such environment or grader; an option is wrong, or of no use beside the others;
+            InvalidField: there is no such environment or grader; an option is wrong, or does not fit the others;
                 several rollouts of a problem would all be the same.
             FailedPrecondition: an environment, grader or renderer cannot be used.
         """
@@ -134,7 +134,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
 
     @functools.cached_property
     def of_environment(self) -> Mapping[str, Any]:
-        """Options of an environment that is installed, with its defaults."""
+        """Options of an installed environment, with its defaults."""
         schema = self._environment()
         if schema is None:
             return {}
@@ -142,21 +142,21 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
 
     @functools.cached_property
     def format(self) -> Grader | None:
-        """Who says whether an answer has the form."""
+        """The grader that decides whether an answer has the form."""
         if not self.format_grader:
             return None
         fields = {"name_field": 'options["format_grader"]', "options_field": 'options["format_options"]'}
         found = graders.create(self.format_grader, self.format_options, self.grading, **fields)
         if isinstance(found, AsksJudge):
-            raise InvalidField('options["format_grader"]', "asks a judge, which is for graders of the answer")
+            raise InvalidField('options["format_grader"]', "queries a judge, which only graders of the answer may")
         return found
 
     @functools.cached_property
     def tolerance(self) -> Tolerance:
-        """How failed rollouts are borne."""
+        """How failed rollouts are handled."""
         least = self.min_successful or None
         if least is not None and self.strategy is not Strategy.MIN_VIABLE_GROUP:
-            message = f"is of min_viable_group, and the strategy is {self.strategy}"
+            message = f"is for min_viable_group, and the strategy is {self.strategy}"
             raise InvalidField('options["min_successful"]', message)
         if least is not None and self.environment == PROBLEMS and least > self.group_size:
             raise InvalidField('options["min_successful"]', f"is {least}, group_size is {self.group_size}")
@@ -175,7 +175,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
 
     def _check_problems(self) -> None:
         if self.environment_options:
-            message = f"is given, and {PROBLEMS} has none but those beside it"
+            message = f"is given, and {PROBLEMS} has only the options next to it"
             raise InvalidField('options["environment_options"]', message)
         if self.group_size > 1 and self.sampling.temperature == 0:
             message = f"is 0: all {self.group_size} rollouts of a problem would be the same"
@@ -184,11 +184,11 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     def _refuse_options_of_problems(self) -> None:
         for option in options_of(type(self)):
             if option.name in _OF_PROBLEMS and getattr(self, option.name) != option.rule["default"]:
-                message = f"is of {PROBLEMS} alone: the environment {self.environment[:60]!r} rewards by itself"
+                message = f"is only for {PROBLEMS}: the environment {self.environment[:60]!r} rewards by itself"
                 raise InvalidField(f'options["{option.name}"]', message)
 
 
 def installed_environment(spec: EvaluatorSpec) -> str | None:
-    """The environment of a user that a specification asks for, by name; None where it asks for none."""
+    """The name of the user's environment in a specification; None if it has none."""
     name = spec.options.get("environment", PROBLEMS) if spec.kind == KIND else PROBLEMS
     return name if isinstance(name, str) and name != PROBLEMS else None

@@ -1,8 +1,8 @@
-"""Foreign coroutines on an event loop of their own, on a thread of its own: one that blocks holds up nobody else.
+"""Foreign coroutines on a separate event loop in a separate thread: one that blocks does not delay others.
 
-A thread cannot be ended from outside. One whose work is given up is asked to stop, and has `CLEANUP_SECONDS` for what
-it has to give back; if it still blocks then, an exception is raised in it, which ends whatever loops in Python. What
-sleeps or waits in C comes to that when it wakes: that it never does is for the process to end.
+A thread cannot be ended from outside. When its work is abandoned, it receives a request to stop, and has
+`CLEANUP_SECONDS` to clean up. If it still blocks then, an exception is raised in it, which ends any loop in Python.
+Code that sleeps or waits in C gets the exception when it wakes up; if it never does, only the end of the process helps.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from crucible_worker.entry_points import told
 __all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "OwnLoop", "Warn", "guarded_call"]
 
 CLEANUP_SECONDS = 10.0
-"""How long a group of environments may take to give back what it holds, where nobody says."""
+"""How long a group of environments may take to clean up by default."""
 SETTLE_SECONDS = 1.0
 """For tasks that are cancelled to end, and for a thread to leave its loop, likewise."""
 
 Warn = Callable[[str, dict[str, Any]], None]
-"""Is told of what went wrong behind the last result: an event, and what belongs to it."""
+"""Receives failures after the last result: an event, and its fields."""
 
 
 class ForeignFailure(Exception):
-    """Foreign code raised something, or gave what it must not."""
+    """Foreign code raised an error, or returned something invalid."""
 
     def __init__(self, kind: str, message: str) -> None:
-        """Take what it is counted by, the name of its class or a reason, and what it said."""
+        """Make one from its kind, which is the name of its class or a reason, and its message."""
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -44,7 +44,7 @@ class OwnLoop:
     """A loop with its thread; to be closed on the loop that made it.
 
     Args:
-        warn: told, on the loop that made it, of what goes wrong in the end.
+        warn: called, on the loop that made it, with failures at the end.
         cleanup_seconds: how long cleaning up may take.
         settle_seconds: how long tasks that are cancelled may take to end, and a thread to leave its loop.
     """
@@ -64,21 +64,21 @@ class OwnLoop:
         self._thread.start()
 
     async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a function there, and wait for what it gives if that can be awaited; may be cancelled.
+        """Call a function there, and await its result if it is awaitable; may be cancelled.
 
         Raises:
-            ForeignFailure: it raised something.
+            ForeignFailure: it raised an error.
         """
         given = asyncio.run_coroutine_threadsafe(guarded_call(function, args, options), self._loop)
         return await asyncio.wrap_future(given)
 
     def close(self, cleanup: Callable[[], Any] | None) -> None:
-        """Cancel what goes on there, have it clean up and end; does not wait."""
+        """Cancel what runs there, and let it clean up and end; does not wait."""
         self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end(cleanup)))
         self._overdue = self._home.call_later(self._cleanup_seconds + 2 * self._settle_seconds, self._break_off)
 
     async def wait_closed(self) -> bool:
-        """Wait for the end of a loop that was closed, but not for longer than it may take; whether it has ended."""
+        """Wait for the end of a closed loop, up to its time limit; returns whether it has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._cleanup_seconds + 3 * self._settle_seconds):
                 await self._ended.wait()
@@ -88,14 +88,14 @@ class OwnLoop:
         asyncio.set_event_loop(self._loop)
         try:
             while not self._over:
-                # A task that foreign code begins and that exits goes through the loop, and its `stop` is anybody's.
+                # A foreign task that exits passes through the loop, and any code may call the loop's `stop`.
                 with contextlib.suppress(SystemExit, KeyboardInterrupt):
                     self._loop.run_forever()
             self._loop.close()
-            # What was handed to threads of a pool is this one's business: it is as stuck as they are.
+            # Work in threads of a pool counts as this thread's own: it waits as long as they do.
             self._pool.shutdown()
         finally:
-            # A worker that has ended in the meantime waits for nobody.
+            # The worker's loop may be closed already: then nothing waits for this one.
             with contextlib.suppress(RuntimeError):
                 self._home.call_soon_threadsafe(self._has_ended)
 
@@ -139,10 +139,10 @@ class OwnLoop:
 
 
 async def guarded_call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Call a function of a user, and wait for what it gives if that can be awaited.
+    """Call a user's function, and await its result if it is awaitable.
 
     Raises:
-        ForeignFailure: it raised something, whatever that is.
+        ForeignFailure: it raised anything.
     """
     try:
         given = function(*args, **options)
@@ -155,9 +155,9 @@ async def guarded_call(function: Callable[..., Any], args: tuple[Any, ...], opti
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody cancels this call: let through, it would look as if the sample had been.
+        # The worker does not cancel this call: passed on, the error would look like a cancelled sample.
         raise ForeignFailure("CancelledError", "was cancelled by what it waited for") from error
     except GeneratorExit:  # of a loop that is closed
         raise
-    except BaseException as error:  # whatever foreign code does; a panic in Rust, for one, is no Exception
+    except BaseException as error:  # foreign code may raise anything; a panic in Rust, for example, is not an Exception
         raise ForeignFailure(type(error).__name__, told(error)) from error

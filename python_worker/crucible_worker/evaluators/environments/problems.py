@@ -1,8 +1,8 @@
-"""Problems of one turn over any data set: an answer, how right it is, and what its form costs.
+"""Problems of one turn over any data set: an answer, its score, and the penalty of its form.
 
-The reward is that of tinker-cookbook's ProblemEnv, `format_coef * (format - 1) + correct`, from the two metrics of each
-turn: `correct`, the grader's score, and `format`, 1 for an answer that ended by itself and that the format's grader, if
-there is one, holds for right. What a grader measures beside its score are further metrics.
+The reward is tinker-cookbook's for ProblemEnv, `format_coef * (format - 1) + correct`, from the two metrics of each
+turn: `correct`, the grader's score, and `format`, 1 for an answer that ended by itself and that the form's grader, if
+there is one, considers right. Further measurements of a grader are further metrics.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ __all__ = ["Problem", "Rules"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an answer is worth."""
+    """The rules of an answer's reward."""
 
     grader: Grader
-    """How right it is; bound to its judge, where it asks one."""
+    """The grader of the answer; bound to its judge, if it queries one."""
     format: Grader | None
-    """Whether it has the form; None where any will do."""
+    """The grader of the form; None if any form is accepted."""
     format_coef: float
-    """What a wrong form costs."""
+    """The penalty of a wrong form."""
     keep_thinking: bool
-    """Whether thoughts are graded."""
+    """Whether the reasoning is graded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A sample, of which a group of rollouts is made; it is its own environment, as it keeps nothing."""
+    """A sample that makes a group of rollouts; it is its own environment, as it has no state."""
 
     sample: Sample
-    """What is asked, and what is right."""
+    """The question and the right answers."""
     rules: Rules
-    """What an answer is worth."""
+    """The rules of an answer's reward."""
     size: int
     """Rollouts of the group."""
     tag_by: str = ""
-    """The entry of the sample's metadata that is its tag; empty for none."""
+    """Key of the sample's metadata that has its tag; empty for no tag."""
 
     async def make_envs(self) -> Sequence[Problem]:
         """The environments."""
         return [self] * self.size
 
     def logging_tags(self) -> list[str]:
-        """The sample's tag, where it has one."""
+        """The sample's tag, if it has one."""
         tag = self.sample.metadata.get(self.tag_by, "")
         return [tag] if tag else []
 
@@ -68,14 +68,14 @@ class Problem:
         """Grade the answer.
 
         Raises:
-            Ungraded: a grader came to no verdict.
-            InternalError: it gave a score that is none (reason BAD_SCORE).
-            BridgeError: its judge could not be asked.
+            Ungraded: a grader reached no verdict.
+            InternalError: it gave an invalid score (reason BAD_SCORE).
+            BridgeError: its judge could not be queried.
         """
         said: str = extra["text"]
         text = said if self.rules.keep_thinking else without_thinking(said)
         grade = await self._graded(self.rules.grader, text)
-        # An answer that is nothing but thought is wrong, whatever a grader makes of an empty one.
+        # An answer that is only reasoning is wrong, whatever a grader says about an empty answer.
         correct = 0.0 if said and not text else _score(grade)
         formed = 0.0
         if extra["stop_reason"] == "stop":

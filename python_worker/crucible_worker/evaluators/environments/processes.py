@@ -1,6 +1,6 @@
-"""Processes of a user's environment, as the evaluator sees them: for one attempt at an evaluation, gone with it.
+"""The evaluator's side of a user's environment's processes: for one attempt at an evaluation; they end with it.
 
-The fork server has loaded the environment. It is forked for each group of rollouts, so that no group holds up or ends
+The fork server has loaded the environment. It is forked for each group of rollouts, so that no group delays or ends
 another one, and what was loaded is shared. Processes whose group is done take further groups. A group that was given up
 has time to clean up; then its process is killed, with what it has started. All of them die with the
 worker.
@@ -31,7 +31,7 @@ class Processes:
 
     Args:
         environment: its name.
-        variables: names of variables of the worker's that they get.
+        variables: names of variables of the worker that they get.
     """
 
     def __init__(self, environment: str, variables: Sequence[str] = ()) -> None:
@@ -45,10 +45,10 @@ class Processes:
         self._closed = False
 
     async def make(self, order: Order, asker: Asks) -> Found:
-        """Have a group of rollouts made, in another process where one ends amid it, as far as the tolerance goes.
+        """Let a process make a group of rollouts; if it ends meanwhile, another one, as far as the tolerance allows.
 
         Raises:
-            BridgeError: the evaluation has ended; no process can be started; or one says what makes no sense.
+            BridgeError: the evaluation has ended; no process can be started; or one sends an invalid message.
         """
         course: Course | None = None
         while True:
@@ -58,7 +58,7 @@ class Processes:
             except Lost as lost:
                 why = Failure(kind=Reason.ENVIRONMENT_ENDED, message=str(lost), retryable=True)
             if child.used and child.course is None:
-                # It may have ended before it heard of this group.
+                # It may have ended before it received this group.
                 continue
             begun = Course(retries=order.tolerance.max_retries) if course is None else course
             following = begun.of(why) if child.course is None else child.course.lost(why, order.tolerance)
@@ -67,14 +67,14 @@ class Processes:
             course = following
 
     async def get_ready(self) -> None:
-        """Have the environment loaded, which is not to be part of a sample's time."""
+        """Load the environment, so that loading is not part of a sample's time."""
         async with self._starting:
-            # Why it cannot be is told to whoever wants a group made.
+            # If it fails, every request for a group reports why.
             with contextlib.suppress(BridgeError):
                 await self._ready()
 
     def close(self) -> None:
-        """End them all, but those of groups that have been given up and have time to clean up; does not wait."""
+        """End them all, except those of abandoned groups that have time to clean up; does not wait."""
         self._closed = True
         for child in self._idle:
             child.kill()
@@ -87,7 +87,7 @@ class Processes:
         try:
             found = await result
         finally:
-            # Nobody waits for what is cancelled; what it holds is given back all the same.
+            # No task waits for a cancelled group; it cleans up all the same.
             finishing = asyncio.create_task(self._finish(child))
             self._finishing.add(finishing)
             finishing.add_done_callback(self._finishing.discard)
@@ -127,10 +127,10 @@ class Processes:
                 raise BackendError(message, reason=Reason.ENVIRONMENT_NOT_STARTED, retryable=True) from None
 
     async def _ready(self) -> Forks:
-        """A fork server that has loaded the environment; what cannot be loaded once is not tried for every sample."""
+        """A fork server that has loaded the environment; after a failure, loading is not repeated for every sample."""
         if self._refused is not None:
             raise self._refused
-        forks = self._kept()
+        forks = self._fork_server()
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 await forks.ready()
@@ -143,7 +143,7 @@ class Processes:
             raise
         return forks
 
-    def _kept(self) -> Forks:
+    def _fork_server(self) -> Forks:
         if self._closed:
             raise BackendError("the evaluation has ended", reason=Reason.ENVIRONMENTS_CLOSED)
         if self._forks is None or not self._forks.alive:

@@ -1,4 +1,4 @@
-"""Groups as samples' results carry them, and what is counted of those."""
+"""Groups in the results of samples, and the counts over them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MAX_OUTPUT_CHARS = 100_000
-"""Of what the model said in a group's first rollout, as a record shows it."""
+"""Characters of the answer in a group's first rollout that a record shows."""
 
 _ERRORS, _UNSEEN = "rollout_errors/", "unseen_turns"
 _TOTAL, _SKIPPED = "total", "groups_skipped"
@@ -44,12 +44,12 @@ _NOTHING = ModelInput(())
 
 
 def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -> Outcome:
-    """What became of a sample: the score is the mean of its rollouts' total rewards.
+    """The outcome of a sample: the score is the mean of its rollouts' total rewards.
 
     Args:
         group: its rollouts.
-        intermediates: whether their tokens are kept.
-        transcript: whether their turns are put together.
+        intermediates: whether their tokens are recorded.
+        transcript: whether their turns are assembled.
     """
     counted = {_key(kind): float(count) for kind, count in sorted(group.failures.items())}
     if group.failure is not None:
@@ -66,15 +66,15 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         )
         score = math.fsum(each.total_reward for each in trajectories) / len(trajectories)
     except InvalidField as error:
-        return _fallen(counted, Problem(reason=error.reason, message=error.message, field=error.field))
+        return _failed(counted, Problem(reason=error.reason, message=error.message, field=error.field))
     except OverflowError:
-        return _fallen(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
+        return _failed(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
     recorded, left_out = transcript_of(group.rollouts) if transcript else ((), 0)
     return Outcome(
         verdict=Verdict.MEASURED,
         score=score,
-        output=_said(group.rollouts[0]),
+        output=_text_of(group.rollouts[0]),
         stop_reason="length" if any(turn.said.stop_reason == "length" for turn in turns) else "stop",
         output_tokens=sum(turn.said.output_tokens for turn in turns),
         measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
@@ -85,7 +85,7 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
 
 
 def errors_of(result: SampleResult) -> Mapping[str, int]:
-    """Failed rollouts of a sample by kind; what the engine has found of it is a kind, too."""
+    """Failed rollouts of a sample by kind; an error from the engine is a kind, too."""
     counted = {
         name.removeprefix(_ERRORS): int(count)
         for name, count in result.measurements.items()
@@ -97,7 +97,7 @@ def errors_of(result: SampleResult) -> Mapping[str, int]:
 
 
 def counts_of(errors: Mapping[str, int], skipped: int) -> Mapping[str, float]:
-    """The keys `rollout_errors/...` of what failed, by kind, and of samples without a group; none if nothing failed."""
+    """The keys `rollout_errors/...` of failed rollouts by kind, and of samples without a group; or none."""
     if not errors and not skipped:
         return {}
     kinds = {f"{_ERRORS}{kind}": float(count) for kind, count in sorted(errors.items())}
@@ -105,31 +105,31 @@ def counts_of(errors: Mapping[str, int], skipped: int) -> Mapping[str, float]:
 
 
 def unseen_turns(result: SampleResult) -> int:
-    """Turns of a sample whose observations nobody has counted in tokens."""
+    """Turns of a sample with observations that were not counted in tokens."""
     return int(result.measurements.get(_UNSEEN, 0.0))
 
 
 def without_observations(metrics: Metrics) -> Metrics:
-    """Metrics whose counts of observation tokens are undefined, as the model's server does not tell them."""
+    """Metrics whose counts of observation tokens are undefined, as the model's server does not report them."""
     missing = [key for key in metrics.values if key.startswith("env/") and key.endswith(_OBSERVATIONS)]
     values = {key: value for key, value in metrics.values.items() if key not in missing}
     return Metrics(
-        values, {**metrics.undefined, **dict.fromkeys(missing, "the model's server counts no prompt tokens")}
+        values, {**metrics.undefined, **dict.fromkeys(missing, "the model's server does not count prompt tokens")}
     )
 
 
 def described(result: SampleResult) -> str:
-    """What a sample without rollouts says of itself, short enough for a problem."""
+    """The message of a sample without rollouts, short enough for a problem."""
     why = "" if result.problem is None else f"{result.problem.reason}: {result.problem.message}"
     return shorten(f"sample {result.sample_id!r} failed: {why}", MAX_PROBLEM_BYTES)
 
 
 def _key(kind: str) -> str:
-    # A class may be called like what is counted beside the kinds.
+    # A class may have the name of another counted key.
     return f"{_ERRORS}{shorten(kind, MAX_PROBLEM_BYTES)}{'_' * (kind in (_TOTAL, _SKIPPED))}"
 
 
-def _fallen(counted: Mapping[str, float], problem: Problem) -> Outcome:
+def _failed(counted: Mapping[str, float], problem: Problem) -> Outcome:
     key = _key(problem.reason)
     measurements = {**counted, key: counted.get(key, 0.0) + 1.0}
     return Outcome(verdict=Verdict.ERROR, problem=problem, measurements=measurements)
@@ -154,5 +154,5 @@ def _transition(turn: Turn, intermediates: bool) -> Transition:
     return dataclasses.replace(made, observation=None) if turn.seen is None else made
 
 
-def _said(rollout: Rollout) -> str:
+def _text_of(rollout: Rollout) -> str:
     return "\n".join(turn.ac.text for turn in rollout.transitions)[:MAX_OUTPUT_CHARS]

@@ -1,4 +1,4 @@
-"""How processes of environments are started."""
+"""Starts processes of environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crucible_worker.evaluators.variables import passed_variables
 __all__ = ["LOAD_SECONDS", "start"]
 
 LOAD_SECONDS = 120.0
-"""How long an environment may take to be imported."""
+"""Time limit for the import of an environment."""
 
 _HOST = "crucible_worker.evaluators.environments.host"
 
@@ -21,12 +21,12 @@ _HOST = "crucible_worker.evaluators.environments.host"
 def start(
     what: str, environment: str, variables: Sequence[str], kind: socket.SocketKind = socket.SOCK_STREAM
 ) -> tuple[Process, socket.socket]:
-    """Start a process of an environment; and this end of its socket.
+    """Start a process of an environment; returns it and this end of its socket.
 
     Args:
-        what: its part: "describe" or "keep".
+        what: its task: "describe" or "keep".
         environment: the environment's name.
-        variables: names of variables of the worker's that it gets, beside those that every process gets.
+        variables: names of variables of the worker's that it gets, in addition to those that every process gets.
         kind: of the socket.
 
     Raises:
@@ -35,7 +35,7 @@ def start(
     # Threads of OpenBLAS would make forking unsafe.
     passed = {"OPENBLAS_NUM_THREADS": "1", **passed_variables("TMPDIR", *variables)}
     try:
-        # What an environment prints may be anything, and does not belong in the worker's log.
+        # Output of an environment may be anything, and does not belong in the worker's log.
         return Process.start(_HOST, what, environment, environment=passed, kind=kind)
     except OSError as error:
         message = f"the process of the environment {environment!r} cannot be started: {error.strerror}"

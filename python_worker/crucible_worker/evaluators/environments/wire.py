@@ -1,33 +1,42 @@
-"""What the worker and a process of environments say to each other, in frames.
+"""What the worker and a process of environments say to each other: maps in msgpack, in frames.
 
-The worker's are pickled: values of its own, to a process that it has started. The process runs foreign code, so what it
-says is msgpack, which holds nothing but data, and is converted to the types of the vocabulary, which checks it.
+They hold nothing but data. The process runs foreign code, so what it says is checked as it becomes types of the
+vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import math
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
+    Array,
     Conversation,
+    Datum,
+    Dtype,
     ImageAssetChunk,
     ImageChunk,
     ModelInput,
+    Sample,
+    SampledSequence,
+    Tensor,
     TokensChunk,
     Transition,
 )
-from crucible_worker.children.frames import frame
-from crucible_worker.children.messages import error_from_map, pack_text
+from crucible_worker.children.messages import error_from_map, pack_text, unpack
+from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
-from crucible_worker.evaluators.environments.group import Course
+from crucible_worker.evaluators.environments.group import Course, Tolerance
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -46,7 +55,7 @@ __all__ = [
 ]
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""Of what a process may say at once: an observation, or what came of a group."""
+"""Bytes of one message of a process: an observation, or a group's result."""
 
 _DTYPES = ("<i4", "<i8", "<f4")
 _CHUNKS = {kind.__name__: kind for kind in (TokensChunk, ImageChunk, ImageAssetChunk)}
@@ -54,17 +63,21 @@ _T = TypeVar("_T")
 
 
 def order(message: Mapping[str, Any]) -> bytes:
-    """A frame of the worker."""
-    return frame(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    """A frame of the worker: of its values, `_WORKERS` have types of the vocabulary."""
+    return pack_text({name: _as(0, name, value) for name, value in message.items()})
 
 
 def received(body: bytes) -> dict[str, Any]:
-    """The body of a frame of the worker, in a process that it has started."""
-    return pickle.loads(body)
+    """The message that `order` was given, in a process that the worker has started."""
+    return {name: _as(1, name, value) for name, value in unpack(body).items()}
+
+
+def _as(way: int, name: str, value: Any) -> Any:
+    return value if value is None or name not in _WORKERS else _WORKERS[name][way](value)
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """A frame of a process; text may hold what is no valid Unicode.
+    """A frame of a process; text may contain invalid Unicode.
 
     Raises:
         TooLong: it would be longer than `MAX_FRAME_BYTES`.
@@ -76,7 +89,7 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
     """An observation.
 
     Raises:
-        TypeError: a message is no text, or an input has a chunk that is none.
+        TypeError: a message is not text, or an input has a wrong chunk.
     """
     if isinstance(shown, str):
         return {"text": str(shown)}
@@ -89,31 +102,33 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
 
 
 def shown_from_map(fields: Mapping[str, Any]) -> Shown:
-    """The observation that `shown_to_map` was given; raises ValueError, TypeError or LookupError where it is none."""
+    """The observation that `shown_to_map` converted; raises ValueError, TypeError or LookupError if it is invalid."""
     if "text" in fields:
         return _text(fields["text"])
-    if "chunks" in fields:
-        return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
-    return _converted(fields, Conversation)
+    return _input_from_map(fields) if "chunks" in fields else _converted(fields, Conversation)
+
+
+def _input_from_map(fields: Mapping[str, Any]) -> ModelInput:
+    return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
 
 
 def course_to_map(course: Course) -> dict[str, Any]:
-    """How far a group has come."""
+    """The state of a group."""
     return _fields_of(course)
 
 
 def course_from_map(fields: Mapping[str, Any]) -> Course:
-    """What `course_to_map` was given; raises ValueError or TypeError where it is none."""
+    """The state that `course_to_map` converted; raises ValueError or TypeError if it is invalid."""
     return _converted(fields, Course)
 
 
 def outcome_to_map(outcome: Outcome) -> dict[str, Any]:
-    """What became of a sample."""
+    """The outcome of a sample."""
     return _fields_of(outcome)
 
 
 def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
-    """What `outcome_to_map` was given; raises ValueError or TypeError where it is none."""
+    """The outcome that `outcome_to_map` converted; raises ValueError or TypeError if it is invalid."""
     outcome = _converted(fields, Outcome)
     if outcome.verdict.scored is (outcome.score is None) or outcome.verdict.scored is (outcome.group is None):
         raise ValueError("a verdict without what it needs")
@@ -124,21 +139,56 @@ def outcome_from_map(fields: Mapping[str, Any]) -> Outcome:
 
 
 def error_from_foreign_map(fields: Mapping[str, Any]) -> BridgeError:
-    """The error that a process has packed as the worker does; raises TypeError or LookupError where it is none."""
+    """The error that a process has packed like the worker; raises TypeError or LookupError if it is invalid."""
     texts = {name: _text(fields[name]) for name in ("kind", "message", "field", "reason")}
     return error_from_map({**texts, "retryable": bool(fields["retryable"])})
 
 
 def stops_of(stop: Sequence[str | int]) -> list[str | int]:
-    """A stop condition as it can be sent."""
+    """A stop condition in a form that can be sent."""
     return [str(each) if isinstance(each, str) else int(each) for each in stop]
 
 
 def stops_from(stop: Sequence[Any]) -> list[str | int]:
-    """What `stops_of` was given; raises TypeError where it is none."""
+    """The stop condition that `stops_of` converted; raises TypeError if it is invalid."""
     if any(type(each) not in (str, int) for each in stop):
         raise TypeError("a stop that is neither a text nor a token")
     return list(stop)
+
+
+def _sample_to_map(sample: Sample) -> dict[str, Any]:
+    asked = sample.input
+    if isinstance(asked, Datum):
+        arrays = {name: _fields_of(to_tensor(array)) for name, array in asked.loss_fn_inputs.items()}
+        shown = {"model_input": shown_to_map(asked.model_input), "loss_fn_inputs": arrays}
+    else:
+        shown = shown_to_map(asked)
+    return {**_fields_of(dataclasses.replace(sample, input="")), "input": shown}
+
+
+def _sample_from_map(fields: Mapping[str, Any]) -> Sample:
+    shown = fields["input"]
+    if "model_input" not in shown:
+        asked = shown_from_map(shown)
+    else:
+        arrays = {name: _any_array(name, **tensor) for name, tensor in shown["loss_fn_inputs"].items()}
+        asked = Datum(model_input=_input_from_map(shown["model_input"]), loss_fn_inputs=arrays)
+    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Sample(**{**rest, "input": asked})
+
+
+def _any_array(name: str, *, dtype: str, shape: Sequence[int], data: bytes) -> Array:
+    return from_tensor(Tensor(dtype=Dtype(dtype), shape=tuple(shape), data=data), name)
+
+
+def _answer_to_map(answer: Answer) -> dict[str, Any]:
+    prompt = None if answer.prompt is None else shown_to_map(answer.prompt)
+    return {**_fields_of(dataclasses.replace(answer, prompt=None)), "prompt": prompt}
+
+
+def _answer_from_map(fields: Mapping[str, Any]) -> Answer:
+    prompt = None if fields["prompt"] is None else _input_from_map(fields["prompt"])
+    return Answer(**{**fields, "prompt": prompt, "sequence": msgspec.convert(fields["sequence"], SampledSequence)})
 
 
 def _chunk_to_list(chunk: Any) -> list[Any]:
@@ -154,13 +204,13 @@ def _chunk_to_list(chunk: Any) -> list[Any]:
 def _chunk_from_list(kind: str, fields: Any) -> TokensChunk | ImageChunk | ImageAssetChunk:
     chunk = _converted(fields, _CHUNKS[kind])
     if isinstance(chunk, TokensChunk) and chunk.tokens.dtype.kind != "i":
-        raise TypeError("tokens that are no whole numbers")
+        raise TypeError("tokens that are not whole numbers")
     return chunk
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, and of those in it: plain values, and bytes for arrays."""
-    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes,))
+    return msgspec.to_builtins(value, enc_hook=_plain, builtin_types=(bytes, memoryview))
 
 
 def _plain(value: Any) -> Any:
@@ -218,4 +268,14 @@ def _check_arrays(turn: Transition) -> None:
         (turn.action_logprobs, np.float32, turn.action_tokens),
     ):
         if array is not None and (array.dtype != dtype or array.size != length):
-            raise ValueError("an array of another length or type than it says")
+            raise ValueError("an array of another length or type than declared")
+
+
+_WORKERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sample": (_sample_to_map, _sample_from_map),
+    "options": (json.dumps, json.loads),  # integers of JSON have no bound, those of msgpack 64 bits
+    "tolerance": (_fields_of, functools.partial(_converted, kind=Tolerance)),
+    "course": (course_to_map, course_from_map),
+    "answer": (_answer_to_map, _answer_from_map),
+}
+"""Of the worker's values those that are more than plain data, how they become that, and how they become themselves."""

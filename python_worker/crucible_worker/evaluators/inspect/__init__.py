@@ -1,4 +1,4 @@
-"""The evaluator `inspect`: tasks of Inspect AI, each in a process of its own, on any model of the worker."""
+"""The evaluator `inspect`: tasks of Inspect AI, each in a separate process, on any model of the worker."""
 
 from crucible_worker.evaluators.inspect.evaluator import Inspect
 

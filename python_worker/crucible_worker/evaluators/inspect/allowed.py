@@ -1,4 +1,4 @@
-"""Which tasks of Inspect may be run: code, all of it, and so what the operator names and nothing else."""
+"""The Inspect tasks that may be run: tasks are code, so only those that the operator names."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = [
 ]
 
 _FILE = re.compile(r"(?P<file>[^@\0\n]+\.py)@(?P<task>[A-Za-z_]\w*)")
-# Without dots: Inspect looks for what it does not find in the package among files.
+# Without dots: Inspect also searches files for a task that the package does not have.
 _INSTALLED = re.compile(r"(?P<package>[\w-]+)/(?P<task>[\w-]+(/[\w-]+)*)")
 MAX_NAME_CHARS = 16_384
-"""Of a task's name; no path is as long."""
+"""Characters of a task's name; every path is shorter."""
 _MAX_SHOWN = 200  # characters of a name that an error repeats
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TaskName:
-    """A task as a sample names it."""
+    """The name of a task in a sample."""
 
     place: str
     """The file below a root, or the package."""
@@ -43,7 +43,7 @@ class TaskName:
 
     @property
     def label(self) -> str:
-        """What its keys begin with, without a slash: the task's own name."""
+        """The prefix of its keys, without a slash: the task's own name."""
         return self.task.replace("/", ".")
 
 
@@ -64,19 +64,19 @@ def parse_task(text: str) -> TaskName:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What the operator allows; belongs to the event loop that uses it first."""
+    """The tasks that the operator allows; belongs to the event loop that uses it first."""
 
     roots: tuple[Path, ...] = ()
-    """Folders below which files with tasks may lie."""
+    """Folders with files of tasks."""
     packages: tuple[str, ...] = ()
     """Packages whose installed tasks may be run: "inspect_evals"."""
     network: bool = False
-    """Whether tasks may fetch data sets from the hub; only what its cache holds is read otherwise."""
+    """Whether tasks may fetch data sets from the hub; otherwise only its cache is read."""
     turns: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(1))
-    """As many as tasks may run at once."""
+    """Limits how many tasks run at once."""
 
     def locate(self, name: TaskName) -> str:
-        """What Inspect finds a task by.
+        """The name by which Inspect finds a task.
 
         Raises:
             PermissionDenied: the package is not allowed (TASK_NOT_ALLOWED), or the path leads out of the roots
@@ -105,14 +105,14 @@ def _resolved(roots: Sequence[Path], path: str) -> Path:
 
 
 def missing_extra() -> str:
-    """What to install, where Inspect is not; empty where it is."""
+    """What to install if Inspect is missing; empty if it is installed."""
     if importlib.util.find_spec("inspect_ai") is not None:
         return ""
     return "Inspect is not installed: pip install 'crucible-bridge[inspect]'"
 
 
 def nothing_allowed() -> FailedPrecondition:
-    """The error of a worker whose operator allows no task."""
+    """The error of a worker that allows no task."""
     return FailedPrecondition(
         "this worker runs no Inspect task: tasks are code, and its operator allows none by --inspect-root or "
         "--inspect-package",

@@ -1,4 +1,4 @@
-"""The worker's side of a task's questions: each becomes a call of a model, and its answer what the task reads."""
+"""The worker's side of a task's questions: each becomes a call of a model, and its result the task's answer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Answers:
     """Answers the questions of one task.
 
     Args:
-        models: who is asked, by the name that the task has for each.
-        renderers: how each is asked, by the same names.
-        seed: of the sample that the task is.
-        keep_thinking: whether reasoning stays in the text of an answer; otherwise it is told apart from it.
+        models: the models, by the task's names for them.
+        renderers: the renderer of each, by the same names.
+        seed: of the task's sample.
+        keep_thinking: whether reasoning stays in the text of an answer; otherwise it is returned separately.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Answers:
         self._models, self._renderers, self._seed, self._keep_thinking = models, renderers, seed, keep_thinking
         self._asked: collections.Counter[bytes] = collections.Counter()
         self.output_tokens = 0
-        """Generated so far, of all models together."""
+        """Tokens generated so far by all models together."""
         self.stop_reason = ""
-        """"length" where an answer was cut, else "stop"; empty where there was none."""
+        """"length" if an answer was truncated, else "stop"; empty without an answer."""
         self.first_problem: Problem | None = None
-        """Why the first question that was not answered was not."""
+        """The problem of the first question without an answer."""
 
     async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """What is said to a question: `choices`, or an `error` that names its reason."""
+        """The answer to a question: `choices`, or an `error` that names its reason."""
         try:
             choices = await self._sampled(question)
         except BridgeError as error:
@@ -54,12 +54,12 @@ class Answers:
             if self.first_problem is None:
                 self.first_problem = problem
             return {"error": f"{problem.reason}: {problem.message}"}
-        return {"choices": [self._told(choice, self._renderers[question["which"]]) for choice in choices]}
+        return {"choices": [self._choice(choice, self._renderers[question["which"]]) for choice in choices]}
 
     async def _sampled(self, question: Mapping[str, Any]) -> list[SampledSequence]:
         which, count = question["which"], question["sampling"]["count"]
         messages = tuple(ChatMessage(role, content) for role, content in question["messages"])
-        # One message of a user is text: a model without a chat template can be asked that.
+        # A single user message becomes text, because a model without a chat template accepts that.
         plain = len(messages) == 1 and messages[0].role == "user"
         answers = await sample_answers(
             self._models[which],
@@ -83,19 +83,19 @@ class Answers:
             top_p=1.0 if given["top_p"] is None else float(given["top_p"]),
             top_k=given["top_k"],
             stop=tuple(given["stop"]),
-            # One that the task gives stands, as it does with every provider of Inspect's.
+            # A seed of the task is used, as with every provider of Inspect.
             seed=self._drawn(question) if seed is None and temperature > 0 else seed,
         )
 
     def _drawn(self, question: Mapping[str, Any]) -> int:
-        """A seed of the question and of how often it was asked before: epochs differ, and another run is the same."""
+        """A seed from the question and how often it was asked before: epochs differ, and another run repeats it."""
         text = json.dumps([self._seed, question["which"], question["messages"], question["sampling"]])
         digest = hashlib.sha256(text.encode()).digest()
         self._asked[digest] += 1
         drawn = hashlib.sha256(digest + self._asked[digest].to_bytes(8, "big")).digest()
         return int.from_bytes(drawn[:8], "big") >> 1
 
-    def _told(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
+    def _choice(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
         cut = choice.stop_reason == "length"
         self.stop_reason = "length" if cut else self.stop_reason or "stop"
         self.output_tokens += choice.output_tokens

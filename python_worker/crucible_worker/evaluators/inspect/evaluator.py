@@ -1,7 +1,7 @@
-"""The evaluator `inspect`: what tasks of Inspect AI find of a model, every scorer and every metric of them.
+"""The evaluator `inspect`: results of Inspect AI tasks for a model, with every scorer and every metric.
 
-One sample of the data set is one task. Inspect runs users' code and one evaluation at a time in a process, so each task
-has a process of its own, which asks the worker for every answer.
+One sample of the data set is one task. Inspect runs users' code, and one evaluation at a time per process. So each task
+has a separate process, which queries the worker for every answer.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ from crucible_worker.rendering import RendererName
 __all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect"]
 
 MAX_CONNECTIONS = 1_024
-"""Answers of one task that are waited for at once."""
+"""Questions of one task that are open at once."""
 MAX_EPOCHS = 1_000
 """How often a task's samples are run."""
 MAX_LIMIT = 1_000_000_000
 """Samples of a task."""
 MAX_CHOICES = 128
-"""Answers to each question of a task that asks for one."""
+"""Answers to each question of a task that wants one."""
 MAX_SEED = 2**53 - 1
-"""A whole number that google.protobuf.Struct holds exactly."""
+"""A whole number that google.protobuf.Struct stores exactly."""
 DEFAULT_TEMPERATURE, DEFAULT_MAX_TOKENS = 1.0, 1_000
-"""How a model is sampled where neither the request nor the task says."""
+"""How a model is sampled if neither the request nor the task says it."""
 
 _LOOK_SECONDS = 1.0
-"""How often a task that waits for its turn says that it is no stall."""
+"""Seconds between signs of progress of a task that waits for its turn, so that it never counts as stalled."""
 
 GRADER = "grader"
-"""The role in which tasks that have answers judged by a model ask for it."""
+"""The role of the model that judges answers in tasks."""
 _MODEL, _JUDGE = "model", "judge"
 _METADATA = ("limit", "epochs", "task_args")
-"""Options that a sample's metadata may have for its own task, as JSON."""
+"""Options that a sample's metadata may set for its own task, as JSON."""
 
 
 class Inspect(
     BaseEvaluator,
     kind="inspect",
     keys={
-        "<task>/<scorer>/<metric>": "as the metric has it",
+        "<task>/<scorer>/<metric>": "the metric's own",
         "<task>/samples": "samples, epochs included",
         "<task>/errored_samples": "samples",
         "<task>/truncated_samples": "samples",
@@ -87,24 +87,24 @@ class Inspect(
     limit: Annotated[int | None, Meta(ge=1, le=MAX_LIMIT)] = None
     """Samples of each task, the first ones; all if null."""
     epochs: Annotated[int | None, Meta(ge=1, le=MAX_EPOCHS)] = None
-    """How often each sample of a task is run; as the task says if null."""
+    """How often each sample of a task is run; the task's own number if null."""
     task_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Arguments of those tasks that take them; a sample's metadata may have some for its own, as JSON."""
+    """Arguments of tasks that accept them; a sample's metadata may set some for its own task, as JSON."""
     max_connections: Annotated[int, Meta(ge=1, le=MAX_CONNECTIONS)] = 32
-    """Answers of each task that are waited for at once."""
+    """Questions of each task that are open at once."""
     renderer: RendererName = "auto"
     thinking: Literal["remove", "keep"] = REMOVE_THINKING
-    """remove: the text of an answer is without reasoning, as of `accuracy`, and a task has that as Inspect's
-    ContentReasoning beside it. keep: it stays in the text."""
+    """remove: the text of an answer is without reasoning, as in `accuracy`; a task gets the reasoning as Inspect's
+    ContentReasoning. keep: it stays in the text."""
     num_choices: Annotated[int | None, Meta(ge=1, le=MAX_CHOICES)] = None
-    """Answers to each question, for tasks that read several; as the task says if null."""
+    """Answers to each question, for tasks that read several; the task's own number if null."""
     seed: Annotated[int | None, Meta(ge=0, le=MAX_SEED)] = None
-    """Of each answer, where a task's own steps give none. If null, seeds follow from the request's, the question, and
+    """Of each answer, if a task's own steps set none. If null, seeds follow from the request's seed, the question, and
     how often it was asked."""
     metadata: Annotated[Mapping[str, str], Meta(max_length=64)] = dataclasses.field(default_factory=dict)
     """Written into Inspect's log, with the further metadata of the sample."""
     keep_log: bool = False
-    """Keep Inspect's log (.eval) of each task below the worker's state directory, as long as the evaluation; the result
+    """Keep Inspect's log (.eval) of each task in the worker's state directory, as long as the evaluation; the result
     names it."""
     judge: Annotated[str | None, Meta(min_length=1, examples=["openai:SERVER/MODEL", "local:PATH"])] = None
     """The model in the role of 'grader'; if null, tasks that have it are their own judge."""
@@ -112,10 +112,10 @@ class Inspect(
     judge_renderer: JudgeRenderer = "auto"
 
     inspect: Handed[Allowed | None] = None
-    """Which tasks may be run. None if none may."""
+    """The tasks that may be run. None if none may."""
 
     def __post_init__(self) -> None:
-        """Refuse a judge that is no model of this worker; without `sampling` the tasks say how the model is sampled.
+        """Refuse a judge that is not a model of this worker; without `sampling` the tasks set how the model is sampled.
 
         Raises:
             InvalidField: names the option.
@@ -126,26 +126,26 @@ class Inspect(
 
     @functools.cached_property
     def judging(self) -> ModelRef | None:
-        """Who has the role of the grader."""
+        """The model in the role of the grader."""
         return None if self.judge is None else judge_of(self.judge, "options")
 
     @classmethod
     def unavailable(cls) -> str:
-        """What is missing here, if something is."""
+        """What is missing on this worker, if anything."""
         return missing_extra()
 
     @property
     def stops_itself(self) -> bool:
-        """A task may take hours: the evaluation bounds it, and what it has scored by then stands."""
+        """A task may take hours: the evaluation bounds it, and its scores up to then are kept."""
         return True
 
     @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
-        """The judge, where there is one."""
+        """The judge, if there is one."""
         return {} if self.judging is None else {_JUDGE: self.judging}
 
     def check(self, model: Model) -> None:
-        """Refuse a model that cannot generate, and any where no task can be run.
+        """Refuse a model that cannot generate, and every model if no task can be run.
 
         Raises:
             FailedPrecondition: Inspect is not installed (EXTRA_NOT_INSTALLED), no task is allowed here
@@ -163,11 +163,11 @@ class Inspect(
 
     @property
     def needs_auxiliary_models(self) -> bool:
-        """Not for tasks that have no scorer which asks a model."""
+        """False: tasks without a model-based scorer do not need it."""
         return False
 
     def check_sample(self, sample: Sample) -> None:
-        """Refuse a sample that names no task, or whose metadata holds no options of one.
+        """Refuse a sample that names no task, or whose metadata has wrong options for one.
 
         Raises:
             InvalidField: names what is wrong.
@@ -180,14 +180,14 @@ class Inspect(
 
         Returns:
             MEASURED, with the task's headline metric as the score and every metric among the measurements; UNDECIDED
-            where that metric has no finite value; ERROR where the task is not allowed or not there, did not come to its
-            end, or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
+            if that metric has no finite value; ERROR if the task is not allowed, does not exist, did not finish,
+            or every sample of it failed. A task that was stopped has the metrics of what was scored, and so has
             one that failed on its way.
             The records of the task's samples are the output, as JSON.
 
         Raises:
             InvalidField: the sample names no task.
-            FailedPrecondition: as of `check`.
+            FailedPrecondition: as for `check`.
         """
         allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
@@ -218,13 +218,13 @@ class Inspect(
                     count=count,
                     keep=_keep_nothing if keeper is None else keeper.keep,
                 )
-        except BridgeError as error:  # of the task or its process, not of a model: the result bears the task's name
+        except BridgeError as error:  # of the task or its process, not of a model: the result has the task's name
             return not_run(name.label, problem_of(error), None if keeper is None else keeper.told)
         stopped = context.bound.problem if context.bound is not None and found.get("stopped") else None
         return outcome_of(name.label, found, answers, stopped=stopped, log=None if keeper is None else keeper.told)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
-        """Every metric of every task under the task's own key."""
+        """Every metric of every task, under the task's own key."""
         return task_metrics(results)
 
     def _order(self, task: str, sample: Sample) -> dict[str, Any]:
@@ -263,7 +263,7 @@ async def _bounded(context: SampleContext) -> AsyncIterator[asyncio.Event]:
     """An event that is set at the bound of a sample.
 
     Raises:
-        BridgeError: it took longer than it had to wind up.
+        BridgeError: it took longer to stop than it was allowed.
     """
     stop, bound = asyncio.Event(), context.bound
     if bound is None:
@@ -281,7 +281,7 @@ async def _bounded(context: SampleContext) -> AsyncIterator[asyncio.Event]:
 
 @contextlib.asynccontextmanager
 async def _turn(turns: asyncio.Semaphore, stop: asyncio.Event, context: SampleContext) -> AsyncIterator[None]:
-    """A task's turn, which other evaluations may hold for long: waiting for it is no stall.
+    """A task's turn; other evaluations may have theirs for long, so waiting does not count as stalled.
 
     Raises:
         BridgeError: the sample's bound came before its turn.
@@ -301,7 +301,7 @@ async def _turn(turns: asyncio.Semaphore, stop: asyncio.Event, context: SampleCo
 
 
 def _keep_nothing(logs: Path) -> None:
-    """No log is wanted."""
+    """Keeps no log."""
 
 
 def _over(bound: Bound) -> BackendError:
@@ -321,12 +321,12 @@ def _check_client(model: Model, who: str) -> None:
 
 def _name_of(sample: Sample) -> TaskName:
     if not isinstance(sample.input, str):
-        raise InvalidField("input", "is no text: each sample names a task")
+        raise InvalidField("input", "is not text: each sample names a task")
     return parse_task(sample.input)
 
 
 def _parsed(name: str, text: str) -> Any:
-    """An option of a sample's metadata, which holds text alone."""
+    """An option from a sample's metadata, whose values are always text."""
     field = f'metadata["{name}"]'
     try:
         value = json.loads(text)
@@ -334,7 +334,7 @@ def _parsed(name: str, text: str) -> Any:
         raise InvalidField(field, f"is not JSON: {shorten(str(error), MAX_PROBLEM_BYTES)}") from error
     if name == "task_args":
         if not isinstance(value, dict):
-            raise InvalidField(field, "is no object")
+            raise InvalidField(field, "is not an object")
         return value
     most = MAX_LIMIT if name == "limit" else MAX_EPOCHS
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
@@ -343,7 +343,7 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def _config(sampling: SamplingParams) -> dict[str, Any]:
-    """What rules over the task's own; stop strings only where there are some, as a task's are part of its form."""
+    """Parameters that override the task's own; stop strings only if given, as a task's are part of its form."""
     config = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "top_p": sampling.top_p}
     top_k = {} if sampling.top_k is None else {"top_k": sampling.top_k}
     return {**config, **top_k, **({"stop_seqs": list(sampling.stop)} if sampling.stop else {})}

@@ -1,7 +1,7 @@
-"""Temporary folders of tasks, each held by a lock that the kernel drops when the worker dies.
+"""Temporary folders of tasks, each locked by a lock that the kernel releases when the worker dies.
 
-Nothing removes the folder of a worker that was killed but a later one: before it makes its own it removes those that
-nobody holds any more. The lock says so even where workers do not see each other's processes, as in containers.
+Only a later worker removes the folder of a worker that was killed: before it creates its own folder, it removes those
+that are no longer locked. The lock shows this even if workers do not see each other's processes, as in containers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 __all__ = ["UNHELD_SECONDS", "hold", "remove_abandoned"]
 
 UNHELD_SECONDS = 60.0
-"""How young a folder may be that nobody holds: another worker may have made it, and not come to take its lock."""
+"""An unlocked folder younger than this is left alone: another worker may be about to lock it."""
 
 _PREFIX = "crucible-inspect-"
 
 
 @contextlib.contextmanager
 def hold() -> Iterator[Path]:
-    """A new folder, this worker's alone; what becomes of it at the end is for the caller to say."""
+    """A new folder of this worker only; the caller decides what happens to it at the end."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # A file system without locks has nothing removed from it, as nobody can take one there.
+        # On a file system without locks nothing is removed, as no worker can lock anything there.
         with contextlib.suppress(OSError):
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
@@ -39,9 +39,9 @@ def hold() -> Iterator[Path]:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of workers of this user that have died; what cannot be removed stays."""
+    """Remove the folders of this user's workers that have died; a folder that cannot be removed stays."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # No link is followed: anybody may make one in a directory for temporary files.
+        # No link is followed: every user can create one in a directory for temporary files.
         with contextlib.suppress(OSError):
             found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -53,6 +53,6 @@ def remove_abandoned() -> None:
 
 
 def _is_old(status: os.stat_result) -> bool:
-    """Whether it is this user's own, and nobody is about to take its lock."""
+    """Whether it is this user's own, and no worker is about to lock it."""
     own = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU
     return own and time.time() - status.st_mtime > UNHELD_SECONDS

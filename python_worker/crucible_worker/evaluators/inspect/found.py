@@ -1,4 +1,4 @@
-"""What a task has found, as the result of a sample; and the metrics of all tasks."""
+"""The findings of a task as the result of a sample, and the metrics of all tasks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from crucible_worker.evaluators.inspect.answers import Answers
 __all__ = ["COUNTS", "MAX_METRICS", "not_run", "outcome_of", "task_metrics"]
 
 COUNTS = ("samples", "errored_samples", "truncated_samples")
-"""What is counted of each task, by the names of its keys."""
+"""The counts of each task, by the names of their keys."""
 MAX_METRICS = 1_000
-"""Of one task, all scorers together."""
+"""Metrics of one task, all scorers together."""
 
 _UNDEFINED = "undefined"
-"""The last part of a measurement that says that the metric before it has no value."""
+"""The suffix of a measurement that says that its metric has no value."""
 _MAX_PART_BYTES = 200
 
 
@@ -37,10 +37,10 @@ def outcome_of(
 
     Args:
         label: the task's name.
-        message: what its process said last.
-        answers: what it was answered.
-        stopped: why it was stopped, if it was: what was scored by then stands, under an ERROR.
-        log: what is said of its log.
+        message: the last message of its process.
+        answers: the answers that it received.
+        stopped: why it was stopped, if it was; scores up to then are kept, under an ERROR.
+        log: entries about its log.
     """
     log = log or {}
     if message["op"] == "failed":
@@ -49,7 +49,7 @@ def outcome_of(
         return not_run(label, _failed(message["message"]), log)
     measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
     if (count := _count(message["scores"])) > MAX_METRICS:
-        text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are kept"
+        text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are recorded"
         problem = Problem(reason=Reason.TOO_MANY_METRICS, message=text)
         return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, measurements=measurements)
     named = _named(message["scores"])
@@ -74,15 +74,15 @@ def outcome_of(
 
 
 def not_run(label: str, problem: Problem, log: Mapping[str, str] | None = None) -> Outcome:
-    """The result of a sample whose task did not come to its end, with what is said of its log."""
+    """The result of a sample whose task did not finish, with entries about its log."""
     return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, output=json.dumps(dict(log)) if log else "")
 
 
 def task_metrics(results: Iterable[SampleResult]) -> Metrics:
-    """Metrics of all tasks, each behind the name of its task.
+    """Metrics of all tasks, each after the name of its task.
 
-    Two samples that are one task have the sample's id behind it, in brackets; a task that did not come so far as to
-    have a name has the sample's id alone. Ids that are the same as parts of a key are numbered.
+    If two samples are one task, the sample's id follows it, in brackets. A task that ended before it had a name has
+    only the sample's id. Ids that would be equal as parts of a key are numbered.
     """
     found = [(result.method or _part(result.sample_id), result) for result in results]
     names = collections.Counter(label for label, _ in found)
@@ -104,19 +104,19 @@ def task_metrics(results: Iterable[SampleResult]) -> Metrics:
 
 
 def _count(scores: Sequence[Mapping[str, Any]]) -> int:
-    """Metrics of all scorers, with the counts of what has no score."""
+    """Metrics of all scorers, with the counts of samples without a score."""
     return sum(len(score["metrics"]) + bool(score["unscored"]) for score in scores)
 
 
 def _named(scores: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], float | None]]:
-    """Every metric by its key, with its place in the log, and its value where it has one."""
+    """Every metric by its key, with its place in the log, and its value if it has one."""
     keys = _Keys()
     views = collections.Counter(score["scorer"] for score in scores)
     named: dict[str, tuple[list[Any], float | None]] = {}
     for score in scores:
         scorer = _part(score["scorer"])
         if views[score["scorer"]] > 1:
-            # One scorer, read in several ways: by several reducers of epochs, or by none.
+            # One scorer may occur several times: with several reducers of epochs, or with none.
             scorer = f"{scorer}[{_part(score['reducer'] or 'all')}]"
         for metric, value in score["metrics"].items():
             place = [score["scorer"], score["reducer"], metric]
@@ -128,14 +128,14 @@ def _named(scores: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], fl
 
 
 class _Keys:
-    """Keys that are given once; one that is taken gets a number behind it, the first that is free."""
+    """Unique keys; one that is taken gets a number after it, the first free one."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def unused(self, key: str) -> str:
-        """The key, or one made of it."""
+        """The key, or a free one made from it."""
         free = key
         if key in self._taken:
             number = self._next.get(key, 2)
@@ -147,7 +147,7 @@ class _Keys:
 
 
 def _part(text: str) -> str:
-    """A name as a part of a key: a slash would make two of it."""
+    """A name as a part of a key, without slashes, which would split it."""
     return shorten(text.replace("/", "."), _MAX_PART_BYTES) or "unnamed"
 
 
@@ -178,5 +178,5 @@ def _verdict(problem: Problem | None) -> Verdict:
 
 def _why_not_run(result: SampleResult) -> str:
     if result.problem is None:
-        return "the task did not come to its end"
-    return f"the task did not come to its end: {result.problem.reason}"
+        return "the task did not finish"
+    return f"the task did not finish: {result.problem.reason}"

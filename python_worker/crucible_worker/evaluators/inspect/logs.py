@@ -1,6 +1,6 @@
-"""Logs of Inspect that outlast their tasks: `.eval` files in the evaluation's folder, bounded, and named in the result.
+"""Inspect logs that outlast their tasks: `.eval` files in the evaluation's folder, of limited size, named in results.
 
-What lies there is foreign: a task may have put anything in place of its log, and as large as it likes.
+The content is untrusted: a task may have written anything in place of its log, of any size.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 __all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "LogKeeper"]
 
 MAX_LOG_BYTES = 256 * 1024 * 1024
-"""Of one log; a larger one is not kept."""
+"""Bytes of one log; a larger one is not kept."""
 MAX_LOGS_BYTES = 4 * 1024 * 1024 * 1024
-"""Of all that are kept in a state directory; a log beyond that is not kept."""
+"""Bytes of all logs in a state directory; a log beyond that is not kept."""
 
 _SUFFIX = ".eval"
 _MAX_LABEL_CHARS = 80
@@ -33,22 +33,22 @@ class LogKeeper:
     """Keeps the log of one task.
 
     Args:
-        folder: where, of this evaluation and evaluator: `<state directory>/kept/<evaluation>/<evaluator>`.
+        folder: the folder for this evaluation and evaluator: `<state directory>/kept/<evaluation>/<evaluator>`.
         label: the task's name.
-        sample_id: of the sample that the task is.
+        sample_id: of the task's sample.
     """
 
     def __init__(self, folder: Path, label: str, sample_id: str) -> None:
         digest = hashlib.sha256(sample_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
         plain = re.sub(r"[^\w.-]", "_", label, flags=re.ASCII)[:_MAX_LABEL_CHARS]
-        # A task that runs again in a later attempt has its log in place of the one before.
+        # The log of a task that runs again in a later attempt replaces the earlier one.
         self._target = folder / f"{plain}-{digest}{_SUFFIX}"
         self._all = folder.parent.parent
         self.told: Mapping[str, str] = {}
-        """What a result says of the log: `log`, its path below the state directory; or `log_not_kept`, and why."""
+        """Entries of a result about the log: `log`, its path in the state directory; or `log_not_kept`, and why."""
 
     def keep(self, logs: Path) -> None:
-        """Keep the newest log of a folder of Inspect's, once nobody writes there any more."""
+        """Keep the newest log of Inspect's folder, once its process has ended."""
         try:
             found = max(_logs(logs), key=lambda entry: entry.stat().st_mtime_ns, default=None)
             if found is None:
@@ -69,14 +69,14 @@ class LogKeeper:
         if not zipfile.is_zipfile(log):
             return "was not written to its end"
         if size + _size_below(self._all) > MAX_LOGS_BYTES:
-            return f"the logs that are kept would have more than {MAX_LOGS_BYTES:,} bytes"
+            return f"all logs together would have more than {MAX_LOGS_BYTES:,} bytes"
         return ""
 
     def _take(self, log: Path) -> None:
         self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         whole = self._target.with_suffix(".part")
         try:
-            # The temporary directory may be another file system.
+            # The temporary directory may be on another file system.
             shutil.move(log, whole)
             os.chmod(whole, stat.S_IRUSR | stat.S_IWUSR)
             os.replace(whole, self._target)
@@ -85,7 +85,7 @@ class LogKeeper:
 
 
 def _logs(folder: Path) -> Iterator[Path]:
-    """Regular files that are called like logs; no links."""
+    """Regular files with names of logs; no links."""
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
             if path.suffix == _SUFFIX and stat.S_ISREG(path.lstat().st_mode):

@@ -1,7 +1,7 @@
-"""A task's process as the evaluator sees it: started for one task, gone with it.
+"""The evaluator's side of a task's process, which is started for one task and ends with it.
 
-It leads a process group of its own, which is killed whatever ends the task: its last word, a cancel, a time-out. It
-dies with the worker. It has a folder for what it writes, and of the worker's environment what `children` names alone.
+It leads a separate process group, which is killed however the task ends: by its last message, a cancellation, or a
+time-out. It dies with the worker. It has a folder for its files, and only those variables that `children` names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crucible_worker.evaluators.variables import passed_variables
 __all__ = ["MAX_QUESTIONS", "run_in_process"]
 
 MAX_QUESTIONS = 1_000_000_000
-"""Of a task, as its process counts them."""
+"""The largest count of questions that a process may send."""
 
 _HOST = "crucible_worker.evaluators.inspect.host"
 
@@ -45,21 +45,21 @@ async def run_in_process(
     count: Count = lambda done, total: None,
     keep: Keep = lambda logs: None,
 ) -> dict[str, Any]:
-    """Run a task in a process of its own, which is gone afterwards, and with it what it wrote.
+    """Run a task in a separate process; afterwards the process and its files are gone.
 
     Args:
-        order: what to run, without the place of its logs.
-        answer: answers a question; any number is asked at once.
+        order: what to run, without the folder of its logs.
+        answer: answers a question; any number may be open at once.
         network: whether data sets may be fetched.
         stop: set when the task has to stop; its process then ends with what was scored by then.
-        count: called with how many questions are done, of how many.
-        keep: called on a thread once the process has ended, whatever ended it, with the folder of its logs.
+        count: called with the number of finished questions, and of all.
+        keep: called on a thread with the folder of its logs, once the process has ended, whatever the reason.
 
     Returns:
-        The message that the process ends with.
+        The last message of the process.
 
     Raises:
-        BackendError: it could not be started, ended too early (both retryable), or said what makes no sense.
+        BackendError: it could not be started, ended too early (both retryable), or sent an invalid message.
     """
     await asyncio.to_thread(remove_abandoned)
     with hold() as folder:
@@ -74,7 +74,7 @@ async def run_in_process(
             finally:
                 channel.abort()
         finally:
-            # At once, whoever is waited for: a cancelled evaluation ends within 50 ms.
+            # At once, without waiting for open questions: a cancelled evaluation ends within 50 ms.
             if process is not None:
                 process.kill()
             await asyncio.to_thread(_clear, process, folder, keep)
@@ -102,7 +102,7 @@ async def _conversation(
 
     async def end_input() -> None:
         await process.ended()
-        # Whatever the process has started may hold the other end open, and speak.
+        # A process that it has started may keep the other end open, and write to it.
         channel.end_input()
 
     async def tell_to_stop(wanted: asyncio.Event) -> None:
@@ -142,9 +142,9 @@ async def _next(channel: Channel) -> dict[str, Any] | None:
     try:
         message = unpack(body)
     except ValueError as error:
-        raise _nonsense("what is no message") from error
+        raise _nonsense("something that is not a message") from error
     if message.get("op") not in ("ask", "count", "found", "failed"):
-        raise _nonsense("a message of no known kind")
+        raise _nonsense("a message of an unknown kind")
     return message
 
 
@@ -152,13 +152,13 @@ def _counts(message: Mapping[str, Any]) -> tuple[int, int]:
     done, total = message.get("done"), message.get("total")
     # Neither a bool nor anything else that compares like a number.
     if type(done) is not int or type(total) is not int or not 0 <= done <= total <= MAX_QUESTIONS:
-        raise _nonsense("a count that is none")
+        raise _nonsense("an invalid count")
     return done, total
 
 
 def _start(folder: Path, *, network: bool) -> tuple[Process, socket.socket]:
     try:
-        # What a task prints may be anything, and does not belong in the worker's log.
+        # Output of a task may be anything, and does not belong in the worker's log.
         return Process.start(_HOST, environment=_environment(folder, network=network), cwd=_furnished(folder))
     except OSError as error:
         message = f"the task's process cannot be started: {error.strerror}"
@@ -166,7 +166,7 @@ def _start(folder: Path, *, network: bool) -> tuple[Process, socket.socket]:
 
 
 def _furnished(folder: Path) -> Path:
-    """The folder with an empty `.env`: Inspect reads the first that it finds from there upwards."""
+    """The folder, with an empty `.env`: Inspect reads the first one that it finds from there upwards."""
     (folder / ".env").touch()
     for name in ("data", "run", "state", "tmp"):
         (folder / name).mkdir(mode=0o700)
@@ -180,7 +180,7 @@ def _environment(folder: Path, *, network: bool) -> dict[str, str]:
         **offline,
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-        # Of answers: in one that outlasts the task, those of every model of every worker would be one model's.
+        # Inspect's cache of answers: one that outlasts the task would mix answers of all models of all workers.
         "INSPECT_CACHE_DIR": str(folder / "cache"),
         "INSPECT_DISPLAY": "none",
         "INSPECT_LOG_DIR": str(folder / "logs"),
@@ -200,4 +200,4 @@ def _clear(process: Process | None, folder: Path, keep: Keep) -> None:
 
 
 def _nonsense(what: str) -> BackendError:
-    return BackendError(f"the task's process said {what}", reason=Reason.INSPECT_PROTOCOL, retryable=False)
+    return BackendError(f"the task's process sent {what}", reason=Reason.INSPECT_PROTOCOL, retryable=False)

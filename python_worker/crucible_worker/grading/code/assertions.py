@@ -97,7 +97,7 @@ def read_assertions(source: str, prefix: str = "") -> Plain | Proxied:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadTests(f"the tests are not Python: {error}") from None
     if not calls:
-        raise BadTests("the tests ask nothing of the program: do they call check?")
+        raise BadTests("the tests use nothing of the program: do they call check?")
     return Plain(calls=calls)
 
 

@@ -87,7 +87,7 @@ def advice(said: str) -> str:
             f"{said}. User namespaces must be allowed: in Docker, run the container with --security-opt "
             "seccomp=unconfined --security-opt apparmor=unconfined; on Ubuntu 24.04, sysctl "
             "kernel.apparmor_restrict_unprivileged_userns=0; elsewhere, sysctl user.max_user_namespaces above 0. As "
-            "root, Python must lie where everybody may read it"
+            "root, Python must be in a folder that all users may read"
         )
     return said
 

@@ -42,7 +42,7 @@ def equals(written: Any, expected: Any) -> bool:
         expected: of Python's built-in types.
 
     Raises:
-        ValueError: it is nothing that `values.encode` writes.
+        ValueError: it is not a form that `values.encode` writes.
     """
     if isinstance(written, list):
         return isinstance(expected, list) and _all_equal(written, expected)
@@ -61,7 +61,7 @@ def equals_json(written: Any, expected: Any) -> bool:
     """Whether an encoded value equals a JSON value: tuples are arrays, keys are texts, true is not 1.
 
     Raises:
-        ValueError: it is nothing that `values.encode` writes.
+        ValueError: it is not a form that `values.encode` writes.
     """
     mark, content = _marked(written)
     items = written if isinstance(written, list) else _tuple_items(mark, content) if mark in ("t", "named") else None
@@ -188,7 +188,7 @@ def _key(written: Any) -> Any:
         key = _plain(written)
         hash(key)
     except TypeError:
-        raise ValueError("a key that cannot be one") from None
+        raise ValueError("a key that is not hashable") from None
     return key
 
 
@@ -196,7 +196,7 @@ def _plain(written: Any) -> Any:
     """An encoded value other than a list, set or dict, as a plain value that equals the same constants.
 
     Raises:
-        ValueError: it is nothing that `values.encode` writes.
+        ValueError: it is not a form that `values.encode` writes.
     """
     mark, content = _marked(written)
     match mark:
@@ -207,7 +207,7 @@ def _plain(written: Any) -> Any:
         case "z":
             return frozenset(map(_plain, _items(content)))
         case _ if mark in _CONTAINERS:
-            raise ValueError("a container where none can be")
+            raise ValueError("a container where none is allowed")
         case "q":
             return _quotient(content)
         case "m":

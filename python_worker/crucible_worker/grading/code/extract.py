@@ -8,7 +8,7 @@ from collections.abc import Iterable
 __all__ = ["NO_PROGRAM", "program_of"]
 
 NO_PROGRAM = "there is no program"
-"""The reason where the program is blank."""
+"""The reason if the program is blank."""
 
 _LANGUAGES = frozenset({"", "py", "py3", "python", "python3"})
 # They never backtrack: each character of a line is read once.
@@ -24,10 +24,10 @@ _DEFINITION = re.compile(
 
 
 def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
-    """Take the program out of a response, in time linear in its length.
+    """Extract the program from a response, in time linear in its length.
 
     Args:
-        response: what a model said.
+        response: the model's response.
         wanted: names that the program must define.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Grades programs: each is taken out of its response and run against its tests, in sandboxes."""
+"""Grades programs: each is extracted from its response and run against its tests, in sandboxes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.input_output import read_input_output
+from crucible_worker.grading.code.input_output import read_call, read_input_output
 from crucible_worker.grading.code.inside.values import SOLUTION
-from crucible_worker.grading.code.json_calls import read_call
 from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.places import Place, Places
@@ -48,7 +47,7 @@ from crucible_worker.metrics.pass_at_k import pass_at_k
 __all__ = ["MAX_TESTS", "MAX_TIMEOUTS", "CodeGrader", "check_ks", "counts_of", "metrics_of"]
 
 MAX_TESTS = 1_000
-"""Of one item; with more it is UNDECIDED."""
+"""Tests of one item; with more it is UNDECIDED."""
 MAX_TIMEOUTS = 3
 """After so many tests in which a program takes too long, it is not run again; the other tests count as failed."""
 
@@ -64,7 +63,7 @@ class CodeGrader:
     """Judges whether programs pass their tests.
 
     Args:
-        places: where they are run.
+        places: the places where programs run.
     """
 
     def __init__(self, places: Places) -> None:
@@ -100,7 +99,7 @@ class CodeGrader:
         return CodeGrades(grades=ordered, problems=problems, metrics=metrics_of(problems, request.k))
 
     async def _graded(self, item: CodeItem, limits: CodeLimits, image: CodeImage | None) -> Grade:
-        """As `grade`; the worker's own fault in one item does not affect the others."""
+        """Like `grade`; the worker's own fault in one item does not affect the others."""
         try:
             return await self.grade(item, limits, image)
         except BridgeError:

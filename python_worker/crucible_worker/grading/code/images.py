@@ -21,7 +21,7 @@ class CodeImage:
     name: str
     """Its name in requests: letters, digits, ".", "_" and "-"."""
     directory: Path
-    """What `pip install --target` has filled."""
+    """The folder that `pip install --target` has filled."""
 
     def check(self) -> None:
         """Refuse an image that cannot work.
@@ -30,7 +30,7 @@ class CodeImage:
             ValueError: the name is not valid, or the directory is not a folder.
         """
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f'the name {self.name!r:.80} has something else than letters, digits, ".", "_" and "-"')
+            raise ValueError(f'the name {self.name!r:.80} has something other than letters, digits, ".", "_" and "-"')
         if not self.directory.is_dir():
             raise ValueError(f"{self.name}: {self.directory} is not a folder")
 

@@ -1,4 +1,4 @@
-r"""Tests in the form of the column `input_output` of APPS, TACO and similar data sets.
+r"""Tests in JSON: calls, and the column `input_output` of APPS, TACO and similar data sets.
 
     {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}                     standard input and output
     {"inputs": [["1 2"], ["3 4"]], "outputs": [["3"], ["7"]]}                       the same, in lines
@@ -18,19 +18,47 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import InputOutputTests, StdioTest
-from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.json_calls import call_of
+from crucible_bridge.types import CallTest, InputOutputTests, StdioTest
+from crucible_worker.grading.code.assertions import BadTests, Call
+from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected
 from crucible_worker.parsing import uncollected
 
-__all__ = ["KEYS", "read_input_output"]
+__all__ = ["KEYS", "read_call", "read_input_output"]
 
 KEYS = frozenset({"inputs", "outputs", "fn_name"})
 """What such an object has; `fn_name` may be absent or null."""
 
 # An integer that was a key, as JSON writes it; few enough digits for Python to read.
 _INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def read_call(test: CallTest) -> Expected:
+    """The call of a test.
+
+    Raises:
+        BadTests: its arguments or its value are not JSON, or the arguments are not an array.
+    """
+    try:
+        arguments, value = json.loads(test.arguments_json), json.loads(test.expected_json)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
+    if not isinstance(arguments, list):
+        raise BadTests(f"the arguments of {test.function} are not a JSON array")
+    return Expected(call=_call_of(test.function, arguments, value))
+
+
+def _call_of(function: str, arguments: Sequence[Any], value: Any) -> Call:
+    """A call with JSON values, and its expected value.
+
+    Raises:
+        BadTests: the arguments have too many levels.
+    """
+    try:
+        written = [encode(argument) for argument in arguments]
+    except NotPlain as error:
+        raise BadTests(f"the arguments of {function} cannot be passed: {error}") from None
+    return Call(function=function, arguments=written, named={"d": []}, expected=value, line=1)
 
 
 def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest | Expected]:
@@ -54,11 +82,11 @@ def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest |
             for at, (given, put) in enumerate(itertools.islice(zip(inputs, outputs), most))
         ]
     if not isinstance(function, str) or not function.strip():
-        raise BadTests("input_output has a fn_name that is no name")
+        raise BadTests("input_output has a fn_name that is not a name")
     or_element = all(isinstance(value, list) and len(value) == 1 for value in outputs)
     return [
         Expected(
-            call=call_of(function, _arguments(given, f"inputs[{at}]"), value), in_solution=True, or_element=or_element
+            call=_call_of(function, _arguments(given, f"inputs[{at}]"), value), in_solution=True, or_element=or_element
         )
         for at, (given, value) in enumerate(itertools.islice(zip(inputs, outputs), most))
     ]
@@ -66,10 +94,10 @@ def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest |
 
 def _pairs(record: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys() <= KEYS:
-        raise BadTests("input_output is no object of inputs, outputs and, for calls, fn_name")
+        raise BadTests("input_output is not an object of inputs, outputs and, for calls, fn_name")
     inputs, outputs = record["inputs"], record["outputs"]
     if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise BadTests("input_output has inputs or outputs that are no arrays")
+        raise BadTests("input_output has inputs or outputs that are not arrays")
     if len(inputs) != len(outputs):
         raise BadTests(f"input_output has {len(inputs):,} inputs and {len(outputs):,} outputs")
     if not inputs:
@@ -88,7 +116,7 @@ def _text(given: Any, where: str) -> str:
 
 def _arguments(given: Any, where: str) -> Sequence[Any]:
     if not isinstance(given, list):
-        raise BadTests(f"input_output has {where} that is no array of arguments")
+        raise BadTests(f"input_output has {where} that is not an array of arguments")
     return [_keyed(argument) if isinstance(argument, dict) else argument for argument in given]
 
 

@@ -27,11 +27,11 @@ __all__ = ["Expected", "Finding", "run_test"]
 _MEBIBYTE = 1024 * 1024
 _TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, if no returned value can be larger
 _LARGE_TOKENS_BYTES = 4096  # of output whose numbers are compared by value, a microsecond or more each
-_MAX_TOLD = 300
+_MAX_SHOWN = 300
 _ATTEMPTS = 2  # if the machine ends a sandbox, for example when it is short of memory
 _TESTS_MEMORY_MB = 512  # at least: a small limit of the program does not apply to its tests
 
-_TOLD = {
+_ANSWER_FIELDS = {
     **dict.fromkeys(("raised", "message", "opaque"), str),
     **dict.fromkeys(("lineage", "arguments", "nodes", "items", "gives"), list),
     **dict.fromkeys(("method", "callable", "done", "missing"), bool),
@@ -39,7 +39,7 @@ _TOLD = {
 }
 """What an answer may contain in addition to a value and the changed arguments, with the types."""
 _OF_COMPILER = ("RecursionError", "MemoryError")
-_NO_ANSWER = "the program wrote what is no answer"
+_NO_ANSWER = "the program wrote something that is not an answer"
 _TOO_LONG = "took longer than {:,} ms"
 
 
@@ -201,7 +201,7 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
             turn.of_tests = False
             if told is None or told.get("nonce") != nonce:
                 return Finding(
-                    passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they were through"
+                    passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they had finished"
                 )
             if "call" not in told:
                 return _verdict(told, asked)
@@ -251,11 +251,11 @@ def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
         if told["failed"] == "MemoryError" and told["own"]:
             raise _OutOfMemory(reason)
         if not asked:
-            reason = f"the tests fail before they ask anything of the program: {reason}"
+            reason = f"the tests fail before they use anything of the program: {reason}"
             return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
         return Finding(passed=False, reason=reason)
     if not asked:
-        reason = "the tests ask nothing of the program: do they call check?"
+        reason = "the tests use nothing of the program: do they call check?"
         return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
     return PASSED
 
@@ -295,7 +295,7 @@ class _Talk:
         self._nonce = secrets.token_hex(8)
 
     def begin(self, program: str) -> None:
-        """Have the program loaded."""
+        """Let the program be loaded."""
         self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
 
     def ask(self, asked: Mapping[str, Any]) -> None:
@@ -322,7 +322,7 @@ class _Talk:
             _Fails: there is no answer.
         """
         answer = await self._answer(_Fails)
-        told = {key: answer[key] for key, kind in _TOLD.items() if type(answer.get(key)) is kind}
+        told = {key: answer[key] for key, kind in _ANSWER_FIELDS.items() if type(answer.get(key)) is kind}
         return told | {key: answer[key] for key in ("value", "changed") if key in answer}
 
     async def _answer(self, ended: type[_Fails]) -> Mapping[str, Any]:
@@ -365,13 +365,13 @@ def _without_value(function: str, answer: Mapping[str, Any]) -> str:
     if answer.get("missing"):
         return f"the program does not define {function}"
     if "opaque" in answer:
-        return f"{function} returned {answer['opaque'][:_MAX_TOLD]}, which is no plain value"
-    return f"{function} returned more than may pass"
+        return f"{function} returned {answer['opaque'][:_MAX_SHOWN]}, which is not a plain value"
+    return f"{function} returned more than is allowed to pass"
 
 
 def _exception(answer: Mapping[str, Any]) -> str:
     said = [answer[key] for key in ("raised", "message") if isinstance(answer.get(key), str) and answer[key]]
-    return ": ".join(said)[:_MAX_TOLD]
+    return ": ".join(said)[:_MAX_SHOWN]
 
 
 def _tests_bounds(limits: CodeLimits) -> Bounds:

@@ -24,10 +24,10 @@ _FROM = re.compile(r"^from[ \t]+([\w.]{1,100})[ \t]+import[ \t]+([^\n#;]{1,500})
 
 
 def with_modules(tests: Proxied, program: str) -> Proxied:
-    """The tests with imports for what they take from modules that the program imports. Linear; the program is not run.
+    """The tests, with imports of names from modules that the program imports. Linear; the program is not run.
 
     Args:
-        tests: as `read_assertions` gives them.
+        tests: from `read_assertions`.
         program: Python, or not.
     """
     modules = tests.classes.keys() & sys.stdlib_module_names

@@ -26,9 +26,9 @@ class CodeOptions:
     """The program in the response passes every target, which are tests, in a sandbox."""
 
     limits: Annotated[CodeLimits, Flat(rules=_LIMITS)] = CodeLimits()
-    """What it may take."""
+    """The limits of the program."""
     comparison: Annotated[OutputComparison, Flat(rules=_TOLERANCES)] = OutputComparison()
-    """How output is compared by tests that do not say it."""
+    """How tests without a comparison compare output."""
     image: str = ""
     """Packages that programs and tests can import: a --code-image of the worker. None if empty."""
     partial: bool = False

@@ -18,7 +18,7 @@ LINES = OutputComparison()
 """Line by line, as text."""
 
 MAX_NUMBER_CHARS = 1_000
-"""Of a number that is compared by value. A longer token is compared as text."""
+"""Digits of a number that is compared by value. A longer token is compared as text."""
 MAX_NUMBER_EXPONENT = 1_000
 """A number of 10^1000 or more, or below 10^-1000, is compared as text."""
 
@@ -89,7 +89,7 @@ class _Allowed:
 
 
 def _number(token: str, exact: decimal.Context) -> tuple[decimal.Decimal, bool] | None:
-    """A decimal number's value, and whether it is written as an integer; None if it is none, or beyond the bounds."""
+    """A decimal number's value, and whether it is written as an integer; None if not a number, or beyond the bounds."""
     if len(token) > MAX_NUMBER_CHARS:
         return None
     match = _NUMBER.fullmatch(token)

@@ -24,9 +24,9 @@ from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 __all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
 
 MAX_PLACES = 64
-"""Of one worker."""
+"""The most places of one worker."""
 DEFAULT_MAX_PLACES = 4
-"""Of one worker without the option: there may be many workers on a machine."""
+"""The most places of a worker without the option: there may be many workers on a machine."""
 
 _PROGRAMS, _TESTS = "programs", "tests"
 _Kind = tuple[CodeImage | None, str]
@@ -164,11 +164,11 @@ class Places:
         """The image of a name; None for the empty name.
 
         Raises:
-            InvalidField: there is none, at `field`.
+            InvalidField: it does not exist; the error is at `field`.
         """
         if name and name not in self._images:
             known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
-            raise InvalidField(field, f"{name[:64]!r} is no image of this worker; {known}")
+            raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
         return self._images.get(name)
 
     @contextlib.asynccontextmanager

@@ -25,10 +25,10 @@ _MODULE = "crucible_worker.grading.code.reading"
 
 
 async def read_apart(source: str, prefix: str) -> Plain | Proxied:
-    """As `read_assertions`, without blocking the worker.
+    """Like `read_assertions`, without blocking the worker.
 
     Raises:
-        BadTests: as `read_assertions`; or they take too long, or too much memory.
+        BadTests: as for `read_assertions`; or they take too long, or too much memory.
     """
     return await asyncio.to_thread(_read_answer, await _asked("tests", source, prefix))
 

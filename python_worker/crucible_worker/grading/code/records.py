@@ -4,13 +4,13 @@ r"""Tests as data sets and files write them: text or JSON.
     {"assertions": "assert f(1) == 2"}                          the same
     {"stdin": "2 3\n", "stdout": "5\n"}                           a program's input and output
     {"function": "f", "arguments": [1], "expected": 2}          a call and its value
-    {"inputs": ["2 3\n"], "outputs": ["5\n"]}                   tests as APPS has them, see `input_output`
+    {"inputs": ["2 3\n"], "outputs": ["5\n"]}                   tests in APPS's form, see `input_output`
     {"input_output": "{\"inputs\": ...}"}                        the same, as an object or as JSON in a text
     {"prefix": "def f(x):\n"}                                    no test: what is put before the program
 
 A test of a program's output may have `by_token`, `absolute_tolerance` and `relative_tolerance`, see `OutputComparison`.
 
-A text that is a JSON object is read as that: a data set's targets are texts, and APPS has its tests as one.
+A text that is a JSON object is read as that: a data set's targets are texts, and APPS has its tests in such a text.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Judgement by a model: what it is shown, how texts are fenced, how its answer is read, what never goes to it."""
+"""Judgement by a model: its prompt, the fences between texts, how its answer is parsed, and what it never gets."""

@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 MAX_JUDGED_CHARS = 100_000
-"""Of all texts of one judgement; above it, an item is UNDECIDED. Judges with a shorter context refuse shorter texts."""
+"""Characters of all texts of one judgement; with more, an item is UNDECIDED. A shorter context allows fewer."""
 
 JUDGED, BOTH_ORDERS = "judged", "both orders"
 NO_CONTENT, PRIOR = "no content", "prior"
 """The values of `method`."""
 
-_SHOWN_CHARS = 200  # of an answer that is no judgement
+_SHOWN_CHARS = 200  # of an answer that is not a judgement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class Said:
     """Whether the answer was truncated at its token limit."""
 
     def shown(self, limit: int) -> str:
-        """Its last `limit` characters, for the problem of an answer that is no judgement."""
+        """Its last `limit` characters, for the problem of an answer that is not a judgement."""
         end = self.text.strip()[-limit:]
-        return f"{end!r}, which was cut at max_tokens" if self.cut else repr(end)
+        return f"{end!r}, which was truncated at max_tokens" if self.cut else repr(end)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Judge:
     """How its prompt is rendered."""
 
     async def ask(self, question: str | Conversation) -> Said:
-        """Have it answer.
+        """Let it answer.
 
         Raises:
             BridgeError: the query failed, or did not return exactly one answer (BACKEND_ANSWER); the path begins at
@@ -113,19 +113,19 @@ class Judge:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rubric:
-    """What is judged, and the score from which on it is right."""
+    """The criteria, and the score from which a response is right."""
 
     criteria: tuple[RubricCriterion, ...]
     """One or more."""
     threshold: float
-    """A score from here on is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
+    """A score of at least this is CORRECT, one below it PARTIAL, and 0 INCORRECT."""
 
     async def grade(self, item: RubricItem, judge: Judge, mark: str | None = None) -> RubricGrade:
-        """Have an item judged.
+        """Judge an item.
 
         Args:
-            item: what is to be judged.
-            judge: who judges.
+            item: the item to judge.
+            judge: the model that judges.
             mark: in the lines that separate the texts; a digest of the texts if None.
 
         Raises:
@@ -145,9 +145,9 @@ class Rubric:
         if reason := too_long(texts):
             return _unasked(Grade(verdict=Verdict.UNDECIDED, reason=reason))
         if says_nothing(item.response, item.references):
-            return self._refused(item, 0.0, "the response says nothing")
+            return self._refused(item, 0.0, "the response has no content")
         if item.other is not None and says_nothing(item.other, item.references):
-            return self._refused(item, 1.0, "the other response says nothing")
+            return self._refused(item, 1.0, "the other response has no content")
         return None
 
     def _refused(self, item: RubricItem, score: float, reason: str) -> RubricGrade:

@@ -1,4 +1,4 @@
-"""Answers that say nothing: some judges call a bare "Solution:" right, so it never goes to a judge."""
+"""Answers without content: some judges call a bare "Solution:" right, so such answers never go to a judge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crucible_worker.grading.judge.fence import readable
 
 __all__ = ["says_nothing"]
 
-_MAX_CHARS = 2_000  # of an answer that may be made of openings alone
+_MAX_CHARS = 2_000  # characters of an answer that may consist only of openings
 _OPENINGS = (
     "let us solve this problem step by step",
     "let us solve this step by step",
@@ -95,7 +95,7 @@ _OPENINGS = (
 """Words that open an answer and are not an answer: letters and digits alone, case folded. They come from published
 attacks on judges ("master keys"), with similar words of other languages and the openings of chat templates."""
 
-# Where a block of code begins, with its language, or ends.
+# The start of a block of code, with its language, or the end.
 _BLOCK = re.compile(r"^[ \t]*+```[ \t]*+\w*+[ \t]*+$", re.MULTILINE)
 # Longest first, and never given back: linear in the answer.
 _ONLY_OPENINGS = re.compile(f"(?>(?:(?>{'|'.join(sorted(_OPENINGS, key=len, reverse=True))})(?: |$))+)")

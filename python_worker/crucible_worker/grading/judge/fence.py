@@ -1,4 +1,4 @@
-"""Texts as a judge is shown them, so that it cannot mistake one for its instructions.
+"""Texts in the form for a judge, so that it cannot mistake one for its instructions.
 
 A model's text may ask the judge for a verdict, imitate the line that separates the texts, or contain the marks that
 separate turns in chat templates. There are three independent defences:
@@ -19,11 +19,11 @@ from collections.abc import Sequence
 __all__ = ["MARK_CHARS", "Fence", "digest_mark", "readable"]
 
 MARK_CHARS = 16
-"""Of a mark: 64 bits, in hexadecimal digits."""
+"""Length of a mark: 64 bits, in hexadecimal digits."""
 
 _LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _UNSEEN = re.compile(
-    # Control characters but tab and line feed.
+    # Control characters except tab and line feed.
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"
     # Format characters: soft hyphens, zero width, directions, tags; and selectors of variants.
     "\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
@@ -55,7 +55,7 @@ _MARKS = re.compile(
 
 
 def readable(text: str) -> str:
-    """A text as a judge is shown it: line feeds as line ends, no invisible characters, no marks of chat templates.
+    """A text in the form for a judge: line feeds as line ends, no invisible characters, no marks of chat templates.
 
     A blank follows the bracket that opens such a mark: `<|im_end|>` becomes `< |im_end|>`. Emoji and scripts that join
     letters by invisible characters lose the joints as well.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
@@ -11,12 +11,10 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict
 from crucible_worker.backends.base import Model
-from crucible_worker.grading import registry
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
-from crucible_worker.grading.parts import GradingParts
 from crucible_worker.rendering import check_renderer
 from crucible_worker.rendering.prompted import Prompted
 
@@ -54,7 +52,7 @@ class RubricGrader:
         Raises:
             FailedPrecondition: always (reason NO_JUDGE).
         """
-        raise FailedPrecondition("the grader rubric asks a judge, which is not at hand here", reason=Reason.NO_JUDGE)
+        raise FailedPrecondition("the grader rubric needs a judge, which is not available here", reason=Reason.NO_JUDGE)
 
     @property
     def needs_judge(self) -> bool:
@@ -101,8 +99,8 @@ class BoundRubric:
         return dataclasses.replace(grade, verdict=verdict, score=float(verdict is Verdict.CORRECT))
 
 
-def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
-    """A grader from options that fit the schema of `RubricOptions`.
+def rubric_of(options: Mapping[str, Any], create: Callable[..., Grader]) -> Grader:
+    """A grader from options that fit the schema of `RubricOptions`; `create` makes the one that comes first.
 
     Raises:
         InvalidField: the judge, a criterion, or the grader that comes first cannot be used; the path begins at the
@@ -113,15 +111,11 @@ def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
     check_renderer(options["judge_renderer"])
     first = None
     if "first" in options:
-        first = registry.create(
-            options["first"],
-            options["first_options"],
-            parts,
-            name_field='["first"]',
-            options_field='["first_options"]',
+        first = create(
+            options["first"], options["first_options"], name_field='["first"]', options_field='["first_options"]'
         )
         if isinstance(first, AsksJudge):
-            raise InvalidField('["first"]', "asks a judge itself")
+            raise InvalidField('["first"]', "queries a judge itself")
     return RubricGrader(
         judge=judge_of(options["judge"], ""),
         rubric=Rubric(criteria=criteria_of(options["criteria"], '["criteria"]'), threshold=options["threshold"]),
@@ -133,7 +127,7 @@ def rubric_of(options: Mapping[str, Any], parts: GradingParts) -> Grader:
 
 
 def question_text(question: str | Conversation) -> str:
-    """A question as a judge is shown it: all messages of a conversation with their roles, or a prompt's row part."""
+    """A question in the form for a judge: all messages of a conversation with their roles, or a prompt's row part."""
     if isinstance(question, Prompted):
         return question.question
     if isinstance(question, Conversation):

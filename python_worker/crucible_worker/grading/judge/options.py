@@ -39,7 +39,7 @@ __all__ = [
 JUDGE = "judge"
 """The option that names the judge."""
 MAX_JUDGE_TOKENS = 65_536
-"""Of the option `judge_max_tokens`."""
+"""Default of the option `judge_max_tokens`."""
 
 JudgeName: TypeAlias = Annotated[
     str,
@@ -60,9 +60,9 @@ JudgeTokens: TypeAlias = Annotated[
 ]
 """The type of the option `judge_max_tokens`."""
 DEFAULT_JUDGE_TOKENS = 1_024
-"""Of the option `judge_max_tokens`."""
+"""Maximum of the option `judge_max_tokens`."""
 JudgeRenderer: TypeAlias = Annotated[
-    RendererName, Meta(description="How the judge is queried: as `renderer`, of the judge.")
+    RendererName, Meta(description="How the judge is queried: like `renderer`, for the judge.")
 ]
 """The type of the option `judge_renderer`."""
 
@@ -114,7 +114,7 @@ class RubricOptions:
     judge_renderer: JudgeRenderer = AUTO
     criteria: Criteria = (_CORRECT,)
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """The weighted score from which on a response is right."""
+    """The weighted score from which a response is right."""
     partial: bool = False
     """A sample's score is the judge's; otherwise 1 from the threshold on, and 0 below it."""
     first: Annotated[str | UnsetType, Meta(examples=["math", "exact_match"])] = UNSET
@@ -127,7 +127,7 @@ def judge_of(text: str, field: str) -> ModelRef:
     """The judge that an option names.
 
     Raises:
-        InvalidField: it is no model, or the orchestrator's own; `field` is the path of the options.
+        InvalidField: it is not a model, or the orchestrator's own; `field` is the path of the options.
     """
     path = f'{field}["{JUDGE}"]'
     try:
@@ -154,6 +154,6 @@ def criteria_of(given: Sequence[Mapping[str, Any]], field: str) -> tuple[RubricC
     known: set[str] = set()
     for index, criterion in enumerate(criteria):
         if criterion.name in known:
-            raise InvalidField(f"{field}[{index}].name", f"is {criterion.name!r}, as another one's is")
+            raise InvalidField(f"{field}[{index}].name", f"is {criterion.name!r}, which another criterion has too")
         known.add(criterion.name)
     return criteria

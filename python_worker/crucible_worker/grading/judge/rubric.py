@@ -2,7 +2,7 @@
 
 A judge answers with a JSON object, `{"<criterion>": {"reason": "...", "score": 7}, ...}`, or for two responses
 `{"<criterion>": {"reason": "...", "better": "A"}, ...}`. Other text may precede it, and it may be in a code block. The
-object at the end of the answer counts, and must have exactly these keys. Anything else is no judgement: a score is
+object at the end of the answer counts, and must have exactly these keys. Anything else is not a judgement: a score is
 never guessed. An object that also occurs in a judged text does not count, because a weak judge repeats what it read.
 """
 
@@ -33,18 +33,18 @@ __all__ = [
 MAX_CRITERIA = 32
 """Criteria of one rubric."""
 MAX_JUDGEMENT_CHARS = 65_536
-"""Of a judge's answer, without its reasoning."""
+"""Characters of a judge's answer, without its reasoning."""
 MAX_REASON_CHARS = 300
-"""Of a reason in the result."""
+"""Characters of a reason in the result."""
 
 _MAX_OBJECTS = 512  # braces that are tried as the beginning of the object: no valid answer has more
 _MAX_READ = 16 * MAX_JUDGEMENT_CHARS  # characters that are read for that: objects within objects are read again
-_UNTOLD = re.compile(r"[\s|]+")  # may differ when a judge repeats a text: `| ` at the beginning of each line
+_LAYOUT = re.compile(r"[\s|]+")  # may differ when a judge repeats a text: `| ` at the beginning of each line
 _PREFERENCES = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
 class BadJudgement(Exception):
-    """A judge's answer is no judgement; the message says why, and continues a sentence about it."""
+    """A judge's answer is not a judgement; the message says why, and continues a sentence about it."""
 
 
 def question(
@@ -76,7 +76,7 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
     Args:
         said: the judge's answer.
         criteria: the criteria of the question.
-        shown: the texts that it was shown: a judgement that occurs in one of them is not the judge's.
+        shown: the texts in its prompt: a judgement that occurs in one of them is not the judge's.
 
     Raises:
         BadJudgement: the answer has no valid scores.
@@ -84,8 +84,8 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
     found: list[CriterionScore] = []
     for criterion, (value, reason) in zip(criteria, _entries(said, criteria, "score", shown)):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadJudgement(f"gives {criterion.name!r} a score that is no number")
-        # A whole number may have more digits than a float can hold.
+            raise BadJudgement(f"gives {criterion.name!r} a score that is not a number")
+        # A whole number may be too large for a float.
         score = min(max(value, criterion.min), criterion.max)
         found.append(
             CriterionScore(
@@ -101,7 +101,7 @@ def scores_of(said: str, criteria: Sequence[RubricCriterion], shown: Sequence[st
 def preferences_of(
     said: str, criteria: Sequence[RubricCriterion], shown: Sequence[str] = ()
 ) -> tuple[CriterionScore, ...]:
-    """Which response a judge prefers by each criterion: 1 for A, 0 for B, 0.5 for a tie; arguments as `scores_of`.
+    """Which response a judge prefers by each criterion: 1 for A, 0 for B, 0.5 for a tie; arguments as for `scores_of`.
 
     Raises:
         BadJudgement: it does not say.
@@ -170,18 +170,18 @@ def _entries(said: str, criteria: Sequence[RubricCriterion], key: str, shown: Se
     if missing := [criterion.name for criterion in criteria if criterion.name not in judged]:
         raise BadJudgement(f"lacks {missing[0]!r}")
     if len(judged) > len(criteria):
-        raise BadJudgement("has keys that are no criteria")
+        raise BadJudgement("has keys that are not criteria")
     entries: list[tuple[Any, str]] = []
     for criterion in criteria:
         entry = judged[criterion.name]
         if not isinstance(entry, dict) or entry.keys() != {"reason", key} or not isinstance(entry["reason"], str):
-            raise BadJudgement(f'has under {criterion.name!r} something else than "reason" and "{key}"')
+            raise BadJudgement(f'has under {criterion.name!r} something other than "reason" and "{key}"')
         entries.append((entry[key], entry["reason"]))
     if _begun(before, criteria):
-        raise BadJudgement("stands behind one that does not end")
-    again = _UNTOLD.sub("", source)
-    if any("{" in text and again in _UNTOLD.sub("", text) for text in shown):
-        raise BadJudgement("stands in a text that is judged")
+        raise BadJudgement("follows one that does not end")
+    again = _LAYOUT.sub("", source)
+    if any("{" in text and again in _LAYOUT.sub("", text) for text in shown):
+        raise BadJudgement("occurs in a judged text")
     return entries
 
 
@@ -235,7 +235,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise BadJudgement(f"holds {name}, which JSON does not have")
+    raise BadJudgement(f"has {name}, which JSON does not allow")
 
 
 def _short(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""The value of a constant as a number: to sort by, to round, to tell infinities."""
+"""The value of a constant as a number: for sorting, rounding, and comparing infinities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crucible_worker.grading.math.tree import Constant, Node, Product, Sum
 __all__ = ["MAX_DIGITS", "approximate", "decimal_value"]
 
 MAX_DIGITS = 100
-"""Digits that are asked for at most."""
+"""Most digits that can be requested."""
 
 _MAX_STEPS = 2_000
 _MIN_BITS = 40
@@ -27,7 +27,7 @@ def approximate(node: Node) -> float | None:
     """The real value of a constant to 12 digits; infinity and its negative as such.
 
     Returns:
-        None where it has symbols or no value, is not real, or beyond floats and not infinite.
+        None if it has symbols or no value, is not real, or is finite but beyond floats.
     """
     infinite = _infinite(node)
     if infinite is not None:
@@ -38,7 +38,7 @@ def approximate(node: Node) -> float | None:
             near = float(value)
             return near if math.isfinite(near) else None
     except NoValue:
-        pass  # what few bits cannot tell is decided by more
+        pass  # more bits decide what few bits cannot
     except (Undefined, RecursionError):
         return None
     precise = decimal_value(node, 16)
@@ -54,7 +54,7 @@ def decimal_value(node: Node, digits: int) -> Fraction | None:
     """The real value of a constant, exact or to so many significant digits, at most `MAX_DIGITS`.
 
     Returns:
-        None where it has symbols or no value, is not real, or the digits cannot be had. What seems to be 0 is 0.
+        None if it has symbols or no value, is not real, or its digits cannot be computed. What seems to be 0 is 0.
     """
     bits = int(min(digits, MAX_DIGITS) * math.log2(10)) + 1
     try:
@@ -68,7 +68,7 @@ def decimal_value(node: Node, digits: int) -> Fraction | None:
 
 
 def _infinite(node: Node) -> float | None:
-    """Plus or minus infinity, times or plus what is finite."""
+    """Plus or minus infinity, times or plus finite terms."""
     match node:
         case Constant(name="infinity"):
             return math.inf

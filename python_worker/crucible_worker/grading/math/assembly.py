@@ -1,4 +1,4 @@
-"""Putting nodes together: what the parts of the parser share of arithmetic, sets and lists."""
+"""Combining nodes: shared by the parser's parts for arithmetic, sets and lists."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def multiplied(factors: list[Node]) -> Node:
 
 
 def is_membership(node: Node) -> bool:
-    r"""Whether a node only says of which numbers a variable is: `k \in \mathbb{Z}`."""
+    r"""Whether a node only gives the set of numbers of a variable: `k \in \mathbb{Z}`."""
     return (
         isinstance(node, Relation)
         and node.operators == ("in",)
@@ -93,7 +93,7 @@ def is_membership(node: Node) -> bool:
 
 
 def with_unit_outside(factors: list[Node]) -> Node:
-    """Factors, in one product; a sign behind the last one alone is that of the product: `3/4%`, `2 * 10^2 °`."""
+    """Factors, in one product; a sign after only the last one belongs to the product: `3/4%`, `2 * 10^2 °`."""
     last = factors[-1]
     divides = isinstance(last, Power) and last.exponent is MINUS_ONE
     quantity = last.base if isinstance(last, Power) and divides else last
@@ -116,7 +116,7 @@ def is_proper(node: Node) -> bool:
 
 
 def as_set(node: Node) -> Node:
-    """A node where only a set can stand: of two things in brackets, an interval; of a letter, a set of numbers."""
+    """A node where only a set is possible: two things in brackets are an interval, a letter is a set of numbers."""
     if isinstance(node, Symbol) and node.name in NUMBER_SETS:
         return Symbol(NUMBER_SETS[node.name])
     if isinstance(node, Collection) and len(node.items) == 2 and node.kind in ("tuple", "bracket"):
@@ -137,14 +137,14 @@ def _distributed(items: Sequence[Node]) -> Sequence[Node]:
 
 
 def system(rows: Sequence[Sequence[Node]]) -> Node:
-    """The lines behind a brace: statements, or values with their conditions."""
+    """The lines after a brace: statements, or values with their conditions."""
     if len(rows[0]) == 1:
         return Collection("list", tuple(row[0] for row in rows))
     return Call("cases", tuple(Collection("tuple", tuple(row)) for row in rows))
 
 
 def _is_proposition(node: Node) -> bool:
-    """Whether letters stand for statements: no relation is in it, and it is no number."""
+    """Whether letters stand for statements: there is no relation in it, and it is not a number."""
     parts = walk(node)
     return any(isinstance(part, Symbol) for part in parts) and not any(isinstance(part, Relation) for part in parts)
 
@@ -174,8 +174,8 @@ def _are_cases(items: Sequence[Node]) -> bool:
 def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
     """A bare list, or its one item.
 
-    Inequalities joined by "or" are the union of what they describe, by "and" the intersection. Semicolons divide lists;
-    so does a word where it divides into lists of one length, two or more: `p = 5, q = 2 and p = 7, q = 2`.
+    Inequalities joined by "or" are the union of what they describe, by "and" the intersection. Semicolons divide lists.
+    So does a word if it divides them into lists of the same length, two or more: `p = 5, q = 2 and p = 7, q = 2`.
     """
     if len(items) == 1:
         return items[0]

@@ -1,10 +1,10 @@
 """Arithmetic with numbers that carry a proven bound of their error: FLINT's balls, real (`arb`) and complex (`acb`).
 
-Two kinds of precision share this code. Few bits tell most different answers apart, in less than a microsecond each;
-what few bits cannot tell has no value there. With many bits, a number that is zero to two thirds of the bits counts as
-zero: a denominator without a value, no imaginary part, an integer's floor.
+Two kinds of precision share this code. Few bits distinguish most different answers, in less than a microsecond each. If
+few bits are not enough, they give no value. With many bits, a number that is zero to two thirds of the bits counts as
+zero: for example as a denominator, an imaginary part, or the distance of a floor from an integer.
 
-Everything that grows is bounded before FLINT is called: its calls cannot be interrupted. Imported in children only.
+Everything that may grow is checked before FLINT is called: its calls cannot be interrupted. Imported only in children.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Ball: TypeAlias = arb | acb
 FEW_BITS = 64
 """One machine word: as fast as 53 bits."""
 
-_EXACT = -(1 << 40)  # magnitude of zero, and of the error of what has none
-_MAX_MAGNITUDE = 1 << 24  # bits before or behind the point of what is raised to a power
+_EXACT = -(1 << 40)  # magnitude of zero, and of the error of an exact number
+_MAX_MAGNITUDE = 1 << 24  # bits before or after the point of a base
 _MAX_ANGLE_BITS = 64  # of the argument of a sine or an exponential
-_MAX_GROWTH_BITS = 10  # of the imaginary part of a sine's argument, and of what a gamma function is of
+_MAX_GROWTH_BITS = 10  # of the imaginary part of a sine's argument, and of a gamma function's argument
 _MIN_GAMMA_BITS = -3
-_MAX_DEGREE = 64  # of a root, and what it is raised to, without logarithms
+_MAX_DEGREE = 64  # of a root, and of its exponent, without logarithms
 _DIGEST_BITS, _FEW_DIGEST_BITS = 96, 30
 
 _ROOT_STEPS = 4
@@ -44,7 +44,7 @@ _I = acb(0, 1)
 
 
 def magnitude(ball: Ball) -> int:
-    """The m for which the middle of a ball is from 2^(m - 1) to 2^m; of a complex one, the larger part's."""
+    """The m for which the middle of a ball is from 2^(m - 1) to 2^m; for a complex one, that of the larger part."""
     if isinstance(ball, acb):
         return max(magnitude(ball.real), magnitude(ball.imag))
     near = float(ball)
@@ -57,8 +57,8 @@ def magnitude(ball: Ball) -> int:
 
 
 def exactly(value: complex | Fraction) -> Ball:
-    """A number that is written or drawn, without an error unless it is a fraction that has no end in binary."""
-    if isinstance(value, float):  # first: asking whether it is a Fraction takes longer
+    """A written or drawn number, exact unless it is a fraction with an infinite binary expansion."""
+    if isinstance(value, float):  # first, as the check for a Fraction takes longer
         return arb(value)
     if isinstance(value, complex):
         return acb(value.real, value.imag)
@@ -70,7 +70,7 @@ def _rational(value: Fraction | int) -> arb:
 
 
 class Balls:
-    """Operations on balls of a given number of bits, and what was noted on the way."""
+    """Operations on balls of a given number of bits, and notes about them."""
 
     __slots__ = ("_bits", "_many", "kinks", "real", "traits", "work")
 
@@ -78,28 +78,28 @@ class Balls:
         """Operations of so many bits.
 
         Args:
-            work: What this may spend.
-            real: Refuse what is not real.
-            bits: How many; more than `FEW_BITS` settle what is zero.
+            work: The budget.
+            real: Refuse values that are not real.
+            bits: How many; more than `FEW_BITS` decide what is zero.
         """
         self.work = work
         self.real = real
-        """Whether what is not real is refused."""
+        """Whether values that are not real are refused."""
         self._bits = bits
         self._many = bits > FEW_BITS
         self.kinks: list[int] = []
-        """Signs of the arguments of absolute values and the like, as they were met; 0 where the sign is not known."""
+        """Signs of the arguments of absolute values and the like, in order of evaluation; 0 if unknown."""
         self.traits = 0
-        """Of everything that was met and was not constant: by the bits of `Trait`."""
+        """Traits of everything evaluated that was not constant, as bits of `Trait`."""
 
     def use(self) -> None:
-        """Make FLINT compute with these bits: it has one setting for all."""
+        """Make FLINT compute with these bits: it has one global setting."""
         ctx.prec = self._bits
 
     def number(self, value: Fraction) -> Ball:
         """A rational number, rounded unless it is an integer."""
         if self._many and (value.denominator != 1 or value.numerator.bit_length() > self._bits):
-            # 1 + 10^-300 differs from 1 only there.
+            # 1 + 10^-300 differs from 1 only at these bits.
             self._hide(max(value.numerator.bit_length(), value.denominator.bit_length()))
         return _rational(value)
 
@@ -116,7 +116,7 @@ class Balls:
         return self._observed_sum(terms) if self._many else sum(terms[1:], terms[0])
 
     def _observed_sum(self, terms: Sequence[Ball]) -> Ball:
-        """The sum, noting how far below the largest number on the way the smallest term is."""
+        """The sum; notes how far the smallest term is below the largest intermediate number."""
         total, sizes, nonzero = terms[0], [magnitude(terms[0])], []
         for term in terms[1:]:
             total = total + term
@@ -148,7 +148,7 @@ class Balls:
         return base**exponent
 
     def rational_power(self, base: Ball, exponent: Fraction) -> Ball:
-        """A root, raised: the real one of a negative number where the root is odd; the exponent is no integer."""
+        """A power of a root; an odd root of a negative number is the real one; the exponent is not an integer."""
         if isinstance(base, arb) and base > 0:
             return self._root_raised(base, exponent)
         if base.contains(0):
@@ -175,7 +175,7 @@ class Balls:
         return arb(0, (most.log() * exactly(exponent)).exp().abs_upper())
 
     def _root_raised(self, base: arb, exponent: Fraction) -> Ball:
-        """Of a number above zero."""
+        """The power of a number above zero."""
         degree, times = exponent.denominator, exponent.numerator
         if max(degree, abs(times)) > _MAX_DEGREE:
             return self.exponential(self.scale(self.logarithm(base), exponent))
@@ -191,11 +191,11 @@ class Balls:
             raise NoValue("a huge exponent")
         self._spend(_FUNCTION_STEPS)
         if growth != _EXACT:
-            self._hide(-size)  # 2^(10^-300) is all but 1
+            self._hide(-size)  # 2^(10^-300) is nearly 1
         return exponent.exp()
 
     def logarithm(self, of: Ball) -> Ball:
-        """The natural one, principal."""
+        """The natural logarithm, principal value."""
         if not (isinstance(of, arb) and of > 0):
             if of.contains(0):
                 raise self._vanished(of, "logarithm of 0")
@@ -216,11 +216,11 @@ class Balls:
         """The cosine."""
         size = self._check_angle(of)
         if size != _EXACT:
-            self._hide(-2 * size)  # all but 1
+            self._hide(-2 * size)  # nearly 1
         return of.cos()
 
     def _check_angle(self, of: Ball) -> int:
-        """Refuse what is too large to be reduced, and return its size."""
+        """Refuse an angle that is too large to be reduced, and return its size."""
         size = magnitude(of)
         if size > _MAX_ANGLE_BITS or (isinstance(of, acb) and magnitude(of.imag) > _MAX_GROWTH_BITS):
             raise NoValue("a huge angle")
@@ -252,7 +252,7 @@ class Balls:
             if under.contains(0):
                 raise self._vanished(under, "logarithm of 0")
         elif self._many and not of.is_zero():
-            self._hide(magnitude(of))  # all but pi/2
+            self._hide(magnitude(of))  # nearly pi/2
         return of.atan()
 
     def absolute(self, of: Ball) -> Ball:
@@ -296,7 +296,7 @@ class Balls:
         raise NoValue("the sign of what may be 0")
 
     def integer(self, of: Ball) -> int | None:
-        """The integer that this certainly is, if it is one; of many bits, to two thirds of them."""
+        """The integer that this certainly is, if it is one; with many bits, to two thirds of them."""
         of = self._settled(of)
         if isinstance(of, acb) or magnitude(of) > (self._bits // 2 if self._many else self._bits):
             return None
@@ -318,7 +318,7 @@ class Balls:
         return of.arg()
 
     def digest(self, of: Ball) -> str:
-        """What is the same for equal values, and for hardly any others: the leading bits, where they are certain."""
+        """A key that is the same for equal values, and rarely for others: the leading bits, if they are certain."""
         return f"{self._leading(of.real)},{self._leading(of.imag)}"
 
     def _leading(self, part: arb) -> str:
@@ -330,7 +330,7 @@ class Balls:
         leading = (part * arb(2) ** shift + arb(0.5)).floor().unique_fmpz()
         if leading is None:
             raise NoValue("an argument between two roundings")
-        while leading % 2 == 0:  # 1 and 0.999... of one value have shifts that differ by one
+        while leading % 2 == 0:  # 1 and 0.999... of the same value have shifts that differ by one
             leading, shift = leading // 2, shift - 1
         return f"{leading}/{shift}"
 
@@ -351,7 +351,7 @@ class Balls:
             self.work.spend(steps * (1 + self._bits**2 // _COSTLY))
 
     def _settled(self, ball: Ball) -> Ball:
-        """Real where the imaginary part is zero, or cannot be told from zero in two thirds of many bits."""
+        """Real if the imaginary part is zero, or with many bits is zero to two thirds of them."""
         if isinstance(ball, arb):
             return ball
         imaginary = ball.imag
@@ -364,26 +364,26 @@ class Balls:
         return ball.real
 
     def _off_cut(self, ball: Ball) -> Ball:
-        """A number that is not 0, for a root or logarithm: those of what may lie on either side are not known."""
+        """A number that is not 0, for a root or logarithm: if it may be on either side of a cut, they are unknown."""
         if isinstance(ball, acb) and not self._many and ball.real > 0:
             return ball
         return self._settled(ball)
 
     def _is_tiny(self, ball: Ball) -> bool:
-        """Whether all of a ball, which holds 0, counts as 0."""
+        """Whether a ball that contains 0 counts as 0."""
         return self._many and bool(ball.abs_upper() < arb(2) ** (-2 * self._bits // 3))
 
     def _vanished(self, ball: Ball, reason: str) -> Exception:
-        """What is raised about a ball that holds zero."""
+        """The exception for a ball that contains zero."""
         zero = ball.is_zero() or self._is_tiny(ball)
         return Undefined(reason) if zero else NoValue(f"perhaps a {reason}")
 
 
 def agreement(left: Ball, right: Ball) -> int | None:
-    """Leading bits in which two values agree, as far as they are known; of zeros, bits after the point.
+    """Leading bits in which two values agree, as far as they are known; for zeros, bits after the point.
 
     Returns:
-        None where they differ.
+        None if they differ.
     """
     difference = left - right
     if not difference.contains(0):
@@ -394,10 +394,10 @@ def agreement(left: Ball, right: Ball) -> int | None:
 
 
 def rounded(balls: Balls, ball: Ball, bits: int) -> Fraction | None:
-    """The real number that this is to so many leading bits, 0 where it cannot be told from 0.
+    """The real number to so many leading bits; 0 if it cannot be distinguished from 0.
 
     Returns:
-        None where it is not real or not known to so many.
+        None if it is not real, or not known to so many bits.
     """
     real, imaginary = balls.parts(ball)
     if balls.sign(imaginary) != 0:

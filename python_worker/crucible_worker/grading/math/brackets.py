@@ -1,4 +1,4 @@
-r"""What stands in brackets: groups, tuples, intervals, sets, absolute values, matrices."""
+r"""Content of brackets: groups, tuples, intervals, sets, absolute values, matrices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["MAX_ITEM_WORDS", "Brackets"]
 
 _MATRICES = frozenset({"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "vmatrix", "Vmatrix"})
 MAX_ITEM_WORDS = 4
-"""Words that an element of a list or a label may have; more are a sentence."""
+"""Words that an element of a list or a label may have; a sentence has more."""
 
 _CASES = frozenset({"cases", "dcases", "rcases"})
 _CONDITION_WORDS = frozenset({"if", "for", "when", "where"})
 
 
 class Brackets:
-    """Reads what stands in brackets."""
+    """Reads the content of brackets."""
 
     __slots__ = ("_expressions", "_rules")
 
@@ -32,7 +32,7 @@ class Brackets:
         self._expressions = expressions
 
     def readers(self) -> Mapping[str, Callable[[Cursor], Node]]:
-        """What reads a bracket, by the kind of its first token."""
+        """The reader of a bracket, by the kind of its first token."""
         return {
             "{": self.group,
             "box{": self.group,
@@ -135,7 +135,7 @@ class Brackets:
         return node
 
     def _builder(self, cursor: Cursor, items: list[Node]) -> Node:
-        """A set by a condition: of a variable, the condition itself."""
+        """A set by a condition; for a variable, the condition itself."""
         cursor.at += 1
         cursor.bar = "opens"
         conditions, separators = self._rules.items(cursor)
@@ -262,5 +262,5 @@ class Brackets:
 
 
 def _is_about(element: Node, condition: Node) -> bool:
-    """Whether a condition is one of the variable before it: `-2 < x < 3` says nothing of y."""
+    """Whether a condition is about the variable before it: `-2 < x < 3` says nothing about y."""
     return isinstance(element, Symbol) and element.name in free_symbols(condition)

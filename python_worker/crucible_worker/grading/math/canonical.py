@@ -16,7 +16,7 @@ _ANY_ORDER = frozenset({"gcd", "lcm", "min", "max", "conjunction", "disjunction"
 
 
 def rational_or_none(node: Node) -> Fraction | None:
-    """The exact value; None too where there is none."""
+    """The exact value; also None if there is none."""
     try:
         return rational(node)
     except Undefined:
@@ -24,7 +24,7 @@ def rational_or_none(node: Node) -> Fraction | None:
 
 
 def order_key(node: Node) -> Hashable:
-    """A key: equal keys are equal trees but for the order of terms, of factors, and of arguments where it is free."""
+    """A key: equal keys are equal trees except for the order of terms, of factors, and of unordered arguments."""
     match node:
         case Number(value):
             return (value.numerator, value.denominator)
@@ -42,7 +42,7 @@ def order_key(node: Node) -> Hashable:
 
 
 def exact_key(node: Node) -> Hashable | None:
-    """A key for values that are known exactly, by which long lists are matched; None where the value is not."""
+    """A key for values that are known exactly, for matching long lists; None if the value is not."""
     if isinstance(node, Collection) and node.kind == "tuple":
         keys = tuple(map(exact_key, node.items))
         return None if None in keys else ("tuple", keys)
@@ -68,7 +68,7 @@ def _sorted(nodes: Iterable[Node]) -> tuple[Hashable, ...]:
 
 
 def _shape(node: Node) -> Hashable:
-    """What a node is, apart from its parts."""
+    """The kind of a node, apart from its parts."""
     fields = [type(node).__name__]
     for name in ("function", "unit", "kind", "operator", "operators", "low_closed", "high_closed"):
         value = getattr(node, name, None)

@@ -1,8 +1,8 @@
 r"""Runs of capitals as products: `\frac{1}{\sqrt{LC}}` is `\frac{1}{\sqrt{L C}}`, and LC is L times C.
 
-A run of capitals is read as a name first, as `AB` is a segment. It is a product if the other side has its letters
-apart, or if both sides are formulas and one has two letters the other way round. The text is divided, and not the
-tree: the exponent of `LC^2` is that of C.
+A run of capitals is read as a name first, as `AB` is a segment. It is a product if its letters are separate on the
+other side, or if both sides are formulas and one has two letters in the other order. The text is divided, not the
+tree: the exponent of `LC^2` belongs to C.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from crucible_worker.grading.math.walk import free_symbols, walk
 __all__ = ["apart"]
 
 _MAX_LETTERS = 6
-# A name with its index and exponent; behind a root or fraction without braces it is only its first letter that counts.
+# A name with its index and exponent; after a root or fraction without braces only its first letter counts.
 _NAME = re.compile(
-    r"\\(?:text|math|operatorname|tag|label)[a-z]*\*? ?\{[^{}]*+\}|\\(?:sqrt|[dtc]?frac) ?[A-Z]++|\\[A-Za-z]++"
+    r"\\(?:text|math|operatorname|tag|label)[a-z]*\*? ?\{[^{}]*+\}|\\(?:sqrt|(?:[dtcs]|nice)?frac) ?[A-Z]++"
+    r"|\\[A-Za-z]++"
     rf"|(?<![A-Za-z])([A-Z]{{2,{_MAX_LETTERS}}})(?![A-Za-z'!]|\s{{0,2}}_\s?\{{?\s?[0-9]{{2}}|\s{{0,2}}\()"
     r"((?:\s{0,2}_\s?(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?(?:\s{0,2}\^\s?(?:\{[^{}]{1,40}\}|[0-9A-Za-z]))?)(?!\s{0,2}[_^])"
 )
-# What only names of points stand beside.
+# Signs that are only next to names of points.
 _GEOMETRY = re.compile(
     r"\\(?:angle|measuredangle|triangle|Delta|square|odot|parallel|perp|cong|sim|over[a-z]+|vec|bar|hat|widehat"
     r"|mathbf|boldsymbol|bm|stackrel|circ|degree)(?![a-z])|[\u2220\u25b3\u25b1\u2225\u22a5\u2245\u00b0]"
@@ -35,7 +36,7 @@ _SIGNS = re.compile(r"\\(?:cdot|times|left|right|[,;:! ()\[\]])|[\s*$()\u00b7\u0
 
 
 def apart(target: str, answer: str) -> tuple[str, str] | None:
-    """Both texts with the letters of such names apart; None where there are none."""
+    """Both texts with the letters of such names separated; None if there are none."""
     if max(len(target), len(answer)) > MAX_CHARS or not (_HINT.search(target) or _HINT.search(answer)):
         return None
     texts = [boxed(text) or text for text in (target, answer)]
@@ -50,7 +51,7 @@ def apart(target: str, answer: str) -> tuple[str, str] | None:
     bare = [_SIGNS.sub("", text) for text in texts]
     for side, other in ((0, 1), (1, 0)):
         letters = _letters(nodes[other])
-        # A name that is all of an answer has its letters on the other side in the same order: AB is not B A.
+        # If a name is a whole answer, the other side must have its letters in the same order: AB is not B A.
         alone = bare[side] in names[side] and bare[other] != bare[side]
         products |= set() if alone else {name for name in names[side] if frozenset(name) <= letters}
     if all(map(_is_formula, nodes)):
@@ -63,7 +64,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _letters(nodes: Sequence[Node]) -> frozenset[str]:
-    """The capitals that stand alone, with an index or without."""
+    """Single capitals, with an index or without."""
     symbols = (part.name.partition("_")[0] for node in nodes for part in walk(node) if isinstance(part, Symbol))
     return frozenset(name for name in symbols if len(name) == 1 and name.isupper())
 
@@ -85,7 +86,7 @@ def _divides(power: Power) -> bool:
 
 
 def _divided(text: str, products: set[str]) -> str:
-    """A text with the letters of some names apart, each name a group with its index and exponent."""
+    """A text with the letters of some names separated, each name a group with its index and exponent."""
 
     def divided(found: re.Match[str]) -> str:
         return f"{{{' '.join(found[1])}{found[2]}}}" if found[1] in products else found[0]

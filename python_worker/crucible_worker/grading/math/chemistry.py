@@ -1,10 +1,10 @@
-r"""Chemical formulas and reactions: `H2O`, `H_2O` and `\ce{H2O}` are one.
+r"""Chemical formulas and reactions: `H2O`, `H_2O` and `\ce{H2O}` are the same.
 
-A formula is compared as it is written: its elements in their order, with their numbers, and its charge. What a species
-is made of is not counted: `CH3CH2OH` is not `C2H6O`.
+A formula is compared as written: its elements in their order, with their numbers, and its charge. The atoms of a
+species are not added up: `CH3CH2OH` is not `C2H6O`.
 """
 
-# ruff: noqa: RUF001 - signs that look like others are what this module is about.
+# ruff: noqa: RUF001 - this module is about signs that look like others.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from crucible_worker.grading.math.outcome import Outcome, different, equal
 __all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside", "other_capitals"]
 
 MAX_FORMULA_CHARS = 500
-"""Of a text that is formulas or a reaction."""
+"""Characters of a text with formulas or a reaction."""
 
 _ELEMENTS = spelled(
     "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo"
@@ -34,7 +34,7 @@ _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{1,4}")
 _MARKUP = re.compile(r"\\(?:ce|mathrm|text|textrm|rm|mathsf|displaystyle|left|right)(?![A-Za-z])|\\[()\[\],;:! ]|[${}]")
-# What a converter of documents leaves between the parts of a formula, and an empty group before an isotope's numbers.
+# Spaces that document converters leave between the parts of a formula; an empty group before an isotope's numbers.
 _LOOSE = re.compile(r"(?<=[A-Za-z0-9}]) {1,3}(?=\\(?:mathrm|text)\s?\{~?[A-Z])|\{ ?\}(?= ?[_^])")
 _SIGNS = (
     (re.compile(r"\\xrightarrow\s?(?:\[[^\[\]{}]{0,40}\]\s?)?\{(?:[^{}]|\{[^{}]{0,20}\}){0,60}\}"), " -> "),
@@ -47,7 +47,7 @@ _SIGNS = (
 _EVIDENCE = re.compile(
     r"\\ce(?![A-Za-z])|->|→|⟶|⇌|\\to(?![A-Za-z])|rightarrow|rightleftharpoons|\^\s?\{?[0-9]?[+-]|[⁺⁻]"
 )
-# What no product has: a number between two elements, as H2O is not 2HO, or an index of two letters, as in Br_2.
+# Signs of a formula, not a product: a number between two elements, as H2O is not 2HO, or an index of two letters, Br_2.
 _NUMBER_INSIDE = re.compile(
     r"[A-Z](?:(?<![A-Za-z\\].)[a-z]?(?:[A-Z][a-z]?){0,3}[0-9]{1,3}[A-Z(]|(?<!\\.)[a-z]_\{?[0-9])"
 )
@@ -60,7 +60,7 @@ _ISOTOPE = re.compile(r"(?:_(?P<low>-?[0-9]{1,3})\s?)?\^(?P<mass>[0-9]{1,3})\s?(
 _ELECTRON = re.compile(r"e(?=\s?\^\s?[+-]|-)")
 _CHARGE = re.compile(r"\^\s?(?:([+-])([0-9]{1,2})|([0-9]{0,2})([+-]))")
 _BARE_CHARGE = re.compile(r"([+-])(?=\s*$|\s+\+|\s*\((?:aq|s|l|g)\))")
-_LARGE_CHARGES = frozenset("12")  # of ions of several elements: NH4+ has one charge
+_LARGE_CHARGES = frozenset("12")  # for ions of several elements: NH4+ has one charge
 _STATE = re.compile(r"\s?\(\s?(aq|s|l|g)\s?\)")
 _PLUS = re.compile(r"\s*\+\s*")
 
@@ -78,18 +78,18 @@ class _Species:
 
 
 def has_number_inside(text: str) -> bool:
-    """Whether a text would be a product of letters with a number among them, as formulas are written in plain text."""
+    """Whether a text would be a product of letters with a number among them, like formulas in plain text."""
     return _NUMBER_INSIDE.search(text, 0, MAX_FORMULA_CHARS) is not None
 
 
 def other_capitals(target: str, answer: str) -> bool:
-    """Whether two texts differ in nothing but their capitals, of which there are formulas: CO is not Co."""
+    """Whether two texts differ only in capitals, and at least one is a formula: CO is not Co."""
     folded = target.casefold()
     return target != answer and folded == answer.casefold() and folded not in _WORDS
 
 
 def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | None:
-    """Compare two formulas, reactions or lists of them; None where one of them is none, or might be mathematics."""
+    """Compare two formulas, reactions or lists of them; None if one is not a formula, or might be mathematics."""
     if max(len(target), len(answer)) > MAX_FORMULA_CHARS or _SPECIES.search(target) is None:
         return None
     if any("\\xrightarrow" not in text and _MATHEMATICS.search(text) for text in (target, answer)):
@@ -128,7 +128,7 @@ def _read(text: str) -> list[_Item] | None:
 
 
 def _side(text: str) -> tuple[_Species, ...] | None:
-    """Species with plus signs between them, in an order of their own; None where they are none."""
+    """Species with plus signs between them, in canonical order; None if they are not species."""
     found: list[_Species] = []
     at = 0
     while True:
@@ -173,7 +173,7 @@ def _species(text: str, at: int) -> tuple[_Species, int] | None:
         size, sign = raised[2] or raised[3] or "", raised[1] or raised[4]
         charge, at = sign + ("" if size == "1" else size), raised.end()
     elif (bare := _BARE_CHARGE.match(text, at)) and not counted:
-        charge, at = bare[1], bare.end()  # of Fe3+ and VO2+ nobody knows whether the digit counts atoms
+        charge, at = bare[1], bare.end()  # in Fe3+ and VO2+ it is unknown whether the digit counts atoms
     state = _STATE.match(text, at)
     if state is not None:
         at = state.end()
@@ -182,7 +182,7 @@ def _species(text: str, at: int) -> tuple[_Species, int] | None:
 
 
 def _same(expected: _Item, said: _Item) -> bool:
-    """Whether two formulas or reactions are one; the states of matter may be missing on one side."""
+    """Whether two formulas or reactions are the same; the states of matter may be missing on one side."""
     if expected[1] != said[1] or [*map(len, expected[0])] != [*map(len, said[0])]:
         return False
     pairs = [pair for sides in zip(expected[0], said[0]) for pair in zip(*sides)]

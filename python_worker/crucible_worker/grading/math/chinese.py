@@ -1,6 +1,6 @@
-"""Units, numbers and conjunctions in Chinese, in English words: what stands around the formulas of an answer."""
+"""Units, numbers and conjunctions in Chinese, in English words: the text around the formulas of an answer."""
 
-# ruff: noqa: RUF001 - Chinese punctuation is what these tables are about.
+# ruff: noqa: RUF001 - these tables are about Chinese punctuation.
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _PHRASES = {
     "不存在": "does not exist",
     "全体实数": "all real numbers",
 }
-# "The equation has no solution", said of nothing that has a number or a letter, and denied by no word.
+# "The equation has no solution", only without numbers or letters, and without a negating word.
 _UNSOLVABLE = re.compile(r"[^\x00-\x7f非不没当若如，。]{0,12}无(?:实数|整数)?解[。！]?")
 _JOINTS = {
     "或": " or ",
@@ -79,8 +79,8 @@ _JOINTS = {
 
 _SIGN = re.compile("[\u3001\u4e00-\u9fff]")
 _NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
-_HOUR = "时"  # a unit behind a slash only
-# A value, and what may stand between it and its unit.
+_HOUR = "时"  # a unit only after a slash
+# A value, and the text that may be between it and its unit.
 _VALUE = r"([0-9)\]}%A-Za-zπ](?:\s|~|\$|\\[,;:! )\]]|\\(?:text|mathrm|textbf)\{){0,6})"
 _UNIT = re.compile(
     rf"{_VALUE}((?:平方|立方)?(?:{_NAMES})(?:\s?[/每]\s?(?:(?:平方|立方)?(?:{_NAMES})|{_HOUR})){{0,2}})(?:(?=[或和与])|(?![一-鿿]|\s?[0-9]))"
@@ -91,9 +91,9 @@ _JOINT = re.compile("或者|以及|[或和与、，；]")
 
 
 def in_english(text: str, *, words: bool) -> str:
-    """A text with Chinese in English: powers of ten, which are a part of their number, and `words` of these tables.
+    """A text with Chinese in English: powers of ten, which belong to their number, and `words` of these tables.
 
-    Other words stay as they are.
+    Other words are not changed.
     """
     if text.isascii() or _SIGN.search(text) is None:
         return text
@@ -109,7 +109,7 @@ def in_english(text: str, *, words: bool) -> str:
 
 
 def with_joints(text: str) -> str:
-    """A text with Chinese conjunctions and commas in English: what joins two answers."""
+    """A text with Chinese conjunctions and commas in English: the joints between two answers."""
     return text if text.isascii() else _JOINT.sub(lambda found: _JOINTS[found[0]], text)
 
 

@@ -1,4 +1,4 @@
-"""Questions with choices: which of them an answer is, by its letter, its text, or a value that is equal to it."""
+"""Questions with choices: which choice an answer is, by its letter, its text, or a value that is equal to it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _METHOD = "choice"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What was to choose from."""
+    """The choices of the question."""
 
     choices: Sequence[str]
     """Their texts."""
     expected: frozenset[int]
-    """Those that are right, by place."""
+    """The right ones, by index."""
 
     @classmethod
     def of(cls, targets: Sequence[str], choices: Sequence[str]) -> Question | None:
-        """The question whose right choices are the targets; None where a target is none of the choices, or two."""
+        """The question whose right choices are the targets; None if a target is none of the choices, or two of them."""
         if not choices or exceeds(choices):
             return None
         named = [choices_that_are(target, choices) for target in targets]
@@ -40,11 +40,11 @@ class Question:
         return [GradeItem(answer=answer, targets=(target,)) for target in (*letters, *self.choices)]
 
     def grade(self, found: Grade, grades: Sequence[Grade]) -> Grade:
-        """The grade of an answer by those of `items`."""
+        """The grade of an answer from the grades of `items`."""
         count = len(self.choices)
         by_letter, by_text = (frozenset(_right(part)) for part in (grades[:count], grades[count:]))
         if len(by_text) > 1:
-            # 5 is both 5 km and 5 cm, where units may be missing: the one that is written like it is meant.
+            # 5 is both 5 km and 5 cm if units may be missing: the choice with the same text is meant.
             by_text = by_text & choices_that_are(found.extracted, self.choices) or by_text
         named = by_letter & by_text or by_letter | by_text
         duration = found.duration_ns + sum(grade.duration_ns for grade in grades)

@@ -39,7 +39,7 @@ _VALUES = frozenset({Number, Constant, Sum, Product, Power, Call, Based, Quantit
 
 
 def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Compare two trees: what is expected with what was said."""
+    """Compare two trees: the target and the answer."""
     if not scope.spend():
         return unknown("too much to compare")
     if type(target) in _VALUES and type(answer) in _VALUES:
@@ -60,7 +60,7 @@ def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Two nodes neither of which is words, by what they are made of."""
+    """Compare two nodes, neither of which is words, by their parts."""
     if scope.policy.vector_notations and (components := in_components(target, answer)) is not None:
         return scope.compare(*components, scope)
     if isinstance(target, Relation) or isinstance(answer, Relation):
@@ -75,7 +75,7 @@ def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _compare_text(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Words, or an equation whose value is words; or nothing, which an inequality that never holds describes."""
+    """Words, or an equation whose value is words; or the empty set, which an inequality without solutions describes."""
     for one, other in ((target, answer), (answer, target)):
         if is_empty_set(one) and isinstance(other, Relation) and is_real_set(other):
             return compare_sets(Collection("set", ()), other, scope) or different("structure", "not of numbers")
@@ -97,7 +97,7 @@ def _compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
 
 
 def _compare_relations(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Two nodes of which one at least is a relation."""
+    """Two nodes at least one of which is a relation."""
     if isinstance(target, Relation) and isinstance(answer, Relation):
         return compare_relations(target, answer, scope)
     for one, other, reverse in ((target, answer, False), (answer, target, True)):
@@ -124,7 +124,7 @@ def _are_relations(nodes: Sequence[Node]) -> bool:
 
 
 def _compare_collections(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Two nodes of which one at least is several things."""
+    """Two nodes at least one of which is several things."""
     if isinstance(target, Collection) and isinstance(answer, Collection):
         return compare_collections(target, answer, scope)
     for one, other, reverse in ((target, answer, False), (answer, target, True)):
@@ -134,7 +134,7 @@ def _compare_collections(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Intervals and unions of what is not real numbers, as they are written."""
+    """Intervals and unions of other things than real numbers, as written."""
     match target, answer:
         case Interval(), Interval():
             if (target.low_closed, target.high_closed) != (answer.low_closed, answer.high_closed):
@@ -149,7 +149,7 @@ def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | None:
-    """Values by a modulus: two moduli must be equal, a modulus on one side only is forgiven."""
+    """Values by a modulus: two moduli must be equal, a modulus on one side only is accepted."""
     match target, answer:
         case Call("mod" | "residue", (value, modulus)), Call("mod" | "residue", (said, other)):
             left, right = (Call("mod", (part, modulus)) for part in (value, said))
@@ -165,7 +165,7 @@ def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | Non
 
 
 def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | None:
-    """What is no number: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
+    """Nodes that are not numbers: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
     if type(target) not in _NUMBERLESS and type(answer) not in _NUMBERLESS:
         return None
     if (isinstance(target, Sum) or isinstance(answer, Sum)) and scope.policy.dates_and_times:

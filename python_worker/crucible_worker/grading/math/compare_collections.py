@@ -47,7 +47,7 @@ def _has_sets(node: Collection) -> bool:
 
 
 def _compare_nested(target: Collection, answer: Collection, scope: Scope) -> Outcome | None:
-    """x=1, y=2; x=2, y=1 is a list of two solutions, or of four values; None where no list is within another."""
+    """x=1, y=2; x=2, y=1 is a list of two solutions, or of four values; None if no list is within another."""
     nested = [any(_is_list(item) for item in side.items) for side in (target, answer)]
     if not any(nested):
         return None
@@ -62,7 +62,7 @@ def _is_list(node: Node) -> bool:
 
 
 def _flat(node: Node) -> tuple[Node, ...]:
-    """What is in a list, and in the lists in it."""
+    """The items of a list, and of the lists in it."""
     if not isinstance(node, Collection) or node.kind not in ("list", "set"):
         return (node,)
     return tuple(part for item in node.items for part in (_flat(item) if _is_list(item) else (item,)))
@@ -78,13 +78,13 @@ def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: 
 
 
 def _are_named(nodes: tuple[Node, ...]) -> bool:
-    """Whether each gives the value of a variable of its own, so that bare values on the other side follow its order."""
+    """Whether each gives the value of a separate variable, so that bare values on the other side are in its order."""
     names = [node.operands[0] for node in nodes if isinstance(node, Relation) and node.operators == ("=",)]
     return len(names) == len(nodes) == len({*names}) > 1 and all(isinstance(name, Symbol) for name in names)
 
 
 def _is_solution(node: Node) -> bool:
-    """A tuple in a list is a solution of several unknowns: one that is listed twice is one solution."""
+    """A tuple in a list is a solution of several unknowns: a repeated one counts once."""
     if isinstance(node, Relation):
         node = node.operands[-1]
     return isinstance(node, Collection) and node.kind == "tuple"
@@ -97,7 +97,7 @@ def _compare_in_order(targets: tuple[Node, ...], answers: tuple[Node, ...], scop
 
 
 def compare_matrices(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Compare two nodes of which one at least is a matrix. A vector may be written as a tuple."""
+    """Compare two nodes at least one of which is a matrix. A vector may be written as a tuple."""
     rows, others = _rows(target), _rows(answer)
     if rows is None or others is None:
         return different("structure", "a matrix on one side only")

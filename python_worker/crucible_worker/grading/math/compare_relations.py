@@ -37,14 +37,14 @@ _FLIPPED: dict[Operator, Operator] = {
 
 
 def flipped(relation: Relation) -> Relation | None:
-    """The same read from right to left; None where that is not possible."""
+    """The same read from right to left; None if that is not possible."""
     if "in" in relation.operators:
         return None
     return Relation(relation.operands[::-1], tuple(_FLIPPED[operator] for operator in reversed(relation.operators)))
 
 
 def parts_of(relation: Relation) -> Collection | None:
-    """(x, y) = (1, 2) and x = y = 2 as lists of what each name is; None for other relations."""
+    """(x, y) = (1, 2) and x = y = 2 as lists of each name's value; None for other relations."""
     match relation:
         case Relation((Collection(_, names), Collection(_, values)), ("=",)) if len(names) == len(values):
             pairs = zip(names, values)
@@ -58,7 +58,7 @@ def parts_of(relation: Relation) -> Collection | None:
 
 
 def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *, reverse: bool) -> Outcome:
-    """Compare an equation with a value alone. `reverse`: the equation is the answer."""
+    """Compare an equation with a single value. `reverse`: the equation is the answer."""
     if not scope.policy.equation_value and isinstance(exact_part(equation), Relation):
         return different("structure", "an equation on one side only")
     if scope.policy.delta_value:
@@ -78,7 +78,7 @@ def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *
 
 
 def _is_false(equation: Relation) -> bool:
-    """Whether two numbers side by side are said to be equal and are not, 5 = 6; decimals may be rounded."""
+    """Whether two adjacent numbers of an equation are not equal, 5 = 6; decimals may be rounded."""
     values = [
         None if isinstance(node, Number) and node.decimal else rational_or_none(node) for node in equation.operands
     ]
@@ -86,7 +86,7 @@ def _is_false(equation: Relation) -> bool:
 
 
 def compare_relations(target: Relation, answer: Relation, scope: Scope) -> Outcome:
-    """Compare two relations, as they are written and by what they say."""
+    """Compare two relations, as written, and by their meaning."""
     left, right = exact_part(target), exact_part(answer)
     if not isinstance(left, Relation) or not isinstance(right, Relation):
         return scope.compare(left, right, scope)
@@ -137,15 +137,15 @@ def _compare_equations(target: Relation, answer: Relation, scope: Scope) -> Outc
 
 
 def _name(equation: Relation) -> Node | None:
-    """What an equation gives the value of: its first part, where that is a name."""
+    """The name whose value an equation gives: its first part, if that is a name."""
     first = equation.operands[0]
     return first if is_name(first) and value_of(equation) is not None else None
 
 
 def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | None:
-    """The answer's value in the variables of the target; None where they are values of different names.
+    """The answer's value in the variables of the target; None if they are values of different names.
 
-    The variable of a function is its own affair: f(x) = x is f(t) = t, and y = 2x is f(x) = 2x.
+    The name of a function's variable does not matter: f(x) = x is f(t) = t, and y = 2x is f(x) = 2x.
     """
     match target, answer:
         case Call(function, (Symbol(name),)), Call(other, (Symbol(other_name),)) if (
@@ -153,7 +153,7 @@ def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | No
         ):
             if name == other_name:
                 return value
-            # In f(y) = -x the x is no argument, and stays what it is.
+            # In f(y) = -x the x is not an argument, and is not renamed.
             return None if name in free_symbols(value) else replaced(value, {other_name: Symbol(name)})
         case (Call(function, arguments), Symbol("y") as name) | (Symbol("y") as name, Call(function, arguments)) if (
             unknown_function(function) and name not in arguments
@@ -164,12 +164,12 @@ def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | No
 
 
 def _is_argument(name: str, value: Node) -> bool:
-    """Whether a name in brackets stands for any value; A of P(A) = 1/2 is one event."""
+    """Whether a name in brackets stands for any value; the A of P(A) = 1/2 is a certain event."""
     return not name[0].isupper() or name in free_symbols(value)
 
 
 def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> Outcome:
-    """Two equations are one if what vanishes in them is the same, up to a constant."""
+    """Two equations are the same if their left minus right sides are equal, up to a constant factor."""
     left, right = difference(*target.operands), difference(*answer.operands)
     outcome, _ = proportional(left, right, scope)
     if outcome.kind == "different" and free_symbols(left) == free_symbols(right):
@@ -183,7 +183,7 @@ def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> Outc
 
 
 def _compare_inequalities(target: Relation, answer: Relation, scope: Scope) -> Outcome:
-    """Two inequalities are one if a positive multiple of one is the other, or a negative one read the other way."""
+    """Two inequalities are the same if a positive multiple of one is the other, or a negative one reversed."""
     left_side, right_side = target.operands, answer.operands
     outcome, sign = proportional(difference(*left_side), difference(*right_side), scope)
     if outcome.kind == "different":

@@ -49,7 +49,7 @@ def is_real_set(node: Node) -> bool:
 
 
 def compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
-    """Compare two sets of real numbers; None where one of them is none."""
+    """Compare two sets of real numbers; None if one of them is not such a set."""
     outcome = _compare_as_sets(target, answer, scope)
     if outcome is not None and outcome.kind == "equal":
         return outcome
@@ -62,7 +62,7 @@ def compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
 
 
 def _all_hold(node: Node) -> Node:
-    """Where inequalities are listed, as x > 1, x < 5, all of them may be meant to hold, and not any."""
+    """A list of inequalities, x > 1, x < 5, may mean that all of them hold, not any."""
     match node:
         case Collection("list", items) if all(isinstance(item, Relation) for item in items):
             return SetOperation("intersection", items)
@@ -71,7 +71,7 @@ def _all_hold(node: Node) -> Node:
 
 
 def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = False) -> Outcome | None:
-    """Compare what two nodes describe; None where one is no set. `held`: commas were read as "and"."""
+    """Compare the sets of two nodes; None if one is not a set. `held`: commas were read as "and"."""
     if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
         return _compare_by_item(target, answer, scope)
     pairs = scope.policy.interval_or_pair
@@ -97,16 +97,16 @@ def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = F
         return _compare_symbolic(expected, said, scope)
     outcome, size = _compare_by_places(expected, said, places, scope)
     if size == "overlapping" or (held and size == "nothing"):
-        return None  # no list is meant so
+        return None  # no list has this meaning
     if size == "nothing" and "tuple" in (_kind(target), _kind(answer)):
         return different("structure", "a pair, and an interval of nothing")  # (1, 1) is not (1, 1]
-    if size and _is_said(target) and _is_said(answer):
+    if size and _is_worded(target) and _is_worded(answer):
         return _compare_by_item(target, answer, scope)
     return outcome
 
 
-def _is_said(node: Node) -> bool:
-    """Whether inequalities were joined by a word: nobody who lists two of them means that nothing, or all, is right."""
+def _is_worded(node: Node) -> bool:
+    """Whether inequalities were joined by a word: two listed ones never mean that nothing, or everything, is right."""
     return isinstance(node, SetOperation) and all(isinstance(part, Relation) for part in node.operands)
 
 
@@ -115,7 +115,7 @@ def _kind(node: Node) -> str:
 
 
 def _beyond(target: Node, what: str, expected: int, said: int) -> Outcome | None:
-    """What two sets are of which one has too much to be compared; None if both have not."""
+    """The outcome for two sets, one of which is too large to be compared; None if neither is."""
     if expected <= MAX_BOUNDS < said and not is_longer(target):
         return different(TOO_LONG, f"the answer has more than {MAX_BOUNDS} {what}")
     return unknown(f"more than {MAX_BOUNDS} {what}") if max(expected, said) > MAX_BOUNDS else None
@@ -130,7 +130,7 @@ def _parts(node: Node) -> int:
 
 
 def _compare_by_item(target: Node, answer: Node, scope: Scope) -> Outcome:
-    """Of x > 1, y > 2 each says something of a variable of its own, and no bound without its variable."""
+    """In x > 1, y > 2 each is about a separate variable, and each bound belongs to its variable."""
     match target, answer:
         case Collection(kind, items), Collection(other, others) if kind == other:
             return match(items, others, scope)
@@ -153,7 +153,7 @@ def _places(bounds: Sequence[Node]) -> dict[Node, float] | None:
 def _compare_by_places(
     expected: RealSet, said: RealSet, places: dict[Node, float], scope: Scope
 ) -> tuple[Outcome, Literal["", "nothing", "everything", "overlapping"]]:
-    """Whether the same places are in both, and what is remarkable about these places."""
+    """Whether the same places are in both, and a remark about these places."""
     rank: dict[Node, float] = {bound: place for bound, place in places.items() if math.isinf(place)}
     finite = sorted((bound for bound in places if bound not in rank), key=places.__getitem__)
     count = 0
@@ -185,7 +185,7 @@ def _close(left: float, right: float) -> bool:
 
 
 def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> Outcome:
-    """Bound by bound, where bounds have variables and so no order."""
+    """Bound by bound, if bounds have variables and so no order."""
     if isinstance(expected, Stretch) and isinstance(said, Stretch):
         if (expected.low_closed, expected.high_closed) != (said.low_closed, said.high_closed):
             return different("structure", "open and closed bounds")

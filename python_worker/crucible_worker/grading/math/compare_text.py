@@ -43,7 +43,7 @@ _SPELLINGS = {
 }
 _CLAIMS = (*EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
 _ARTICLES = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
-_HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # elsewhere it is a sign
+_HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
 _BLANKS = re.compile(r"[\s,]+")
 _AROUND_SIGN = re.compile(r" ?([=<>]) ?")
 _AROUND = " .,:;!?()[]'\"*"
@@ -52,7 +52,7 @@ _DIGIT = re.compile(r"[0-9]")
 
 
 def words_of(node: Node) -> str | None:
-    """What a node says as words: of a text, or of a name of letters; None if it is neither."""
+    """The words of a node that is a text or a name of letters; None if it is neither."""
     if isinstance(node, Text):
         return node.words
     if isinstance(node, Symbol):
@@ -61,7 +61,7 @@ def words_of(node: Node) -> str | None:
 
 
 def are_judgements(nodes: Iterable[Node]) -> bool:
-    """Whether each says something of a question of its own, so that their order matters: true, false."""
+    """Whether each answers a separate question, so that their order matters: true, false."""
     return all(words_of(node) in _JUDGEMENTS for node in nodes)
 
 
@@ -73,12 +73,12 @@ def is_empty_set(node: Node) -> bool:
 
 
 def is_claim(node: Node) -> bool:
-    """Whether this is, or ends with, words that are an answer themselves: "infinitely many", "does not exist"."""
+    """Whether this is, or ends with, words that are an answer by themselves: "infinitely many", "does not exist"."""
     return is_empty_set(node) or (isinstance(node, Text) and node.words.endswith(_CLAIMS))
 
 
 def compare_text(target: Node, answer: Node) -> Outcome:
-    """Compare two nodes of which one at least is text."""
+    """Compare two nodes at least one of which is text."""
     if is_empty_set(target) and is_empty_set(answer):
         return equal(_METHOD)
     if _infinite(target) and _infinite(answer):
@@ -98,7 +98,7 @@ def _infinite(node: Node) -> bool:
 
 
 def _plain(words: str) -> str:
-    """Words without articles, hyphens and what is around them: "the x-axis" is "x axis", "at x = 1" is "at x=1"."""
+    """Words without articles, hyphens and punctuation around them: "the x-axis" is "x axis", "at x = 1" is "at x=1"."""
     around = _AROUND_NUMBERS if _DIGIT.search(words) else _AROUND
     words = _AROUND_SIGN.sub(r"\1", _BLANKS.sub(" ", _HYPHEN.sub(" ", words))).strip(around)
     words = _ARTICLES.sub("", words)

@@ -41,7 +41,7 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
         target_value = _without_letter(target_value, answer_unit)
         answer_value = _without_letter(answer_value, target_unit)
         if target_value == answer_value == _MICRO:
-            return different("structure", "a friction is no prefix")
+            return different("structure", "a friction is not a prefix")
     if target_unit == answer_unit:
         return compare_numbers(target_value, answer_value, scope)
     if target_unit and answer_unit and not _same_unit(target_unit, answer_unit):
@@ -62,7 +62,7 @@ def _measured(node: Node) -> tuple[Node, str]:
 
 
 def _without_letter(value: Node, unit: str) -> Node:
-    r"""5m and 5 \frac{m}{s}, read as products, where the other side has meters, or meters per second."""
+    r"""5m and 5 \frac{m}{s}, read as products, if the other side has meters, or meters per second."""
     if not unit or not isinstance(value, Product):
         return value
     *factors, last = value.factors
@@ -83,7 +83,7 @@ def _has_lone_prefix(left: Node, right: Node, unit: str) -> bool:
 
 
 def _last_factor(value: Node) -> Node:
-    """The letter behind a number; a value that has another letter as well is returned as it is."""
+    """The letter after a number; a value with another letter as well is returned unchanged."""
     match value:
         case Product((*before, last)) if not any(isinstance(factor, Symbol) for factor in before):
             return last
@@ -92,7 +92,7 @@ def _last_factor(value: Node) -> Node:
 
 
 def _unit_of_letters(node: Node) -> str:
-    """The unit that letters and their powers spell, `meter per square second`; empty where they are something else."""
+    """The unit that letters and their powers spell, `meter per square second`; empty if they are something else."""
     above: list[str] = []
     below: list[str] = []
     for factor in factors_of(node) if isinstance(node, Product) else (node,):
@@ -109,7 +109,7 @@ def _unit_of_letters(node: Node) -> str:
 
 
 def _same_unit(left: str, right: str) -> bool:
-    """Spellings of a unit are equal already. What is counted is named by the last word: red apples are apples."""
+    """Whether two units are equal. Spellings are unified already; only the last word of a counted noun matters."""
     shorter, longer = sorted((left, right), key=len)
     return longer.endswith(" " + shorter) and shorter not in UNITS
 
@@ -125,7 +125,7 @@ def _across_units(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _refused(unit: str, scope: Scope) -> Outcome | None:
-    """A unit that may not be missing, by the policy."""
+    """The outcome of a missing unit, by the policy."""
     if unit == "degree":
         allowed = scope.policy.degrees
     elif unit == "percent":
@@ -136,7 +136,7 @@ def _refused(unit: str, scope: Scope) -> Outcome | None:
 
 
 def _readings(value: Node, unit: str, scope: Scope) -> Iterator[Node]:
-    """What a value with a unit may be where the other side has none."""
+    """Readings of a value with a unit if the other side has none."""
     if unit == "percent":
         yield _value_of_unit(value, unit)
         if not scope.policy.percent_lenient:
@@ -204,7 +204,7 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
 
 
 def _written_out(left: Node, right: Node) -> bool:
-    """Whether one is a sum over x_i and the other has x_1 of its own: numbers for both know nothing of each other."""
+    """Whether one is a sum over x_i and the other has a separate x_1: values for the two would be unrelated."""
     over = stems(left)
     return bool(over) and any(
         name.partition("_")[0] in over and name.partition("_")[2].isdigit() for name in free_symbols(right)
@@ -212,7 +212,7 @@ def _written_out(left: Node, right: Node) -> bool:
 
 
 def _infinite_alone(target: Node, answer: Node) -> bool:
-    """Whether infinity is in one of them only; it says nothing as a bound of a sum or the place of a limit."""
+    """Whether infinity is in one of them only; it does not count as a bound of a sum or the point of a limit."""
     parts, others = nodes_of(target), nodes_of(answer)
     if any(isinstance(part, Call) and part.function in BINDING for part in (*parts, *others)):
         return False
@@ -220,7 +220,7 @@ def _infinite_alone(target: Node, answer: Node) -> bool:
 
 
 def _compare_based(target: Node, answer: Node) -> Outcome | None:
-    """A base on one side only is forgiven: 1011_2 is 1011, as well as its value 11."""
+    """A base on one side only is accepted: 1011_2 is 1011, as well as its value 11."""
     based, other = (target, answer) if isinstance(target, Based) else (answer, target)
     if not isinstance(based, Based) or not isinstance(other, Number) or not based.digits.isdigit():
         return None
@@ -240,7 +240,7 @@ def _rounds(target: Node, answer: Node, scope: Scope) -> bool:
 
 
 def _decimal(node: Node) -> Fraction | None:
-    """The value of a decimal, also in scientific notation; None for what is written in another way."""
+    """The value of a decimal, also in scientific notation; None for other spellings."""
     match node:
         case Number(value, True):
             return value

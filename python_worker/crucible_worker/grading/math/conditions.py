@@ -1,4 +1,4 @@
-"""Inequalities of any form at points: one that fulfils one of two conditions, and not the other, tells them apart."""
+"""Inequalities of any form at points: a point that fulfils only one of two conditions shows that they differ."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_SAMPLES = 48
 """Points at which two conditions are tried."""
 
 _MAX_NAMES = 4
-_MAX_WRITTEN = 12  # numbers of a pair that points are put at and between
+_MAX_WRITTEN = 12  # numbers of a pair at which, and between which, points are placed
 _MAX_NODES = 200  # of a pair: a point costs as much time as it has nodes
 _MAX_STEPS = 1_000  # of evaluation at a point
 _CERTAIN = 1e-9  # floats closer to zero than this have no sign
 
 _SMALL = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2", "3", "-3", "10", "-10", "1/3")))
 _LOT = random.Random(2_030)
-# Where all are alike formulas often vanish, which tells > from >=.
+# If all values are equal, formulas often vanish, which distinguishes > from >=.
 _ALIKE = tuple((value,) * _MAX_NAMES for value in (*_SMALL[:3], Fraction(1, 2)))
 _SPREAD = tuple(tuple(_LOT.choice(_SMALL) for _ in range(_MAX_NAMES)) for _ in range(MAX_SAMPLES - len(_ALIKE)))
 
@@ -44,12 +44,12 @@ _Quantifier: TypeAlias = Callable[[Sequence[bool]], bool]
 
 
 def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
-    """What two conditions of different form are: different if a point tells them apart, otherwise nobody knows.
+    """The outcome for two conditions of different form: different if a point shows it, otherwise unknown.
 
     Args:
-        target: What is expected: a relation, several, or a set.
-        answer: What was said.
-        outcome: What is true where they cannot be tried.
+        target: The target: a relation, several, or a set.
+        answer: The answer.
+        outcome: The result if they cannot be tried.
     """
     names = tuple(dict.fromkeys((*ordered_symbols(target), *ordered_symbols(answer))))
     about = variables_of(target) | variables_of(answer)
@@ -96,9 +96,9 @@ def _points(names: Sequence[str], target: Node, answer: Node) -> Iterator[_Point
 
 
 class _Trial:
-    """Conditions at one point after another: in balls of few bits, which nearly always tell a sign.
+    """Conditions at one point after another: in balls of few bits, which nearly always decide a sign.
 
-    What is the same at every point is worked out once: differences of two sides, and constants in them.
+    Values that are the same at every point are computed once: differences of two sides, and constants in them.
     """
 
     def __init__(self, variable: str) -> None:
@@ -116,7 +116,7 @@ class _Trial:
         self._values = {name: exactly(number.value) for name, number in point.items()}
 
     def holds(self, node: Node, together: _Quantifier) -> bool | None:
-        """Whether the point fulfils a condition; None if that cannot be found out. The node must outlive this."""
+        """Whether the point fulfils a condition; None if that is unknown. The node must outlive this."""
         match node:
             case Relation(operands, ("in",)):
                 return self.holds(operands[1], any) if isinstance(operands[0], Symbol) else None
@@ -137,7 +137,7 @@ class _Trial:
                 return None
 
     def overlaps(self, node: Node) -> bool:
-        """Whether two relations of a list hold together at the point, which then is no list of cases."""
+        """Whether two relations of a list hold together at the point, which then is not a list of cases."""
         match node:
             case Collection("list", items) if all(isinstance(item, Relation) for item in items):
                 return [self.holds(item, any) for item in items].count(True) > 1

@@ -12,22 +12,22 @@ from crucible_worker.grading.math.walk import children, free_symbols, nodes_of, 
 __all__ = ["MAX_CONSTANTS", "constant_levels", "same_family"]
 
 MAX_CONSTANTS = 3
-"""Constants of one solution that may be exchanged."""
+"""Constants of one solution that may be permuted."""
 
 _PI = Constant("pi")
 # Letters that stand for any integer in the solutions of trigonometric equations.
 _INTEGER_LETTERS = frozenset("klmn")
-# What such a constant is called: one side has it by its usual name.
+# Names of such constants: one side must use the usual name.
 _USUAL = re.compile(r"C(?:_[0-9])?")
 _NUMBERED = re.compile(r"[Cc]_[1-9]")
 _OTHER = re.compile(r"[CcKkDAB](?:_[0-9])?")
-# What a function is of. Sums of other letters alone are no antiderivatives.
+# Names of a function's variable. Sums of only other letters are not antiderivatives.
 _VARIABLE = re.compile(r"[r-z]|theta|phi")
 _SOLUTIONS = frozenset({"exp", "sin", "cos", "sinh", "cosh", "ln"})
 
 
 def same_family(target: Node, answer: Node, *, constants: bool) -> Iterator[Node]:
-    """The answer with the target's letters, where they may stand for anything of their kind.
+    """The answer with the target's letters, if they may stand for anything of their kind.
 
     Such are the integer of a family, a + k pi with any k, l, m or n, and with `constants` those of integration: C or K
     of an antiderivative, C_1 and C_2 or A and B of a solution.
@@ -66,7 +66,7 @@ def _same_solution(target: Node, answer: Node, names: frozenset[str], others: fr
 
 
 def constant_levels(target: Relation, answer: Relation) -> Relation | None:
-    """The answer with the target's letter, where both say that a formula in x and y is constant: x^2 + y^2 = C."""
+    """The answer with the target's letter, if both say that a formula in x and y is constant: x^2 + y^2 = C."""
     match target, answer:
         case Relation((formula, Symbol(name)), ("=",)), Relation((said, Symbol(other)), ("=",)):
             levels = {"x", "y"} <= free_symbols(formula) & free_symbols(said)
@@ -76,14 +76,14 @@ def constant_levels(target: Relation, answer: Relation) -> Relation | None:
 
 
 def _are_constants(name: str, other: str) -> bool:
-    """Whether one is called as constants usually are, and the other one may be."""
+    """Whether one has a usual name of constants, and the other may be one."""
     if {name, other} == {"C", "c"}:
         return True
     return any(_USUAL.fullmatch(one) and _OTHER.fullmatch(two) for one, two in ((name, other), (other, name)))
 
 
 def _is_added(node: Node, name: str) -> bool:
-    """Whether a constant is a term of a formula in some variable, and nowhere else in it."""
+    """Whether a constant is a term of a formula in some variable, and does not occur elsewhere in it."""
     if not isinstance(node, Sum) or node.terms.count(Symbol(name)) != 1:
         return False
     rest = [term for term in node.terms if term != Symbol(name)]
@@ -105,7 +105,7 @@ def _is_combination(node: Node, names: frozenset[str]) -> bool:
 
 
 def _is_factor(node: Node, constant: Symbol) -> bool:
-    """Whether a constant that occurs once is multiplied and added only."""
+    """Whether a constant that occurs once is only multiplied and added."""
     while node != constant:
         if not isinstance(node, Sum | Product):
             return False

@@ -1,4 +1,4 @@
-"""A place in the tokens of an answer, and what the parts of the grammar need of each other."""
+"""A position in the tokens of an answer, and the rules that the parts of the grammar need from each other."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ __all__ = ["MAX_DEPTH", "Cursor", "Rules"]
 MAX_DEPTH = 40
 """Brackets, groups, exponents and functions within each other."""
 
-# Ends behind the end, so that looking ahead needs no check.
+# End tokens after the end, so that looking ahead needs no check.
 _LOOK_AHEAD = 8
-_BEHIND = ["end"] * _LOOK_AHEAD
-_NOTHING = [""] * _LOOK_AHEAD
+_PADDING_KINDS = ["end"] * _LOOK_AHEAD
+_PADDING_VALUES = [""] * _LOOK_AHEAD
 
 
 class Cursor:
-    """Tokens, read from left to right: `at` grows, but for a unit or a subscript that is read in two ways.
+    """Tokens, read from left to right: `at` grows, except for a unit or a subscript that is read in two ways.
 
-    It is all that changes while an answer is read: the parts of the grammar are handed it, and have no state.
+    It is the only state while an answer is read: it is passed to the parts of the grammar, which have none.
     """
 
     __slots__ = ("at", "bar", "bound", "depth", "kinds", "steps", "values")
 
     def __init__(self, tokens: Tokens) -> None:
-        self.kinds = tokens.kinds + _BEHIND
-        self.values = tokens.values + _NOTHING
+        self.kinds = tokens.kinds + _PADDING_KINDS
+        self.values = tokens.values + _PADDING_VALUES
         self.at = 0
         """The next token."""
         self.depth = 0
@@ -37,16 +37,16 @@ class Cursor:
         self.steps = 0
         """Operands read so far: work is proportional to it."""
         self.bar = "opens"
-        """What `|` means after an operand: it "opens" an absolute value, "closes" one, or says "such that"."""
+        """The meaning of `|` after an operand: it "opens" an absolute value, "closes" one, or means "such that"."""
         self.bound: tuple[str, ...] = ()
-        """Variables that a sum, product, integral or limit binds: there `i` is no constant."""
+        """Variables that a sum, product, integral or limit binds: there `i` is not a constant."""
 
     def fail(self, reason: str = "") -> NoReturn:
         """Give up."""
         raise Unreadable(reason or f"unexpected {self.values[self.at] or 'end'}")
 
     def expect(self, kind: str) -> None:
-        """Go past a token that must be there."""
+        """Skip a required token."""
         if self.kinds[self.at] != kind:
             self.fail(f"{kind} expected")
         self.at += 1
@@ -63,19 +63,19 @@ class Cursor:
 
 
 class Rules:
-    """Rules that parts of the grammar need of parts above them: `grammar` fills them in."""
+    """Rules that parts of the grammar need from higher parts: `grammar` sets them."""
 
     __slots__ = ("argument", "called", "group", "items", "primary", "statement")
 
     argument: Callable[[Cursor], Node]
-    """A group in braces, or the single token that a command takes without."""
+    """A group in braces, or the single token that a command takes without braces."""
     called: Callable[[Cursor, str], Call]
-    """A function that is not known, of what is in the bracket that was passed."""
+    """An unknown function of the content of the bracket that was just read."""
     group: Callable[[Cursor], Node]
     """A group in braces."""
     items: Callable[[Cursor], tuple[list[Node], list[str]]]
-    """Statements with separators between them, and which."""
+    """Statements with separators between them, and the separators."""
     primary: Callable[[Cursor], Node]
-    """An operand without what may stand behind it."""
+    """An operand without its suffixes."""
     statement: Callable[[Cursor], Node]
     """Sums with relations, set operations or ratios between them."""

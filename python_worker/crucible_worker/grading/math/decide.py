@@ -1,7 +1,7 @@
 """Whether an answer equals a target.
 
-The order is: what is written alike, what the trees say, and what is left when words around it are taken away. A target
-without a value (empty, `nan`, 1/0) equals nothing, and nobody can be wrong about it: UNDECIDED, whatever the answer.
+The order is: texts that are alike, the trees, and the rest when words around it are removed. A target
+without a value (empty, `nan`, 1/0) equals nothing, and no answer can be wrong by it: UNDECIDED, whatever the answer.
 """
 
 from __future__ import annotations
@@ -58,40 +58,40 @@ from crucible_worker.grading.math.walk import ordered_symbols, replaced
 __all__ = ["MAX_FORMS", "MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
 
 MAX_SEARCHED_CHARS = 50_000
-"""Of a text, its end, that are searched for an answer. What is read as mathematics is far shorter."""
+"""Characters at the end of a text that are searched for an answer. Texts that are parsed are far shorter."""
 MAX_FORMS = 8
 """Forms of one value that an answer may list."""
 MAX_RENAMED = 4
-"""Variables that are exchanged where a policy lets their names differ."""
+"""Variables that are permuted if a policy lets their names differ."""
 
 _UNSENT = f"the answer is longer than {MAX_TEXT_BYTES:,} bytes"
 # Two letters and more in one case, which may have been read as a product: no, NO, No.
 _WORD = re.compile(r"[A-Z]?(?:[a-z]+|[A-Z]+)(?<=..)[.!]?")
 _DELIMITERS = re.compile(r"\$(?<!\\\$)\$?|\\(?:[()\[\]]|(?:left|right|displaystyle)(?![A-Za-z]))")
-# What follows a choice where that is no label: "(A) is wrong", "(A) or (B)".
+# Text after a choice that shows that it is not a label: "(A) is wrong", "(A) or (B)".
 _NO_LABEL = re.compile(
     r"(?:is|are|was|must be)\s(?:\w{1,12}ly\s)?(?:wrong|incorrect|false|out|ruled out|eliminated|excluded|impossible)\b"
     r"|(?:(?:is|was|can|does)(?: ?not|n['\u2019]t)|cannot)\s(?:be )?(?:correct|right|true|the|it|possible|work)\b"
     r"|(?:or|and|nor|&)\s?\(?[A-J](?![A-Za-z])",
     re.IGNORECASE,
 )
-# What every choice has: a letter with none beside it.
+# Every choice has this: a letter without another one next to it.
 _LONE_LETTER = re.compile(r"[A-Ja-j](?<![A-Za-z].)(?![A-Za-z])", re.DOTALL)
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?(?:\\text\w*\{)?\(?([A-Ja-j])\)?\}?\.?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What must be proven before there is a verdict. Travels between processes by pickle."""
+    """The proof that a verdict needs. It is pickled between processes."""
 
     pairs: tuple[Pair, ...]
     """Trees of arithmetic: the answer is right if both of each pair are proven equal."""
     agrees: bool
-    """Numbers said "equal so far" of every pair; otherwise they said nothing."""
+    """Numbers agreed so far for every pair; otherwise they decided nothing."""
     reason: str
     """Why the numbers could not decide."""
     outsize: bool = False
-    """Without a proof the answer is wrong: it has a number of very many digits in it, and the target is small."""
+    """Without a proof the answer is wrong: it has a number with very many digits, and the target is small."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,25 +99,25 @@ class Decision:
     """The verdict on one answer by one target."""
 
     verdict: Verdict | None
-    """CORRECT, INCORRECT or UNDECIDED; None where `pending` must be proven first."""
+    """CORRECT, INCORRECT or UNDECIDED; None if `pending` must be proven first."""
     method: str = ""
     """How it came about: "literal", "rational", "text", "structure", "identity", "symbolic", "too_long"."""
     reason: str = ""
-    """Why, for a person."""
+    """The reason, for people."""
     pending: Pending | None = None
-    """What must be proven."""
+    """The needed proof."""
 
 
 def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False) -> Decision:
     """Decide whether an answer equals a target, in bounded time. Pure, and never raises.
 
     Args:
-        target: what is right.
-        answer: what was answered.
+        target: a right answer.
+        answer: the given answer.
         policy: what counts as equivalent.
-        whole: nothing but the whole text counts: no words around an answer, or around a box, are dropped.
+        whole: only the whole text counts: words around an answer, or around a box, are not dropped.
     """
-    # A tab at the start may be what is left of "\\text", so that is seen to before blanks are dropped.
+    # A tab at the start may be the rest of "\\text", so it is repaired before blanks are dropped.
     target, answer = restored(target[-MAX_SEARCHED_CHARS:]).strip(), restored(answer[-MAX_SEARCHED_CHARS:]).strip()
     target, answer = with_conjunctions(target), with_conjunctions(answer)
     if not (target.isascii() and answer.isascii()):
@@ -143,18 +143,18 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
 
 @dataclasses.dataclass(slots=True)
 class _Texts:
-    """The two texts of a decision, and what is in their boxes."""
+    """The two texts of a decision, and the content of their boxes."""
 
     target: str
     answer: str
     whole: bool
-    """Nothing but the whole answer counts."""
+    """Only the whole answer counts."""
     expected: str
-    """What is in the target's box; the target without one."""
+    """The content of the target's box; the target if it has none."""
     inner: str
-    """What is in the answer's box; the answer without one."""
+    """The content of the answer's box; the answer if it has none."""
     said: str
-    """The same, or the answer where its whole counts."""
+    """The same, or the answer if the whole answer counts."""
 
     @classmethod
     def of(cls, target: str, answer: str, *, whole: bool) -> _Texts:
@@ -163,11 +163,11 @@ class _Texts:
 
 
 def _respelled(texts: _Texts, written: Decision, policy: MathPolicy) -> Decision:
-    """What an answer is in other spellings, where it is not right as it is written."""
+    """The decision for other spellings of an answer, if it is not right as written."""
     spelled = respelled(texts.target, texts.answer, policy)
     if spelled is not None:
         other = _as_respelled(*spelled, policy, whole=texts.whole)
-        # A spelling may make a target readable, and an answer right; it makes nothing wrong that was open.
+        # A spelling may make a target readable, or an answer right; it never makes an undecided answer wrong.
         if other.verdict is Verdict.CORRECT or (written.verdict is Verdict.INCORRECT and other.verdict is None):
             return other
         if written.verdict is Verdict.UNDECIDED and read_target(texts.target).flaw:
@@ -223,7 +223,7 @@ def _decision(outcome: Outcome) -> Decision:
 
 
 def _compare_kinds(texts: _Texts, policy: MathPolicy) -> Outcome | None:
-    """Compare what is not mathematics as a whole but has a form of its own; None where one side has none."""
+    """Compare texts with a special form that is not mathematics as a whole; None if one side has no such form."""
     target, answer = texts.expected, texts.said
     if policy.math_in_prose and (formulas := formulas_of(target, answer)) is not None:
         found = (_as_written(expected, said, policy, whole=True).verdict for expected, said in formulas)
@@ -237,7 +237,7 @@ def _compare_kinds(texts: _Texts, policy: MathPolicy) -> Outcome | None:
 
 
 def decide_unsent(target: str) -> Decision:
-    """Decide about an answer that is so long that it is not even sent to those who read."""
+    """Decide about an answer that is too long to be sent to a child."""
     expected = read_target(restored(target[-MAX_SEARCHED_CHARS:]).strip())
     if is_small(expected):
         return Decision(verdict=Verdict.INCORRECT, method=TOO_LONG, reason=_UNSENT)
@@ -246,7 +246,7 @@ def decide_unsent(target: str) -> Decision:
 
 
 def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
-    """The verdict, by what was proven of each pair: equal, different, or nothing."""
+    """The verdict, by the proof for each pair: equal, different, or none."""
     if any(proof is False for proof in proofs):
         return Decision(verdict=Verdict.INCORRECT, method="symbolic", reason="proven different")
     if proofs and all(proofs):
@@ -282,7 +282,7 @@ def _same_words(target: str, answer: str) -> bool:
 
 
 def _compare_said(texts: _Texts, expected: Reading, policy: MathPolicy) -> Outcome:
-    """Compare what is expected with each thing that an answer may be taken for."""
+    """Compare the target with each reading of an answer."""
     target, answer = texts.target, texts.answer
     readings = (read(answer),) if texts.whole else readings_of(answer, expected)
     outcome = any_of(_compare_readings(expected, said, policy) for said in readings)
@@ -302,7 +302,7 @@ def _compare_said(texts: _Texts, expected: Reading, policy: MathPolicy) -> Outco
 
 
 def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> Iterator[Outcome]:
-    """What a wrong answer is by other readings of its signs; each is tried where there is what it needs."""
+    """The outcome of a wrong answer by other readings of its signs; each is tried if it applies."""
     inner = read(texts.inner)
     if "," in texts.target or "," in texts.answer:
         yield from _with_other_commas(texts.target, expected, texts.answer, policy)
@@ -312,7 +312,7 @@ def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> 
 
 
 def _approximated(expected: Reading, said: Reading, policy: MathPolicy) -> Iterator[Outcome]:
-    r"""What an approximation comes to, on either side: `\pi \approx 3.14` is 3.14, besides what is exact of it."""
+    r"""The value of an approximation, on either side: `\pi \approx 3.14` is 3.14, in addition to its exact side."""
     for reading, exact in ((said, expected), (expected, said)):
         rounded = [approximate_part(node) for node in reading.nodes]
         if len(rounded) == 1 and rounded[0] is not None:
@@ -321,7 +321,7 @@ def _approximated(expected: Reading, said: Reading, policy: MathPolicy) -> Itera
 
 
 def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> Reading | None:
-    """A list of one value in several forms, `1/2 or 0.5`, as that value; None for others, and where a list is expected.
+    """A list of one value in several forms, `1/2 or 0.5`, as that value; None for others, and if a list is expected.
 
     A value that is written twice alike may be meant twice.
     """
@@ -344,7 +344,7 @@ def _counts_once(target: str, answer: str, expected: Reading) -> bool:
 
 
 def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
-    """Whether both say by an inequality for which values they hold, and for others: x^2 for x > 0, and for x < 0."""
+    """Whether both give their values by an inequality, and these differ: x^2 for x > 0, and for x < 0."""
     expected, said = condition(target), condition(answer)
     if expected is None or said is None:
         return False
@@ -352,7 +352,7 @@ def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
 
 
 def _with_other_commas(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
-    """2,74 is 2.74 where the other side has a decimal point, 70,110 is a list where the other side is one."""
+    """2,74 is 2.74 if the other side has a decimal point, 70,110 is a list if the other side is one."""
     for text in _with_commas(target, answer, lambda: read(answer), policy, decimals=2):
         yield _compare_readings(read_target(text), read(answer), policy)
     for text in _with_commas(answer, target, lambda: expected, policy, decimals=1):
@@ -361,7 +361,7 @@ def _with_other_commas(target: str, expected: Reading, answer: str, policy: Math
 
 
 def _with_letter_unit(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
-    r"""757 g is a quantity where a bare number is expected, or one side has a unit in upright type, 757\text{ g}."""
+    r"""757 g is a quantity if a bare number is expected, or one side has a unit in upright type, 757\text{ g}."""
     text = in_upright_type(answer)
     if text is not None and (is_bare_number(expected) or is_measured(expected)):
         said = read(written_out_units(text) if policy.unit_names else text)
@@ -377,7 +377,7 @@ def _with_letter_unit(target: str, expected: Reading, answer: str, policy: MathP
 def _with_commas(
     text: str, other: str, reading: Callable[[], Reading], policy: MathPolicy, *, decimals: int
 ) -> Iterator[str]:
-    """What the commas of a text may be by what is on the other side; no list begins with 0 as decimals do."""
+    """The meaning of the commas of a text, by the other side; no list begins with 0 as decimals do."""
     if "," not in text:
         return
     pointed = with_decimal_point(text, decimals=decimals) if policy.regional_numerals else None
@@ -389,14 +389,14 @@ def _with_commas(
 
 
 def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
-    """Compare choices by letter, by text, or by both; None where neither side is one."""
+    """Compare choices by letter, by text, or by both; None if neither side is a choice."""
     if not (_LONE_LETTER.search(target) or _LONE_LETTER.search(answer)):
         return None
     target, answer = _undelimited(target), _undelimited(answer)
     expected, said = choice(target), choice(answer)
     letter, letter_said = _LETTER.fullmatch(target), _LETTER.fullmatch(answer)
     if letter and letter_said:
-        # A lone small letter may be a variable, which is not its capital.
+        # A single small letter may be a variable, which differs from its capital.
         wanted = letter[1].upper() if len(target) > 1 else letter[1]
         if wanted == letter_said[1].upper():
             return equal("text")
@@ -418,14 +418,14 @@ def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | 
 
 
 def _undelimited(text: str) -> str:
-    """A text without the signs around mathematics in it, in which a choice may stand: $(B) 12$."""
+    """A text without the signs around mathematics in it, around a choice: $(B) 12$."""
     if "$" not in text and "\\" not in text:
         return text
     return _DELIMITERS.sub("", text[:MAX_CACHED_CHARS]).strip() + text[MAX_CACHED_CHARS:]
 
 
 def _compare_readings(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
-    """Compare what a target may say with what an answer may say."""
+    """Compare the readings of a target with those of an answer."""
     if said.too_large:
         return compare_unread(expected, said, Scope(policy, compare))
     if said.flaw:
@@ -453,7 +453,7 @@ def _compare_nodes(target: Node, answer: Node, policy: MathPolicy) -> Outcome:
 
 
 def _renamings(target: Node, answer: Node) -> Iterator[dict[str, Node]]:
-    """Every way to give the answer's variables the names of the target's."""
+    """Every way to rename the answer's variables to the target's."""
     names, others = ordered_symbols(target), ordered_symbols(answer)
     if len(names) != len(others) or len(names) > MAX_RENAMED:
         return

@@ -1,4 +1,4 @@
-"""A numeral as its digits: what can be said of one that has too many to be read as a number.
+"""A numeral as its digits: comparisons for one that has too many to be read as a number.
 
 Digits are counted first. They are read only if the number on the other side has as many, and is known exactly.
 """
@@ -24,7 +24,7 @@ _NO_DIGIT = re.compile(r"[^0-9]++")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Digits:
-    """A numeral without the zeros that say nothing."""
+    """A numeral without redundant zeros."""
 
     negative: bool
     """It is below zero."""
@@ -43,7 +43,7 @@ class Digits:
         return read * under == over * 10 ** len(self.decimals) and (read == 0 or self.negative == (value < 0))
 
     def shortened(self, digits: int) -> Fraction | None:
-        """The number, as far as its first decimals tell; None if it has more than so many digits before them."""
+        """The number up to its first decimals; None if it has more than so many digits before them."""
         if len(self.whole) > digits:
             return None
         decimals = self.decimals[:digits]

@@ -1,13 +1,13 @@
-"""Whether the words around an answer may be dropped: none of them may change what it says.
+"""Whether the words around an answer may be dropped: none of them may change its meaning.
 
-"She has 5 apples" says 5; "at least 5", "not 5", "half of 5", "4 or 5" and "n < 5" do not, though 5 is the last number
-in each. What is looked through is the sentence around the answer, and nothing of it is understood: one word of the
-lists below is enough to take the sentence for words. So a right answer in a twisted sentence is lost, and a wrong one
-is never found right by what was left out of it.
+"She has 5 apples" means 5; "at least 5", "not 5", "half of 5", "4 or 5" and "n < 5" do not, though 5 is the last number
+in each. The sentence around the answer is searched, but not understood: one word of the
+lists below is enough to keep the sentence as words. So a right answer in a complicated sentence is lost, but a wrong
+one is never graded as right because of dropped words.
 
-Words that negate, or offer a choice, count anywhere in the sentence. Words that bound or transform a value count where
-they stand by it: before it since the last verb, comma, colon or sign of equality ("the square of 2 is 4" says 4), and
-behind it up to the next comma or the word that starts an explanation.
+Words that negate, or offer a choice, count anywhere in the sentence. Words that bound or transform a value count if
+they are next to it: before it since the last verb, comma, colon or sign of equality ("the square of 2 is 4" is 4), and
+after it up to the next comma or the word that starts an explanation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from crucible_worker.grading.math.units import UNITS
 __all__ = ["ends_with", "may_drop"]
 
 _REACH = 400
-"""Characters on either side of an answer in which its sentence is looked for."""
+"""Characters on either side of an answer in which its sentence is sought."""
 
 _MAX_LISTED = 64
 _MAX_BOUNDED = 24
-"""Characters before an answer in which a bound of its equation is looked for."""
+"""Characters before an answer in which a bound of its equation is sought."""
 
 _NEGATIONS = spelled(
     "not no never neither nor none nothing cannot except excluding without unless or either instead rather wrong"
@@ -39,7 +39,7 @@ _BEFORE = spelled(
     " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
     " decreased followed addition otherwise else point"
 )
-_BEHIND = spelled(
+_AFTER = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
     " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
     " even odd too st nd rd th"
@@ -56,32 +56,32 @@ _RESETS = re.compile(
     re.IGNORECASE,
 )
 _CONDITION = re.compile(r"\b(?:for|when|if|at|where|as|until|while)\b[^,;:]{0,20}$", re.IGNORECASE)
-# What is bounded may be an equation: "less than x = 9".
+# The bounded value may be an equation: "less than x = 9".
 _BOUNDED = re.compile(
     r"\b(?:than|least|most|over|under|above|below|exceeds?|beyond|up to)[\s$]{1,3}[A-Za-z]\w{0,2}\s?=\s?\Z",
     re.IGNORECASE,
 )
-# A relation whose other side is not there: `\\neq $5$`.
+# A relation without its other side: `\\neq $5$`.
 _RELATED = re.compile(
     r"(?:(?:^|\s)[<>]|[\u2260\u2264\u2265]|\\(?:neq?|not|[lg](?:eq?|t)(?:slant|q)?)(?![A-Za-z])\s?=?)[\s$({\\\[]{0,8}\Z"
 )
 _LINK = re.compile(r", | (?:and|or) ")
 # A number and a word before the answer: one of two, a range, odds.
 _JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
-# What a number is a part of: an operator, a command, a function, a fraction or a group.
+# Signs that a number is part of something: an operator, a command, a function, a fraction or a group.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
 )
 _NO_OPERATOR = re.compile(r"(?:^|[\n:=,]\s*)-\s*$|\\(?:approx|quad|qquad|implies|Rightarrow)\s*$")
-_OPERATOR_BEHIND = re.compile(
+_OPERATOR_AFTER = re.compile(
     r"\s*(?:\*(?!\*)|[/^_+!<>{](?!\{?\\circ)|\((?![A-Za-z]{2})|\\(?:[a-su-z]|t(?!ext))(?<!\\[nqmc])|-\s*[0-9\\(]|-\s[a-z]\b)"
 )
 # The end of `\text{The answer is }`.
 _TEXT_BEFORE = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]*\}\s*\Z")
 _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
-_DELIMITERS_BEHIND = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
+_DELIMITERS_AFTER = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _NUMERAL = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
-# What is said not to be the answer may be followed by what is: "it is not 4, so it is 5".
+# A rejected value may be followed by the answer: "it is not 4, so it is 5".
 _REJECTED = re.compile(r"(?:\bnot|n['\u2019]t(?: be)?)(?: equal to)?\W{1,4}[0-9]", re.IGNORECASE)
 _SPAN = re.compile(r"\$[^$]*+\$|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)
 _STRUCTURE = re.compile(r"&|\\\\|\\(?!n\b|quad|qquad|implies|Rightarrow|approx)[A-Za-z]")
@@ -90,11 +90,11 @@ _GLUED = re.compile(r"[A-Za-z]+(?!\^?[23\u00b2\u00b3])")
 
 
 def may_drop(text: str, answer: str) -> bool:
-    """Whether an answer says what the text around it says. Bounded work; the last place where it stands counts.
+    """Whether an answer has the same meaning as the text around it. Bounded work; its last occurrence counts.
 
     Args:
         text: the whole text.
-        answer: a part of it, as it is written there; one that is not in it was put together, and is no quotation.
+        answer: a part of it, as written there; one that does not occur in it was composed, and is not a quotation.
             A numeral must not be a part of a formula either.
     """
     start = _last_place(text, answer)
@@ -119,13 +119,13 @@ def may_drop(text: str, answer: str) -> bool:
 
 
 def ends_with(text: str, answer: str) -> bool:
-    """Whether no other number follows an answer: of "5? Or 6" the last word is not 5."""
+    """Whether no other number follows an answer: in "5? Or 6" the last word is not 5."""
     start = _last_place(text, answer)
     return start < 0 or not any(character.isdigit() for character in text[start + len(answer) :])
 
 
 def _place_of_list(text: str, answer: str) -> tuple[int, int] | None:
-    """From where to where the values of a list stand that was put together; None where that is not known."""
+    """The start and end of the values of a composed list in the text; None if unknown."""
     values = _LINK.split(answer, maxsplit=_MAX_LISTED)
     if len(values) < 2 or not (values[0] and values[-1]):
         return None
@@ -135,7 +135,7 @@ def _place_of_list(text: str, answer: str) -> tuple[int, int] | None:
 
 
 def _last_place(text: str, answer: str, end: int | None = None) -> int:
-    """Where the answer stands last, not within a word or a numeral; -1 where it does not."""
+    """The last occurrence of the answer, not within a word or a numeral; -1 without one."""
     end = len(text) if end is None else end
     while (start := text.rfind(answer, 0, end)) >= 0:
         joined = answer[0].isalnum() and text[start - 1 : start].isalnum()
@@ -152,7 +152,7 @@ def _words_allow(sentence: str, behind: str, offers: frozenset[str]) -> bool:
         return False
     if _BOUNDED.search(sentence[-_MAX_BOUNDED:]):
         return False
-    words, words_near, words_behind = map(_words, (_behind_rejected(sentence), near, behind))
+    words, words_near, words_behind = map(_words, (_after_rejected(sentence), near, behind))
     if any(word.endswith(("n't", "n\u2019t")) for word in words | words_behind):
         return False
     if _NEGATED.search(sentence) or _NEGATED.search(behind):
@@ -160,12 +160,12 @@ def _words_allow(sentence: str, behind: str, offers: frozenset[str]) -> bool:
     return (
         _NEGATIONS.isdisjoint((words | words_behind) - offers)
         and _BEFORE.isdisjoint(words_near)
-        and _BEHIND.isdisjoint(words_behind)
+        and _AFTER.isdisjoint(words_behind)
     )
 
 
-def _behind_rejected(sentence: str) -> str:
-    """What stands behind the last number that is ruled out: " but 6" of "it is not 5 but 6"."""
+def _after_rejected(sentence: str) -> str:
+    """The text after the last number that is ruled out: " but 6" of "it is not 5 but 6"."""
     ends = [rejected.end() for rejected in _REJECTED.finditer(sentence)]
     return sentence[ends[-1] :] if ends else sentence
 
@@ -184,12 +184,12 @@ def _is_in_formula(before: str, sentence: str) -> bool:
 
 
 def _is_operand(before: str, behind: str) -> bool:
-    """Whether a number is a part of a formula, as 5 is in x^5, 5x and 3 + 5."""
+    """Whether a number is a part of a formula, like 5 in x^5, 5x and 3 + 5."""
     before = _DELIMITERS_BEFORE.sub(" ", _TEXT_BEFORE.sub(" ", before))
     if _OPERATOR_BEFORE.search(before) and not _NO_OPERATOR.search(before):
         return True
-    behind = _DELIMITERS_BEHIND.sub("", behind, count=1)
+    behind = _DELIMITERS_AFTER.sub("", behind, count=1)
     glued = _GLUED.match(behind)
     if glued and glued[0] not in UNITS and glued[0].lower() not in UNITS:
         return True
-    return bool(_OPERATOR_BEHIND.match(behind) or _PERCENTAGE.match(behind))
+    return bool(_OPERATOR_AFTER.match(behind) or _PERCENTAGE.match(behind))

@@ -17,9 +17,9 @@ _SECONDS: Mapping[str, Number] = {
 
 
 def compare_durations(target: Node, answer: Node, scope: Scope) -> Outcome | None:
-    """Compare two spans of time of which one at least is in several units; None where they are none.
+    """Compare two spans of time, at least one of which has several units; None if they are not such spans.
 
-    What is in one unit must be in one of the others': 150 minutes are not 2.5 hours unless units are converted.
+    A span in one unit must use a unit of the other: 150 minutes are not 2.5 hours unless units are converted.
     """
     parts, others = _parts(target), _parts(answer)
     if not parts or not others or max(len(parts), len(others)) == 1:

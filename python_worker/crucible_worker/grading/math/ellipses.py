@@ -1,4 +1,4 @@
-r"""Lists, sums and products with dots: what `1, 2, \ldots, 10` leaves out, where only one progression fits."""
+r"""Lists, sums and products with dots: the terms that `1, 2, \ldots, 10` leaves out, if only one progression fits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from crucible_worker.grading.math.tree import Collection, Node, Number, Product,
 __all__ = ["DOTS", "MAX_WRITTEN_OUT", "value_of", "written_out"]
 
 DOTS = Symbol("...")
-"""What is left out."""
+"""The dots."""
 MAX_WRITTEN_OUT = 1_000
 """Items of a list that is written out."""
-_MAX_PART = 10**9  # of what is added or multiplied: a product of 1,000 such numbers has 9,000 digits
+_MAX_PART = 10**9  # of a term or factor: a product of 1,000 such numbers has 9,000 digits
 
 
 def written_out(target: Collection, answer: Collection) -> tuple[Collection, Collection]:
-    """Two lists without their dots, where it is plain what these stand for; else as they are."""
+    """Two lists with their dots written out, if their meaning is clear; otherwise unchanged."""
     if target.items[-1:] == answer.items[-1:] == (DOTS,):
         return _equally_long(target, answer)
     return _full(target), _full(answer)
@@ -56,9 +56,9 @@ def _values(nodes: tuple[Node, ...]) -> list[Fraction] | None:
 
 
 def _progressions(before: list[Fraction], after: list[Fraction]) -> list[list[Fraction] | None]:
-    """The arithmetic progression and the geometric one with this beginning and this end; None where there is none.
+    """The arithmetic progression and the geometric one with this beginning and this end; None if there is none.
 
-    Of two items that are neighbours as integers, the first is meant: 1, 2, ..., 64 counts.
+    Two neighbouring integers mean the arithmetic one: 1, 2, ..., 64 counts.
     """
     if len(before) == 1:
         if before[0].denominator != 1:
@@ -95,7 +95,7 @@ def _geometric(before: list[Fraction], after: list[Fraction]) -> list[Fraction] 
 
 
 def _equally_long(target: Collection, answer: Collection) -> tuple[Collection, Collection]:
-    """Two lists that never end, the shorter beginning as long as the other one: 2, 4, ... and 2, 4, 6, ..."""
+    """Two lists that never end, the shorter beginning extended to the other's length: 2, 4, ... and 2, 4, 6, ..."""
     shorter, longer = sorted((target, answer), key=lambda node: len(node.items))
     values, others = _values(shorter.items[:-1]), _values(longer.items[:-1])
     if not values or not others or len(values) < 2 or len(values) == len(others) or others[: len(values)] != values:

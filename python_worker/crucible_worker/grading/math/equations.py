@@ -1,4 +1,4 @@
-"""What an equation says beyond its form: which value it gives, and which other equations say the same."""
+"""The meaning of an equation beyond its form: the value that it gives, and which other equations mean the same."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 _POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
-"""Values of the variables at which two equations are set against each other: any do, where neither side vanishes."""
-_MAX_PLACES = 16  # what a double holds of a decimal
+"""Values of the variables at which two equations are compared: any values will do if neither side vanishes."""
+_MAX_PLACES = 16  # decimals that a double stores
 _HALF = Fraction(1, 2)
 _NAMED = frozenset({"abs", "ratio", "det", "min", "max"})
-# Of f(x), T(10), P(X > 1), P(A \cup B).
+# Names of functions in f(x), T(10), P(X > 1), P(A \cup B).
 _ARGUMENTS = (Symbol, Number, Relation, SetOperation)
 
 
@@ -62,9 +62,9 @@ def exact_part(relation: Relation) -> Relation | Node:
 
 
 def approximate_part(node: Node) -> Node | None:
-    r"""What an approximation gives if it rounds its exact side: `\pi \approx 3.14` gives 3.14, `2 \approx 3` nothing.
+    r"""The value of an approximation that rounds its exact side: `\pi \approx 3.14` gives 3.14, `2 \approx 3` nothing.
 
-    `3.14 \approx \pi` gives \pi. Of a list it is the list of what its approximations give. None without one.
+    `3.14 \approx \pi` gives \pi. For a list, the list of its approximations' values. None without one.
     """
     if isinstance(node, Collection):
         parts = [approximate_part(item) for item in node.items]
@@ -96,7 +96,7 @@ def _rounds(exact: Node, near: Node) -> bool:
 
 
 def is_name(node: Node) -> bool:
-    """Whether this only names what is asked for: x, f(x), |AB|, A:B, (x, y), "maximum"."""
+    """Whether this only names the unknown of the question: x, f(x), |AB|, A:B, (x, y), "maximum"."""
     match node:
         case Symbol() | Text():
             return True
@@ -107,7 +107,7 @@ def is_name(node: Node) -> bool:
         case Call("limit" | "integral" | "derivative" | "slope" | "minimum" | "maximum"):
             return True
         case Call("abs", (Symbol("x" | "y"),)):
-            return False  # |x| = 1 says x = 1 or x = -1
+            return False  # |x| = 1 means x = 1 or x = -1
         case Call("conjugate", (Product(digits),)):
             return all(isinstance(digit, Symbol) for digit in digits)  # \overline{abc}
         case Call(function, arguments) if function in _NAMED:
@@ -117,13 +117,13 @@ def is_name(node: Node) -> bool:
         case Product((Symbol(), Power(Symbol(), Number(exponent)))):
             return exponent == -1
         case Product((Symbol(), SetOperation())):
-            return True  # P(A \cap B), which is no product
+            return True  # P(A \cap B), which is not a product
         case _:
             return False
 
 
 def with_deltas_named(equation: Relation) -> Relation:
-    r"""An equation in which a difference on a side alone, `\Delta x`, is a name and no product."""
+    r"""An equation in which a difference alone on a side, `\Delta x`, is a name, not a product."""
     return Relation(tuple(map(_delta_named, equation.operands)), equation.operators)
 
 
@@ -143,9 +143,9 @@ def unknown_function(function: str) -> bool:
 
 
 def value_of(relation: Relation) -> Node | None:
-    """What an equation says that its name is: 5 of x = 5, of 5 = x and of x = 2 + 3 = 5; None if it does not say that.
+    """The value that an equation gives its name: 5 of x = 5, of 5 = x and of x = 2 + 3 = 5; None if it gives none.
 
-    All before the last part of a chain must be names, or numbers worked out step by step.
+    All parts of a chain before the last must be names, or numbers computed step by step.
     """
     exact = exact_part(relation)
     if not isinstance(exact, Relation):
@@ -158,7 +158,7 @@ def value_of(relation: Relation) -> Node | None:
         if named or _constant(last):
             return None if _mentions(last, before) else last
         return before[0] if len(before) == 1 and is_name(last) else None
-    # A name that is worked out in formulas: A = \\pi r^2 = 4 \\pi; or a name that comes last: 2 + 3 = x.
+    # A name that is computed in formulas: A = \\pi r^2 = 4 \\pi; or a name that comes last: 2 + 3 = x.
     if is_name(before[0]) and len(before) > 1:
         return None if _mentions(last, before[:1]) else last
     return before[0] if len(before) == 1 and is_name(last) and not _mentions(before[0], [last]) else None
@@ -171,18 +171,18 @@ def _constant(node: Node) -> bool:
 
 
 def _mentions(value: Node, names: list[Node]) -> bool:
-    """Whether a value has the variable that it is said to be the value of."""
+    """Whether a value contains the variable whose value it is."""
     plain = {name.name for name in names if isinstance(name, Symbol)}
     return bool(plain) and bool(plain & free_symbols(value))
 
 
 def difference(left: Node, right: Node) -> Node:
-    """Left minus right: an equation says that it vanishes."""
+    """Left minus right: the equation means that it vanishes."""
     return left if right == ZERO else Sum((left, negated(right)))
 
 
 def proportional(target: Node, answer: Node, scope: Scope) -> tuple[Outcome, int]:
-    """Whether a formula is a constant multiple of another, and the sign of that constant; 0 where it is not known."""
+    """Whether a formula is a constant multiple of another, and the sign of that constant; 0 if it is not known."""
     names = ordered_symbols(target)
     if free_symbols(answer) != frozenset(names) or not names or not (arithmetic(target) and arithmetic(answer)):
         return different("structure", "other variables"), 0
@@ -210,7 +210,7 @@ def _substitutions(names: tuple[str, ...]) -> Iterator[dict[str, Node]]:
 
 
 def _ratio(target: Node, answer: Node, scope: Scope) -> tuple[Node | None, int]:
-    """Target over answer, and its sign; ZERO if one of them vanishes, None if both do or nothing is known."""
+    """Target over answer, and its sign; ZERO if one of them vanishes, None if both do or it is unknown."""
     above, below = rational_or_none(target), rational_or_none(answer)
     if above is not None and below is not None:
         if above == 0 and below == 0:
@@ -227,9 +227,9 @@ def _ratio(target: Node, answer: Node, scope: Scope) -> tuple[Node | None, int]:
 
 
 def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
-    """Whether `name = value` says the same as an equation: it satisfies it, and the equation has one solution for it.
+    """Whether `name = value` means the same as an equation: it satisfies it, and the equation has one solution for it.
 
-    That is so where the equation is linear in that variable, as xy = 6 is in y.
+    That is so if the equation is linear in that variable, like xy = 6 in y.
     """
     left, right = equation.operands
     vanishing = difference(left, right)
@@ -249,7 +249,7 @@ def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
 
 
 def _is_multiple_root(vanishing: Node, name: str, value: Node, scope: Scope) -> bool:
-    """Whether what vanishes is a power of the distance from one value, as in (x - 1)^2 = 0."""
+    """Whether the vanishing side is a power of the distance from one value, as in (x - 1)^2 = 0."""
     distance = Sum((Symbol(name), negated(value)))
     powers = (Power(distance, Number(degree * ONE.value)) for degree in (2, 3))
     return any(proportional(vanishing, power, scope)[0].kind == "equal" for power in powers)

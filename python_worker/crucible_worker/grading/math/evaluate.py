@@ -1,9 +1,9 @@
 """Walking a tree of arithmetic with numbers that carry a bound of their error.
 
-What cannot be told from the balls at hand (does this denominator vanish? on which side of a branch cut does this lie?)
-has no value with so many bits, and is left to more of them.
+If the balls do not decide a question (does this denominator vanish? on which side of a branch cut is this?), there is
+no value with so many bits, and more bits are used.
 
-Powers and logarithms are principal, except that an odd root of a negative number is the real one, as it is taught.
+Powers and logarithms are principal, except that an odd root of a negative number is the real one, as taught in schools.
 Inverse cotangents of negative numbers, on which the conventions differ, have no value. Factorials and binomials are
 those of the gamma function, right of its poles.
 """
@@ -23,7 +23,7 @@ from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Numbe
 __all__ = ["MAX_EXPONENT_BITS", "Evaluation"]
 
 MAX_EXPONENT_BITS = 64
-"""Of the integer exponents that are raised to."""
+"""Largest integer exponent of a power."""
 
 _ONE = Fraction(1)
 
@@ -39,18 +39,18 @@ class Evaluation:
         """The value of trees at a point.
 
         Args:
-            work: What this may spend.
-            values: Of the symbols.
+            work: The budget.
+            values: Those of the symbols.
             known: Values of constant nodes by their ids, which are used and added to.
-            real: Refuse what is not real.
-            bits: Of the numbers.
+            real: Refuse values that are not real.
+            bits: The bits of numbers.
         """
         self.balls = Balls(work, real=real, bits=bits)
-        """The arithmetic, and what was noted on the way."""
+        """The arithmetic, and its notes."""
         self._work = work
         self._known = known
         self._values = dict(values)
-        self._met = 0  # symbols
+        self._met = 0  # number of symbols that were evaluated
 
     def value(self, node: Node) -> Ball:
         """The value of a tree.

@@ -1,4 +1,4 @@
-"""The known functions of balls, with the traits that each brings; an unknown one has values that are drawn by lot."""
+"""The known functions of balls, with the traits of each; an unknown function has random values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _arccotangent(at: Balls, of: Ball) -> Ball:
     at.traits |= Trait.BRANCHES
     sign = at.sign(of)
     if sign < 0:
-        raise NotReal("the inverse cotangent of a negative number is a matter of convention")
+        raise NotReal("the inverse cotangent of a negative number depends on the convention")
     quarter = at.scale(at.constant("pi"), _HALF)
     return quarter if sign == 0 else at.arctangent(at.integer_power(of, -1))
 
@@ -195,7 +195,7 @@ def _least_multiple(at: Balls, *balls: Ball) -> Ball:
 def _greatest(at: Balls, *balls: Ball) -> Ball:
     best = balls[0]
     for ball in balls[1:]:
-        # The mean and half the distance: where two are too close to be told apart, the ball holds both.
+        # The mean and half the distance: if two are too close to be distinguished, the ball contains both.
         lead = _real(at, at.add([best, at.scale(ball, -_ONE)]))
         at.observe(lead)
         best = at.scale(at.add([best, ball, at.absolute(lead)]), _HALF)
@@ -214,7 +214,7 @@ def _real(at: Balls, ball: Ball) -> Ball:
 
 
 def unknown(at: Balls, name: str, balls: Sequence[Ball]) -> Ball:
-    """A value of a function that is not known: any, but always the same one for equal arguments."""
+    """A random value of an unknown function, always the same one for equal arguments."""
     text = "\0".join([name, *(at.digest(ball) for ball in balls)])
     lot = int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).digest())
     return at.number(_HALF + Fraction(lot, 1 << 48))
@@ -260,4 +260,4 @@ FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., Ball]]] = {
     "min": (None, _least),
     "max": (None, _greatest),
 }
-"""Functions of one value each: how many arguments they take, None for any number, and what they are."""
+"""Functions of one value each: the number of arguments, None for any number, and the function."""

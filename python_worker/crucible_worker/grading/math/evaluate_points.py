@@ -1,4 +1,4 @@
-"""Where two expressions are compared: points drawn by lot once, in an order in which early ones tell most apart."""
+"""Points at which two expressions are compared: drawn at random once, ordered so that early ones distinguish most."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Point = tuple[float, ...]
 _SIGNS = ("+", "-", "+-", "-+", "++--", "--++", "+--+", "-++-")
 _MIDDLE, _SMALL, _LARGE = (1.1, 4.0), (0.1, 0.95), (4.0, 40.0)
 _MAX_BREAKS = 12
-_LEAST_RATIO = 1.001  # between two numbers that points are put between
+_LEAST_RATIO = 1.001  # between two numbers if points are placed between them
 _NEAREST, _FARTHEST = 1e-6, 1e12
 
 
 def _drawn(lot: random.Random) -> Iterator[_Point]:
     """Sizes in turn for each pattern of signs: functions differ by their signs, domains end at 0 or 1.
 
-    Where all sizes are mixed, no domain of a few inequalities between the symbols is missed for long.
+    As all sizes are mixed, every domain of a few inequalities between the symbols is reached soon.
     """
     for signs, sizes in itertools.product(_SIGNS, ((_MIDDLE,), (_SMALL,), (_LARGE,), (_SMALL, _MIDDLE, _LARGE))):
         sign = itertools.cycle(signs)
@@ -40,13 +40,13 @@ def _drawn(lot: random.Random) -> Iterator[_Point]:
 
 _REAL_POINTS = tuple(_drawn(random.Random(2_026)))
 _ORDERED = 4  # points at the end
-_PATTERNS = {1: 2, 2: 4}  # of signs, that differ for so many symbols
+_PATTERNS = {1: 2, 2: 4}  # of signs, by the number of symbols
 _ROUND = 4  # points for each of them
 
 
 def _whole(lot: random.Random) -> Iterator[_Point]:
     for number in range(1, 17):
-        # The first symbol counts; of two, the second is mostly smaller, as of a binomial.
+        # The first symbol counts; of two symbols, the second is mostly smaller, as in a binomial.
         yield (float(number), *(float(lot.randint(1, max(2, number - 1))) for _ in range(MAX_SYMBOLS - 1)))
     for _ in range(8):
         yield tuple(float(lot.randint(1, 40)) for _ in range(MAX_SYMBOLS))
@@ -70,7 +70,7 @@ def complex_point(names: Sequence[str]) -> dict[str, complex]:
 
 
 def points_between(names: Sequence[str], trees: Iterable[Node]) -> Iterator[dict[str, float]]:
-    """Points between and beyond the numbers that are written, where expressions with corners are put together."""
+    """Points between and beyond the written numbers, where the pieces of expressions with corners meet."""
     written = sorted({abs(value) for tree in trees for value in _numbers(tree) if _NEAREST < abs(value) < _FARTHEST})
     breaks = [0.0]
     for number in map(float, written):

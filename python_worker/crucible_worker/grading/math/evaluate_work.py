@@ -1,4 +1,4 @@
-"""What evaluations share: why there is no value, how much may still be computed, and units read as numbers."""
+"""Shared by evaluations: reasons for a missing value, the remaining budget, and units as numbers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ __all__ = ["NoValue", "NotReal", "Trait", "Work"]
 
 
 class NoValue(Exception):
-    """This arithmetic cannot tell the value."""
+    """This arithmetic cannot determine the value."""
 
 
 class NotReal(NoValue):
-    """The value, or a part of it, is not real where only real ones were asked for."""
+    """The value, or a part of it, is not real, but only real values were requested."""
 
 
 class Trait:
-    """What an expression holds that is not constant, and that asks for more than a few points: bits of an integer."""
+    """Non-constant parts of an expression that require more than a few points: bits of an integer."""
 
     BRANCHES: Final = 1
-    """Roots, logarithms, inverse functions, absolute values: it may be put together of pieces."""
+    """Roots, logarithms, inverse functions, absolute values: it may consist of pieces."""
     JUMPS: Final = 2
-    """Floors, divisors: agreement at some points is no proof."""
+    """Floors, divisors: agreement at some points is not a proof."""
     COUNTS: Final = 4
     """Factorials and the like: its symbols may be meant to be natural numbers."""
     CONJUGATES: Final = 8
-    """Conjugates, real parts: real points tell too little where symbols are complex."""
+    """Conjugates, real parts: real points are not enough if symbols are complex."""
 
 
 class Work:
-    """What all evaluations of one pair share: the steps that are left, and what was found of nodes."""
+    """What all evaluations of one pair share: the steps that are left, and the results for nodes."""
 
     __slots__ = ("_exact", "_lowered", "_refused", "hidden", "steps")
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.hidden = 0
-        """Bits below the leading one in which something was found to matter: agreement in fewer says nothing of it."""
+        """Bits below the leading one in which something matters: agreement in fewer bits does not show it."""
         self._exact: dict[int, Fraction | None] = {}
         self._refused: set[int] = set()
         self._lowered: dict[int, Node] = {}
@@ -56,7 +56,7 @@ class Work:
             raise NoValue("too much to compute")
 
     def exact(self, node: Node) -> Fraction | None:
-        """The exact value of a node, where it is a rational constant. The node must outlive this."""
+        """The exact value of a node, if it is a rational constant. The node must outlive this."""
         if type(node) is Number:
             return node.value
         key = id(node)
@@ -68,7 +68,7 @@ class Work:
         """A degree, a percent sign or a base inside arithmetic, as a number: always the same node for a node.
 
         Raises:
-            NoValue: of every other unit.
+            NoValue: for every other unit.
         """
         result = self._lowered.get(id(node))
         if result is None:

@@ -24,11 +24,11 @@ MAX_BITS = 32_768
 MAX_WORK = 3_000_000_000
 """Sum over all operations of the product of their operands' bits, and a million for each: about 3 ms."""
 MAX_ROOT = 1_024
-"""The n of the n-th roots that are tried."""
+"""Largest n of the n-th roots that are tried."""
 
 _REDUCED_BITS = 1_024  # fractions longer than this are put into lowest terms at once
 _LONG_BITS = 2_048  # from here on FLINT finds a common divisor faster
-_MAX_LOG = 64  # numerator and denominator of the rational logarithms that are found: log_4 8 = 3/2
+_MAX_LOG = 64  # numerator and denominator of rational logarithms that are recognised: log_4 8 = 3/2
 
 _STEP_WORK = 1_000_000  # an operation on small numbers takes as long as one on two of a thousand bits
 
@@ -44,15 +44,15 @@ class _NotRational(Exception):
 
 
 def rational(node: Node, refused: set[int] | None = None) -> Fraction | None:
-    """The value of a constant, where it is rational and not too large.
+    """The value of a constant, if it is rational and not too large.
 
     Args:
-        node: What.
-        refused: Ids of nodes, alive, of which it is known that they have none; added to. It keeps asking for each node
-            of a deep tree from taking the square of its depth.
+        node: The constant.
+        refused: Ids of living nodes that are known to have no value; new ones are added. Otherwise evaluating each node
+            of a deep tree would take time quadratic in its depth.
 
     Returns:
-        None where there is a symbol, an irrational part, or more than `MAX_BITS` or `MAX_WORK` to compute.
+        None if there is a symbol, an irrational part, or more than `MAX_BITS` or `MAX_WORK` to compute.
 
     Raises:
         Undefined: the constant has no value.
@@ -73,7 +73,7 @@ def based_value(node: Based) -> Fraction:
 
 
 class _Evaluation:
-    """One tree's. Values are a numerator and a denominator above zero, not in lowest terms."""
+    """Evaluates one tree. Values are a numerator and a denominator above zero, not in lowest terms."""
 
     __slots__ = ("_refused", "_work")
 
@@ -157,7 +157,7 @@ class _Evaluation:
     def _raised(self, base: int, exponent: int) -> int:
         if -1 <= base <= 1:
             return base if exponent % 2 else 1
-        # |base| >= 2^(bits - 1): a power that is let through has at most twice the bits it is measured by.
+        # |base| >= 2^(bits - 1): an accepted power has at most twice the estimated bits.
         if base.bit_length() * exponent > 2 * MAX_BITS:
             raise _NotRational
         power = base**exponent
@@ -197,7 +197,7 @@ class _Evaluation:
         try:
             value = self.lowest(self.value(of))
         except _NotRational:
-            # Perhaps only too large: a tower of powers has a remainder all the same.
+            # The value may only be too large: a tower of powers still has a remainder.
             found = remainder(of, step[0], rational) if step[1] == 1 else None
             if found is None:
                 raise
@@ -227,14 +227,14 @@ class _Evaluation:
         return numerator, denominator
 
     def spend(self, left: int, right: int) -> None:
-        """Pay for an operation on two integers."""
+        """Charge the work of an operation on two integers."""
         self._work -= left.bit_length() * right.bit_length() + _STEP_WORK
         if self._work < 0:
             raise _NotRational
 
 
 def _floor_root(value: int, degree: int) -> int:
-    """Newton's iteration, from a guess just above: it falls until it is there."""
+    """Newton's iteration, from a guess just above: it decreases until it converges."""
     bits = math.log2(value) / degree
     shift = max(0, int(bits) - 60)
     guess = int(2.0 ** (bits - shift) * (1 + 2.0**-30) + 1) << shift
@@ -379,4 +379,4 @@ _FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., _Ratio]]] = {
     "log": (2, _logarithm),
     "ln": (1, _natural_logarithm),
 }
-"""Functions of rational arguments: how many, None for any number, and what they are."""
+"""Functions of rational arguments: the number of arguments, None for any number, and the function."""

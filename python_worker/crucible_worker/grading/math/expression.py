@@ -1,4 +1,4 @@
-r"""Arithmetic: sums of products of powers, and what stands behind an operand.
+r"""Arithmetic: sums of products of powers, and suffixes of operands.
 
 From loose to tight: sums; products and quotients from left to right, written or not (`1/2x` is half of x); signs;
 powers, factorials, subscripts, percent and degree signs.
@@ -42,7 +42,7 @@ from crucible_worker.grading.math.tree import (
 __all__ = ["MAX_POSTFIXES", "Expressions"]
 
 MAX_POSTFIXES = 8
-"""Signs behind one operand: `5!!`, `x'^2`."""
+"""Signs after one operand: `5!!`, `x'^2`."""
 
 _STARTS = spelled(
     "number based letter upright name constant function ( [ { set{ frac binom sqrt cbrt overline mark mathbb begin "
@@ -97,14 +97,14 @@ class Expressions:
             kind = kinds[cursor.at]
 
     def _plus_minus(self, cursor: Cursor, left: Node) -> PlusMinus:
-        r"""What is behind \pm; behind \mp its opposite, as the upper signs of both belong together."""
+        r"""The term after \pm; after \mp its opposite, as the upper signs of both belong together."""
         opposite = cursor.values[cursor.at] == "-"
         cursor.at += 1
         right = self.product(cursor)
         return PlusMinus(left, negative(right) if opposite else right)
 
     def _is_set(self, cursor: Cursor, node: Node) -> bool:
-        """Whether minus behind a node means a difference of sets: (1, 2) - {3} does, (1, 2) - (3, 4) does not."""
+        """Whether minus after a node means a difference of sets: (1, 2) - {3} does, (1, 2) - (3, 4) does not."""
         if isinstance(node, Interval | SetOperation) or (isinstance(node, Collection) and node.kind == "set"):
             return True
         if isinstance(node, Symbol) and node.name in NUMBER_SETS.values():
@@ -113,7 +113,7 @@ class Expressions:
         return in_braces and (isinstance(node, Collection) or (isinstance(node, Symbol) and node.name in NUMBER_SETS))
 
     def _difference(self, cursor: Cursor, node: Node) -> Node:
-        """What is left of a set without another, or without the one thing in braces."""
+        """A set without another, or without the single element in braces."""
         cursor.at += 1
         right = self.product(cursor)
         if isinstance(right, Number):
@@ -121,7 +121,7 @@ class Expressions:
         return SetOperation("difference", (as_set(node), as_set(right)))
 
     def _signed(self, cursor: Cursor) -> Node:
-        """A product behind one or more signs."""
+        """A product after one or more signs."""
         kinds = cursor.kinds
         minus = False
         while kinds[cursor.at] in "+-":
@@ -176,7 +176,7 @@ class Expressions:
         return with_unit_outside(factors)
 
     def _times(self, cursor: Cursor, factors: list[Node]) -> None:
-        r"""A factor behind a sign; `A \times B` of capitals or arrows is one of sets or vectors, in this order."""
+        r"""A factor after a sign; `A \times B` of capitals or arrows is a product of sets or vectors, in this order."""
         at = cursor.at
         bold = cursor.kinds[at - 2] == cursor.kinds[at] == "upright"
         cross = cursor.values[at - 1] == "times" and (bold or _has_order(factors[-1]))
@@ -187,14 +187,14 @@ class Expressions:
             factors.append(right)
 
     def _composed(self, cursor: Cursor, left: Node) -> Node:
-        r"""A composition, `f \circ g`; degrees, where nothing follows."""
+        r"""A composition, `f \circ g`; degrees, if nothing follows."""
         if cursor.kinds[cursor.at] not in _STARTS:
             return measures.degrees(cursor, left)
         return Call("compose", (left, self.factor(cursor)))
 
     def _measure(self, cursor: Cursor, factors: list[Node]) -> bool:
-        """Give the product its unit, or the last factor where another has one; False where no unit follows."""
-        if not measures.may_be_unit(cursor):  # before the factors are looked at, of which there may be many
+        """Give the product its unit, or the last factor if another factor has one; False if no unit follows."""
+        if not measures.may_be_unit(cursor):  # before the factors are examined, as there may be many
             return False
         operated = measures.operated(cursor, factors[-1])
         if operated is not None:
@@ -222,7 +222,7 @@ class Expressions:
         right = self.factor(cursor)
         last = factors[-1]
         if kind == "(" and is_membership(right):
-            return  # (k \in \mathbb{Z}) says which variable is meant
+            return  # (k \in \mathbb{Z}) only defines the variable
         value = right.value if isinstance(right, Quantity) else right
         if bare and kind == "frac" and is_proper(value) and isinstance(last, Number) and not last.decimal:
             mixed = added([last, value])
@@ -233,7 +233,7 @@ class Expressions:
             factors.append(right)
 
     def _mixed(self, cursor: Cursor, factors: list[Node]) -> bool:
-        """Add `1/2` to the 1 before it, `1 1/2`; two numerals side by side mean nothing else."""
+        """Add `1/2` to the 1 before it, `1 1/2`; two adjacent numerals have no other meaning."""
         kinds, at = cursor.kinds, cursor.at
         if kinds[at + 1] != "/" or kinds[at + 2] != "number" or not isinstance(factors[-1], Number):
             return False
@@ -246,7 +246,7 @@ class Expressions:
         return True
 
     def _number_follows(self, cursor: Cursor, factors: list[Node]) -> None:
-        """A numeral behind a factor that is none: `2^6 3^5` is a product, `5 feet 3 inches` a sum."""
+        """A numeral after a factor that is not one: `2^6 3^5` is a product, `5 feet 3 inches` a sum."""
         if not isinstance(factors[-1], Quantity):
             factors.append(self.factor(cursor))
             return
@@ -273,12 +273,12 @@ class Expressions:
         return cursor.values[at] == "x" and cursor.kinds[at] == "letter" and cursor.kinds[at + 1] == "number"
 
     def is_differential(self, cursor: Cursor) -> bool:
-        """Whether the `dx` of an integral stands here."""
+        """Whether the `dx` of an integral is here."""
         at = cursor.at
         return cursor.values[at] == "d" and cursor.values[at + 1] in cursor.bound
 
     def signed_factor(self, cursor: Cursor) -> Node:
-        """A factor behind a sign of multiplication, which may have a sign of its own."""
+        """A factor after a sign of multiplication; it may have its own sign."""
         minus = False
         while cursor.kinds[cursor.at] in "+-":
             minus ^= cursor.kinds[cursor.at] == "-"
@@ -287,7 +287,7 @@ class Expressions:
         return negative(node) if minus else node
 
     def factor(self, cursor: Cursor) -> Node:
-        """An operand with what stands behind it."""
+        """An operand with its suffixes."""
         cursor.steps += 1
         node = self._rules.primary(cursor)
         kinds = cursor.kinds
@@ -298,7 +298,7 @@ class Expressions:
         while kind in _POSTFIX:
             count += 1
             if count > MAX_POSTFIXES:
-                cursor.fail(f"more than {MAX_POSTFIXES} signs behind an operand")
+                cursor.fail(f"more than {MAX_POSTFIXES} signs after an operand")
             cursor.at += 1
             if before == "^" and kind == "_" and isinstance(node, Power):
                 node = self._names.indexed(cursor, node)
@@ -324,7 +324,7 @@ class Expressions:
         return measures.degrees(cursor, node)
 
     def _power(self, cursor: Cursor, base: Node) -> Node:
-        """An exponent: a group, or as much as plain text means by it (`2^10`, `10^-3`, `2^n!`)."""
+        """An exponent: a group, or what plain text means (`2^10`, `10^-3`, `2^n!`)."""
         kinds = cursor.kinds
         kind = kinds[cursor.at]
         if kind == "degree" or kind == "circ":
@@ -394,7 +394,7 @@ def _has_order(node: Node) -> bool:
 
 
 def _with_sign_inside(node: Node) -> Node:
-    """-7 mod 3 is the remainder of -7: the sign at the start is the numeral's."""
+    """-7 mod 3 is the remainder of -7: the sign at the start belongs to the numeral."""
     match node:
         case Product((sign, Call("mod", (Number() as of, by)))) if sign == MINUS_ONE:
             return Call("mod", (negative(of), by))

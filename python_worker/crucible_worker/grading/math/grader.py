@@ -1,6 +1,6 @@
-"""Grades math: the answer is found in the response, and compared with the targets in processes that can be killed.
+"""Grades math: the answer is extracted from the response, and compared with the targets in killable processes.
 
-What is decided here needs no mathematics: answers written like a target, integers, questions asked before.
+Decisions in this module need no mathematics: answers written like a target, integers, repeated questions.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS,
 
 __all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
 
-POLICY_VERSION = "3"
-"""Of the rules and defaults by which answers are equal; a change that may change a verdict changes it."""
+POLICY_VERSION = "4"
+"""Version of the rules and defaults of equality; it changes whenever a verdict may change."""
 MAX_TARGETS = 64
-"""Of one item; with more it is UNDECIDED."""
+"""Targets of one item; with more it is UNDECIDED."""
 CACHED_ENTRIES, CACHED_CHARS = 65_536, 8 * 1024 * 1024
-"""Questions that are kept with what was found, and their characters in all."""
+"""Cached questions with their results, and their total characters."""
 
-_MAX_CACHED_QUESTION = 2_000  # characters; longer ones hardly come again
-_YIELD_ITEMS = 200  # after so many, a millisecond or two, whoever else waits for the event loop has it
+_MAX_CACHED_QUESTION = 2_000  # characters; longer ones are rarely repeated
+_YIELD_ITEMS = 200  # after so many, a millisecond or two, other tasks of the event loop run
 _WHOLE = "whole"
 
 MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
-"""What a double holds of a decimal."""
+"""Decimals that a double stores."""
 
 _DEFAULTS = MathPolicy()
 _RULES: Mapping[str, Mapping[str, Any]] = {
@@ -52,7 +52,7 @@ _RULES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MathOptions:
-    """The answer found in the response equals a target as mathematics."""
+    """The answer in the response equals a target as mathematics."""
 
     policy: Annotated[MathPolicy, Flat(rules=_RULES)] = _DEFAULTS
     """What counts as equivalent."""
@@ -60,7 +60,7 @@ class MathOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reading:
-    """What an item asks, once its answer is found."""
+    """The question of an item, once its answer is extracted."""
 
     question: Question
     extraction: str
@@ -69,32 +69,32 @@ class _Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Searched:
-    """What a child found in a response."""
+    """The answer that a child extracted from a response."""
 
     answer: str
     extraction: str
     said: str
-    """All of it but its thinking, where that is short."""
+    """The response without its reasoning, if it is short."""
     duration_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is to say of a question."""
+    """The result for a question."""
 
     judgement: Judgement
     duration_ns: int = 0
     problem: Problem | None = None
     lasting: bool = True
-    """Asked again, the question would get the same answer."""
+    """Whether the same question would get the same result again."""
 
 
 class MathGrader:
     """Judges whether answers equal their targets, as mathematics.
 
     Args:
-        pool: where it is computed; started at the first question that needs it, unless it has been.
-        policy: what counts as equivalent where a batch does not say.
+        pool: the processes that compute; started at the first question that needs them, unless they run already.
+        policy: what counts as equivalent unless a batch sets another.
     """
 
     def __init__(self, pool: GradingPool, policy: MathPolicy | None = None) -> None:
@@ -104,7 +104,7 @@ class MathGrader:
         self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
-        """Judge one response; with choices that the targets name, by the choice that its answer is."""
+        """Judge one response; if the targets name choices, by the choice that its answer is."""
         (grade,) = await self.grade_batch((GradeItem(response=response, targets=tuple(targets)),))
         asked = chosen.Question.of(targets, choices) if grade.problem is None and grade.extracted else None
         if asked is not None:
@@ -113,11 +113,11 @@ class MathGrader:
         return base.Grade.of(told)
 
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
-        """Judge items; each has its grade, in order, and what is wrong with one is nothing to the others.
+        """Judge items; each has its grade, in order, and an error in one does not affect the others.
 
-        UNDECIDED is what cannot be known: no target or one without a value, targets over `MAX_TEXT_BYTES`, mathematics
-        that takes too much time or memory. An answer over `MAX_TEXT_BYTES` is wrong if the targets are small. ERROR,
-        with a problem, is what failed on our side.
+        A grade is UNDECIDED if there is no target, if a target has no value or is over `MAX_TEXT_BYTES`, or if the
+        mathematics takes too much time or memory. An answer over `MAX_TEXT_BYTES` is wrong if the targets are small. A
+        failure on our side is an ERROR with a problem.
         """
         policy = self._policy if policy is None else policy
         grades: dict[int, Grade] = {}
@@ -142,7 +142,7 @@ class MathGrader:
         return [grades[index] for index in range(len(items))]
 
     async def _searched(self, items: Sequence[GradeItem]) -> dict[int, _Searched | _Found]:
-        """What children find in long responses, by the item's place: here it would hold up whoever else is served."""
+        """Answers that children extract from long responses, by item index: here this would delay other requests."""
         long = {
             index: item.response
             for index, item in enumerate(items)
@@ -163,7 +163,7 @@ class MathGrader:
         return _Searched(text, how, said, answer.duration_ns)
 
     def _known(self, question: Question) -> Judgement | None:
-        """What can be said at once."""
+        """The grade that is known at once."""
         verdict = literal.literally(question.targets, question.answer, question.policy)
         whole = question.whole and literal.literally(question.targets, question.whole, question.policy)
         if whole is Verdict.CORRECT:
@@ -185,7 +185,7 @@ class MathGrader:
         return await asyncio.gather(*(self._settled(answer) for answer in answers))
 
     async def _settled(self, answer: Answer) -> _Found:
-        """What an answer of `judge` comes to, once it is proven where it must be."""
+        """The result of a reply of `judge`, after a proof if one is needed."""
         found = self._found(answer)
         if not found.judgement.pending:
             return found
@@ -210,10 +210,10 @@ class MathGrader:
 
 
 def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader:
-    """A grader on the worker's pool, made of options that fit the schema of `MathOptions`.
+    """A grader on the worker's pool, made from options that passed the schema of `MathOptions`.
 
     Raises:
-        FailedPrecondition: there is none (reason NO_GRADING_POOL).
+        FailedPrecondition: there is no pool (reason NO_GRADING_POOL).
     """
     if pool is None:
         raise no_pool()
@@ -221,7 +221,7 @@ def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> M
 
 
 def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:
-    """Find the answer, unless a child has; a grade where nothing can be asked."""
+    """Extract the answer, unless a child has; a grade if there is no question to ask."""
     text, targets = item.text, item.targets
     if not targets:
         return _undecided(item, "there is no target")
@@ -240,7 +240,7 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | No
         return _Reading(question, searched.extraction, searched.duration_ns)
     if item.response is None:
         return _Reading(Question(targets, text, policy), _WHOLE, 0)
-    started = time.thread_time_ns()  # whoever else has the processor meanwhile is not this item's time
+    started = time.thread_time_ns()  # processor time of other tasks does not count for this item
     extracted = extract(text)
     question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
     taken = time.thread_time_ns() - started
@@ -260,7 +260,7 @@ def _failed(error: BridgeError) -> _Found:
 
 
 def _without_proof(left: _Found, lost: _Found) -> _Found:
-    """What is known without the proof, and why there is none."""
+    """The result without a proof, and why there is none."""
     if left.judgement is _NOTHING or left.judgement in _LOST.values():
         return lost
     reason = "; ".join(filter(None, (left.judgement.reason, lost.judgement.reason)))

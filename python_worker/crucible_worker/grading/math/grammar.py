@@ -1,6 +1,6 @@
 """The grammar of answers, put together from its parts: measures, names, expressions, operands, brackets, statements.
 
-Each part knows those below it; what it needs of those above it are `Rules`, which are filled in here.
+Each part uses those below it. Rules that it needs from those above it are in `Rules`, which is filled in here.
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ def _put_together() -> Statements:
 
 
 answer: Callable[[Cursor], Node] = _put_together().answer
-"""Read everything; raises `Unreadable` where it is not mathematics, or beyond a budget."""
+"""Read everything; raises `Unreadable` if it is not mathematics, or beyond a budget."""

@@ -1,12 +1,12 @@
-"""Whether two expressions are equal: by a prime field where that decides, by numbers where it does not.
+"""Whether two expressions are equal: by a prime field if that decides, otherwise by numbers.
 
-Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. Where i occurs, or nothing
+Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. If i occurs, or nothing
 is real, complex values decide. A removable singularity does not matter.
 
 1. A prime field proves rational functions equal or different, and many other expressions equal.
-2. Balls of few bits tell different expressions apart at one point.
-3. What agrees there at every point is compared with many bits: constants, and functions at some of the points.
-   Functions that agree there to 50 digits are taken to be equal, but for those that jump (floor, gcd): these are left.
+2. Balls of few bits distinguish different expressions at one point.
+3. Expressions that agree there at every point are compared with many bits: constants, and functions at some points.
+   Functions that agree there to 50 digits count as equal, except those that jump (floor, gcd): these are left open.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ from crucible_worker.grading.math.walk import ordered_symbols, replaced
 __all__ = ["MAX_STEPS", "PRECISIONS", "Finding", "Identity", "examine", "identical"]
 
 MAX_STEPS = 3_000
-"""Nodes that are evaluated about one pair, a function of many digits counted several times: about 5 ms."""
+"""Nodes evaluated for one pair, a function with many digits counting several times: about 5 ms."""
 PRECISIONS = (266, 532, 2_048)
 """Bits of the precise evaluation: 80 digits, and more where too many of these cancel or are hidden by large terms."""
 MIN_AGREEMENT_BITS = 167
-"""Bits that must agree, by the bounds of the errors: 50 digits of the smallest term of any sum."""
+"""Bits that must agree, given the error bounds: 50 digits of the smallest term of any sum."""
 
 _MIN_POINTS = 6  # of a function without branches
 _MIN_WHOLE_POINTS = 8
 _MANY_POINTS = Trait.BRANCHES | Trait.COUNTS
 _MAX_BLURRED = 3
-_RESERVE = 1_500  # steps that are kept for many digits
+_RESERVE = 1_500  # steps that are reserved for many digits
 _TYPICAL_SIZE = 1.6  # 1 itself is special
 _TYPICAL_WHOLE, _MAX_WHOLE = 6.0, 4
-_CLOSE_BITS = 20  # in which few bits must agree to be taken for a value
+_CLOSE_BITS = 20  # bits that must agree for few bits to count as a value
 
 
 class Identity(enum.Enum):
-    """What was found of two expressions."""
+    """The relation of two expressions."""
 
     EQUAL = enum.auto()
     """They are equal wherever both are defined."""
     DIFFERENT = enum.auto()
     """They are not, or one of them is defined nowhere."""
     UNKNOWN = enum.auto()
-    """This could not be told."""
+    """This could not be determined."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found, and why."""
+    """The result, and why."""
 
     identity: Identity
     """What."""
     reason: str
     """Why: a few words."""
     agrees: bool = False
-    """Of UNKNOWN: there were points to compare them at, and they were equal there."""
+    """For UNKNOWN: there were points for a comparison, and they were equal there."""
     one_sided: bool = False
     """There was a point where one is real and the other is not."""
 
@@ -119,7 +119,7 @@ class _At(enum.Enum):
     CLOSE = enum.auto()
     """They agree, as far as they are known."""
     BLURRED = enum.auto()
-    """Few bits cannot tell."""
+    """Few bits cannot decide."""
     OUTSIDE = enum.auto()
     """One of them has no real value."""
 
@@ -148,7 +148,7 @@ def _placed(point: _Point) -> dict[str, Ball]:
 
 
 def _nearest(where: Sequence[_Point], size: float) -> list[_Point]:
-    """Points by how close their values are to a size: far out, what grows fastest hides everything else."""
+    """Points by how close their values are to a size: for large values, the fastest-growing term hides all others."""
     return sorted(where, key=lambda point: max(abs(math.log(abs(value) / size)) for value in point.values()))
 
 
@@ -202,7 +202,7 @@ class _Comparison:
             opaque = field.opaque
             if not same:
                 return None if opaque else _APART
-        # Opaque constants may be without a value: tan(pi/2).
+        # Opaque constants may have no value: tan(pi/2).
         self._formal = opaque and not self._names
         return None if self._formal else _PROVEN
 
@@ -219,7 +219,7 @@ class _Comparison:
     def _functions(self) -> Finding:
         close, blurred, apart = self._over(points(self._names), real=True)
         if apart is None and self._traits & Trait.BRANCHES and close and self._work.steps > _RESERVE:
-            # Points that hang on the numbers that are written find corners, but are too special to prove anything.
+            # Points that depend on the written numbers find corners, but are too special to prove anything.
             _, more_blurred, apart = self._over(points_between(self._names, self._sides), real=True)
             blurred += more_blurred
         if apart is not None:
@@ -234,14 +234,14 @@ class _Comparison:
         return near[:1] + [point for point in near[1:] if _above(point[name]) != _above(near[0][name])][:1]
 
     def _where_counted(self, apart: str) -> Finding:
-        """What differs at real numbers may be equal at the natural ones that are meant: n! sin(pi n) = 0."""
+        """Expressions that differ at real numbers may be equal at natural ones, the intended ones: n! sin(pi n) = 0."""
         close, _, apart_there = self._over(map(self._named, WHOLE_POINTS), real=True)
         if apart_there is None and len(close) >= _MIN_WHOLE_POINTS:
             return _unknown("equal at natural numbers only", agrees=True)
         return _unequal(f"different {apart_there or apart}")
 
     def _nowhere_real(self) -> Finding:
-        """(-1)^n is real at integers, e^(i x) hardly ever."""
+        """(-1)^n is real at integers, e^(i x) almost never."""
         self._traits |= Trait.COUNTS
         close, blurred, apart = self._over(map(self._named, WHOLE_POINTS), real=True)
         if apart is not None:
@@ -256,7 +256,7 @@ class _Comparison:
         return self._off_axis(self._confirmed(self._either_sign(close), blurred, real=False))
 
     def _at_naturals(self) -> Finding | None:
-        """(-1)^(2n) is 1 at integers, which may be all that is meant by it; None where they differ there."""
+        """(-1)^(2n) is 1 at integers, which may be its intended domain; None if they differ there."""
         equal = 0
         for point in WHOLE_POINTS:
             values: dict[str, Node] = {name: Number(Fraction(value)) for name, value in zip(self._names, point)}
@@ -268,7 +268,7 @@ class _Comparison:
         return _unknown("equal at natural numbers only", agrees=True) if equal >= _MIN_WHOLE_POINTS else None
 
     def _off_axis(self, finding: Finding) -> Finding:
-        """The conjugate of z is z at real points: such functions must agree at complex ones as well."""
+        """The conjugate of z is z at real points: such functions must agree at complex points as well."""
         if finding.identity is not Identity.EQUAL or not self._traits & Trait.CONJUGATES:
             return finding
         if self._in_few_bits(complex_point(self._names), real=False) is _At.CLOSE:
@@ -279,7 +279,7 @@ class _Comparison:
         return dict(zip(self._names, point))
 
     def _over(self, where: Iterable[_Point], *, real: bool) -> tuple[list[_Point], list[_Point], str | None]:
-        """The points at which the sides agree in few bits, where these cannot tell, and the first where they differ."""
+        """The points at which the sides agree in few bits, the undecided ones, and the first where they differ."""
         close: list[_Point] = []
         blurred: list[_Point] = []
         for point in where:
@@ -319,12 +319,12 @@ class _Comparison:
             self.one_sided = self.one_sided or (len(balls) == unreal == 1)
             return found
         left, right = balls
-        if left != right:  # of balls: they certainly differ
+        if left != right:  # balls that compare unequal certainly differ
             return _At.APART
         return _At.CLOSE if min(ball.rel_accuracy_bits() for ball in balls) >= _CLOSE_BITS else _At.BLURRED
 
     def _confirmed(self, chosen: Sequence[_Point], blurred: list[_Point], *, real: bool) -> Finding:
-        """Compare with many bits at the chosen points, and at those where few bits say nothing."""
+        """Compare with many bits at the chosen points, and at those where few bits decide nothing."""
         compared = 0
         for point in [*chosen, *blurred[:_MAX_BLURRED]]:
             try:
@@ -366,7 +366,7 @@ class _Comparison:
         raise NoValue("too many digits cancel")
 
     def _valueless(self, reason: str, *, agrees: bool = False) -> Finding:
-        """Nothing could be compared: perhaps as a side is a constant without a value.
+        """Nothing could be compared, perhaps because a side is a constant without a value.
 
         Raises:
             Undefined: it is.

@@ -1,4 +1,4 @@
-"""Letters with an index that is summed over: functions of it, or letters of their own where the terms are few."""
+"""Letters with an index that is summed over: functions of it, or separate letters if there are few terms."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["MAX_EXPANDED_NODES", "MAX_EXPANDED_TERMS", "expanded", "stems", "wit
 MAX_EXPANDED_TERMS = 16
 """Terms of a sum or product over indexed letters that is written out."""
 MAX_EXPANDED_NODES = 256
-"""Nodes of what is written out: sums within sums do not grow beyond it."""
+"""Nodes of a written-out sum or product: nested sums do not grow beyond it."""
 
 _PLACE = "#"
 _DIGITS = 10
 
 
 def with_index(node: Node, variable: str) -> Node:
-    """What is summed, with x_i as a function of i where i is what it is summed over; a_ij, of both of them."""
+    """The summand, with x_i as a function of i if the sum is over i; a_ij as a function of both."""
     match node:
         case Symbol(name):
             return _indexed(name, (), variable) or node
@@ -33,7 +33,7 @@ def _indexed(name: str, arguments: tuple[Node, ...], variable: str) -> Node | No
     stem, _, index = name.partition("_")
     if variable not in index:
         return None
-    # Each place in the index has an argument, in order.
+    # Each position of the index has an argument, in order.
     known = iter(arguments)
     order: list[Node] = []
     for number, part in enumerate(index.split(variable)):
@@ -44,7 +44,7 @@ def _indexed(name: str, arguments: tuple[Node, ...], variable: str) -> Node | No
 
 
 def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | None:
-    """The terms of a sum over indexed letters; None where there are none, too many, or their indices are computed."""
+    """The terms of a sum over indexed letters; None if there are none, too many, or their indices are computed."""
     match low, high:
         case Number(first), Number(last) if first.denominator == last.denominator == 1:
             count = int(last - first) + 1
@@ -63,7 +63,7 @@ def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | N
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether an index is written as letters and places: not x_{i+1}, which is computed, nor x_{2i}."""
+    """Whether an index consists of letters and digits: not x_{i+1}, which is computed, nor x_{2i}."""
     _, _, index = call.function.partition("_")
     before = index[: index.index(_PLACE)]
     return all(sign in (_PLACE, ",") or sign.isalnum() for sign in index) and not before[-1:].isdigit()

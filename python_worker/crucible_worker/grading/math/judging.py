@@ -1,6 +1,6 @@
-"""What a child does with a question: decide it at once where that is possible, prove it where it is not.
+"""How a child handles a question: it decides at once if possible, otherwise it needs a proof.
 
-The worker sends these functions by name and so imports this module, but none of the mathematics: that is imported
+The worker sends these functions by name and so imports this module, but not the mathematics, which is imported
 where it runs.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["MAX_SAID_CHARS", "WHOLE_MARGIN", "Judgement", "Question", "give_up",
 WHOLE_MARGIN = 100
 """A response is compared as a whole where it is this much longer than twice a target at most."""
 MAX_SAID_CHARS = 2_000
-"""What a child found to be said in a response that was sent to it, thinking left aside, goes back up to this length."""
+"""Longest text of a response, without its reasoning, that a child returns with the answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,32 +39,32 @@ class Question:
     policy: MathPolicy
     """What counts as equivalent."""
     whole: str = ""
-    """The response that the answer was found in, where it may be a target itself; else empty."""
+    """The response that the answer was found in, if it may be a target itself; otherwise empty."""
     unsent: bool = False
     """The answer is so long that it stays with the worker."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found."""
+    """The result for a question."""
 
     verdict: Verdict | None
-    """CORRECT, INCORRECT or UNDECIDED; None where a proof is needed first."""
+    """CORRECT, INCORRECT or UNDECIDED; None if a proof is needed first."""
     method: str
-    """How it was found."""
+    """How it was decided."""
     reason: str
-    """Why, for a person."""
+    """The reason, for people."""
     pending: bytes = b""
-    """What is to be proven, for `prove`: a pickle of trees, which the worker passes on and never opens."""
+    """The needed proof, for `prove`: a pickle of trees, which the worker passes on and never loads."""
 
 
 def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
-    """What is said in a response, where it may be a target itself: it is about as long, and more than its answer.
+    """The text of a response, if it may be a target itself: it has a similar length, and is more than its answer.
 
-    One with a box, an answer tag or a JSON object says what its answer is, and that is all that counts, unless it is
+    One with a box, an answer tag or a JSON object marks its answer, and only that counts, unless the response is
     written like a target.
     """
-    said = said.strip(" \n")  # a tab may be what is left of a command
+    said = said.strip(" \n")  # a tab may be the rest of a command
     short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
     return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
 
@@ -76,7 +76,7 @@ def _is_enclosed(said: str) -> bool:
 
 
 def search(response: str) -> tuple[str, str, str]:
-    """Find the answer in a response, say how, and what is said if that is short; linear, but it may be a megabyte."""
+    """Extract the answer of a response, how it was found, and the text if short; linear, for up to a megabyte."""
     extraction = extract(response)
     said = spoken(response)
     return extraction.answer, extraction.how, said if len(said) <= MAX_SAID_CHARS else ""
@@ -103,7 +103,7 @@ def judge(question: Question) -> Judgement:
 
 
 def prove(pending: bytes) -> Judgement:
-    """Prove what `judge` left open; this may take for ever."""
+    """Prove what `judge` left open; this may not end."""
     from crucible_worker.grading.math.decide import settle
     from crucible_worker.grading.math.symbolic import prove as proven
 
@@ -120,7 +120,7 @@ def prove(pending: bytes) -> Judgement:
 
 
 def give_up(pending: bytes) -> Judgement:
-    """Say what is left to say without a proof."""
+    """The decision without a proof."""
     from crucible_worker.grading.math.decide import settle
 
     return _best(
@@ -130,7 +130,7 @@ def give_up(pending: bytes) -> Judgement:
 
 
 def _best(decisions: Iterable[Decision]) -> Judgement:
-    """Of several targets: any that is right, else any that is open, else any that cannot be decided."""
+    """For several targets: one that is right, else one that is open, else one that cannot be decided."""
     found = list(decisions)
     for verdict in (Verdict.CORRECT, None, Verdict.UNDECIDED):
         for decision in found:

@@ -16,7 +16,7 @@ from crucible_worker.grading.math.walk import arithmetic, free_symbols, nodes_of
 __all__ = ["in_upright_type", "is_bare_number", "is_measured"]
 
 _MAX_CHARS = 80
-"""Of the end of an answer, in which its unit is looked for."""
+"""Characters at the end of an answer in which its unit is sought."""
 
 # Also other words: ordinals, a time of day.
 _NO_UNITS = frozenset({"in", "st", "nd", "rd", "th", "sq", "deg", "pts", "pm"})
@@ -25,17 +25,17 @@ _UNIT = r"(?:[A-Za-z]{1,4}|\\Omega(?![A-Za-z]))(?:\^(?:-?[1-9]|\{ ?-?[1-9] ?\}))
 _TIMES = r"(?: ?(?:\*|\\cdot(?![A-Za-z])|\u00b7) ?|[ ~]|\\[ ,])"
 _UNITS = rf"{_UNIT}(?:{_TIMES}{_UNIT}){{0,3}}"
 _RATE = rf"{_UNITS}(?: ?/ ?(?:{_UNIT}|\( ?{_UNITS} ?\)))?"
-# A blank behind a command only ends its name: of `12\pi m` nobody knows whether a blank is meant.
+# A blank after a command only ends its name: in `12\pi m` it is unknown whether a blank is meant.
 _BLANK = r"(?:(?<=[0-9})])\$?[ ~]{1,4}|(?<=[0-9A-Za-z})])\$?\\[ ,;:][ ~]{0,4})"
 _ENDING = re.compile(rf"{_BLANK}\$?(?P<unit>{_RATE})(?P<rest>[ $.]{{0,4}})\Z")
-# What most answers do not end with: a letter of a unit, its power, or the bracket behind it.
+# The possible end of a unit, which most answers do not have: a letter, its power, or the bracket after it.
 _LAST = re.compile(r"[A-Za-z)][0-9^{} -]{0,6}[ $.]{0,4}\Z")
 _MAX_LAST_CHARS = 12
 _NAME = re.compile(r"[A-Za-z]+|\\Omega|\\cdot")
 
 
 def in_upright_type(answer: str) -> str | None:
-    r"""An answer with the unit at its end in upright type, `757\text{ g}`; None where it ends otherwise."""
+    r"""An answer with the unit at its end in upright type, `757\text{ g}`; None if it ends differently."""
     if (" " not in answer and "~" not in answer and "\\" not in answer) or not _LAST.search(answer[-_MAX_LAST_CHARS:]):
         return None
     tail = answer[-_MAX_CHARS:]
@@ -55,7 +55,7 @@ def _is_unit(name: str) -> bool:
 
 
 def is_bare_number(reading: Reading) -> bool:
-    """Whether a text says a number, without a unit or a variable."""
+    """Whether a text is a number, without a unit or a variable."""
     return bool(reading.nodes) and all(
         arithmetic(node) and not free_symbols(node) and not any(isinstance(part, Quantity) for part in nodes_of(node))
         for node in reading.nodes
@@ -63,7 +63,7 @@ def is_bare_number(reading: Reading) -> bool:
 
 
 def is_measured(reading: Reading) -> bool:
-    """Whether a text says one value with a unit; of `3 + 2 m` the letter belongs to the last term alone."""
+    """Whether a text is one value with a unit; in `3 + 2 m` the letter belongs only to the last term."""
     match reading.nodes:
         case (Quantity(value),) | (Relation((_, Quantity(value))),):
             return not isinstance(value, Sum) and arithmetic(value) and not free_symbols(value)

@@ -1,8 +1,8 @@
 r"""Runs of letters: which are words, names and functions, and which are products of symbols.
 
-- A run of letters that mathematics is written with (`sin`, `pi`, `and`) is what it says; so are `sinx`, `xlnx`.
+- A run of letters with a mathematical meaning (`sin`, `pi`, `and`) has that meaning; so have `sinx`, `xlnx`.
 - After an operand, a run that abbreviates a unit (`cm`) is that unit; alone it is not.
-- Two or more capitals are a name: `AB` is one symbol, and not `BA`.
+- Two or more capitals are a name: `AB` is one symbol, different from `BA`.
 - In upright type (`\text`, `\mathrm`, ...) two or more letters are a word.
 - Elsewhere a run is a word if it has four letters or more, one of them a vowel, and is not a stretch of the alphabet
   (`abcd`); if it is a capital and two or more small letters; or if it is one of a few short English words. Every
@@ -19,7 +19,7 @@ from crucible_worker.grading.math.notation import FUNCTIONS, SHORT_WORDS, WORD_T
 __all__ = ["MAX_LETTERS", "italic_letters", "upright_letters"]
 
 MAX_LETTERS = 24
-"""A longer run is a word, whatever its letters."""
+"""A longer run is always a word."""
 
 _VOWELS = frozenset("aeiouAEIOU")
 _ARGUMENTS = frozenset("xyz")
@@ -27,7 +27,7 @@ _ARGUMENTS = frozenset("xyz")
 
 @functools.lru_cache(maxsize=4096)
 def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
-    """What letters in upright type are."""
+    """The meaning of letters in upright type."""
     if len(run) == 1:
         return (("upright", run),)
     known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())
@@ -42,7 +42,7 @@ def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
 
 @functools.lru_cache(maxsize=4096)
 def italic_letters(run: str) -> tuple[tuple[str, str], ...]:
-    """What letters in plain text and in mathematics are."""
+    """The meaning of letters in plain text and in mathematics."""
     if len(run) == 1:
         return (("letter", run),) if run.isascii() else (("word", run),)
     known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())

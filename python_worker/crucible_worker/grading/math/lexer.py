@@ -1,6 +1,6 @@
 r"""Tokens of an answer.
 
-What is a word and what a product of symbols is said in `letters.py`. Every character is looked at a bounded number of
+`letters.py` distinguishes words from products of symbols. Every character is examined a bounded number of
 times: the quantifiers are possessive or bounded.
 """
 
@@ -33,11 +33,11 @@ class Unreadable(ValueError):
     """An answer is beyond a budget, or is neither mathematics nor words."""
 
     steps = 0
-    """Work done until it was given up."""
+    """Work done until reading stopped."""
 
 
 class TooLarge(Unreadable):
-    """An answer is beyond a budget: nobody can tell whether it is right."""
+    """An answer is beyond a budget: it is unknown whether it is right."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -45,15 +45,15 @@ class Tokens:
     """Tokens, as columns; the last one is of kind `end`."""
 
     kinds: list[str] = dataclasses.field(default_factory=list)
-    """What they are."""
+    """Their kinds."""
     values: list[str] = dataclasses.field(default_factory=list)
-    """Which, in one spelling."""
+    """Their values, in one spelling."""
     words: bool = False
-    """Whether some are words that mathematics is not written with."""
+    """Whether some are words without a mathematical meaning."""
 
 
-# Thousands: 1{,}000, 1\,000 and 1'000; or 1,000, but not in 45,30,105, where the commas divide a list. Of 1.234 nobody
-# knows what the point is, of 1.234.567 everybody does.
+# Thousands: 1{,}000, 1\,000 and 1'000; or 1,000, but not in 45,30,105, where the commas divide a list. In 1.234 the
+# meaning of the point is unknown, in 1.234.567 it is clear.
 _GROUP = (
     r"(?:,\\!\s?|\{,\}|')[0-9]{3}(?![0-9])|\\,[0-9]{3}(?![0-9]|\s{0,4}/)"
     r"|(?:\\[;: ]|[ ~])[0-9]{3}(?![0-9]|\s{0,4}/|\.[0-9])"
@@ -63,7 +63,7 @@ _PLAIN_GROUPS = r"(?<![0-9],)[1-9][0-9]{0,2}(?>(?:,[0-9]{3}(?![0-9]))+)(?!,[0-9]
 _BASE = r"_(?:\{ ?(?:[12][0-9]|3[0-6]|[2-9]) ?\}|(?:[12][0-9]|3[0-6]|[2-9])(?![0-9]))"
 _BLOCK = r"(?:\{ ?[0-9]++ ?\}|[0-9])"
 _HEXADECIMAL = r"(?=[0-9]{0,20}[A-Fa-f]{1,20}[0-9])[0-9A-Fa-f]{2,60}+_\{ ?1[1-6] ?\}"
-# Alternatives that begin alike stand together, and those of one character first: each is tried at few of the tokens.
+# Alternatives with the same beginning are adjacent, and single characters come first, so few are tried for a token.
 _TOKEN = re.compile(
     r"\s*+("
     r"[{}()\[\],^_&$|]"
@@ -90,16 +90,16 @@ _TOKEN = re.compile(
     r"|.)",
     re.DOTALL,
 )
-# A digit right behind a letter is its index, b1 and x2; but 2x2 and 1.5x10^3 multiply, and e2, i2 are products.
+# A digit directly after a letter is its index, b1 and x2; but 2x2 and 1.5x10^3 multiply, and e2, i2 are products.
 _INDEXED = re.compile(
     r"([A-DF-HJ-Za-df-hj-z])(?=[0-9])(?<![A-Za-z\\].)(?<!frac .)(?:(?<=[a-wyz])|(?<![0-9].)(?!10\s?\^))"
     r"([0-9]++)(?![._A-Z])"
 )
-# {}_6C_3, in how many ways 3 of 6 can be chosen.
+# {}_6C_3, the number of ways to choose 3 of 6.
 _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
-# What an index or a sign of degrees is put to where a converter of documents found nothing before it: `45{ }^{\circ}`.
+# The empty group that a document converter puts before an index or a degree sign: `45{ }^{\circ}`.
 _EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
-# A wide blank before a further equation divides: `x = 1 \quad x = 2`.
+# A wide blank before another equation divides: `x = 1 \quad x = 2`.
 _WIDE = re.compile(r"(?:(?<!\\)\\(?:q?quad(?![A-Za-z])|[;,: ])|(?<![,;])~)\s*(?=[A-Za-z](?:_(?:\w|\{\w{1,3}\}))?\s?=)")
 _DOUBLE_ESCAPE = re.compile(r"(?<!\\)\\\\(?=[A-Za-z]{2}|[,;:!()\[\]{}%$])(?!\[-?[0-9.]{1,6} ?[a-z]{2}\])")
 _ESCAPES = {"\a": "\\a", "\b": "\\b", "\t": "\\t", "\v": "\\v", "\f": "\\f", "\r": "\\r"}
@@ -112,7 +112,7 @@ _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{([A-Za-z]+)\*?\}")
 
 
 def restored(text: str) -> str:
-    r"""A text in which `\f` of `\frac` and its like were taken for control characters, as it was meant."""
+    r"""A text with its LaTeX repaired, if `\f` of `\frac` and the like became control characters."""
     if text.isprintable() or not _CONTROL.search(text):
         return text
     return _UNESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
@@ -156,7 +156,7 @@ def _with_index(found: re.Match[str]) -> str:
 
 
 class _Lexer:
-    """One pass over what the master expression found."""
+    """One pass over the matches of the master expression."""
 
     __slots__ = (
         "_at",
@@ -201,7 +201,7 @@ class _Lexer:
         if self._lines:
             self._join_lines()
         divided(kinds, values)
-        if self._braces > 0 and not BOXES.isdisjoint(self._found):  # a box that was cut off
+        if self._braces > 0 and not BOXES.isdisjoint(self._found):  # a truncated box
             kinds.extend("}" * self._braces)
             values.extend("}" * self._braces)
         kinds.append("end")
@@ -209,7 +209,7 @@ class _Lexer:
         return self._tokens
 
     def _join_lines(self) -> None:
-        """Divide aligned lines by commas, and go on with a line that begins with a sign of relation."""
+        """Divide aligned lines by commas; a line that begins with a sign of relation continues the previous one."""
         found = [pair for pair in zip(self._kinds, self._values, strict=True) if pair[0] not in ("&", "line")]
         kinds, values = [kind for kind, _ in found], [value for _, value in found]
         self._kinds.clear()
@@ -225,7 +225,7 @@ class _Lexer:
         self._values.append(value)
 
     def _read(self, token: str) -> None:
-        """Append what a token is that is not always the same."""
+        """Append a token whose meaning depends on its context."""
         first = token[0]
         if first in "0123456789." or "}_" in token or (first.isalpha() and "_" in token):
             self._number(token)
@@ -249,7 +249,7 @@ class _Lexer:
             raise Unreadable("control characters")
 
     def _brace(self, token: str) -> None:
-        """A brace; those around upright type are no group."""
+        """A brace; those around upright type are not a group."""
         if token == "{":
             self._braces += 1
             if self._box_next:
@@ -305,7 +305,7 @@ class _Lexer:
             self._run(token[token.index("quad") + 4 :])
         elif token[-1].isalpha():
             self._put("letter", token[1:])
-        elif not token[1].isspace() and token[-1] not in ".}":  # neither \right. nor \hspace{1cm} means anything
+        elif not token[1].isspace() and token[-1] not in ".}":  # \right. and \hspace{1cm} have no meaning
             self._put("junk", token)
 
     def _run(self, run: str) -> None:
@@ -339,27 +339,27 @@ class _Lexer:
             self._put(kind, value)
 
     def _is_unit(self, run: str, upright: bool) -> bool:
-        """Whether letters behind a value abbreviate a unit; in plain text some do at the end alone (`sec`, `in`)."""
+        """Whether letters after a value abbreviate a unit; in plain text some do only at the end (`sec`, `in`)."""
         if upright or run not in ENDING_UNITS:
             return run in UNIT_ABBREVIATIONS
         return self._is_last()
 
     def _is_last(self) -> bool:
-        return self._at + 1 == len(self._found) or self._found[self._at + 1] in _BEHIND_UNITS
+        return self._at + 1 == len(self._found) or self._found[self._at + 1] in _AFTER_UNITS
 
     def _is_divisor(self, upright: bool) -> bool:
-        r"""Whether a unit stands before a slash here, or nothing stands behind here: the `min` of `\text{ft/min}`.
+        r"""Whether there is a unit before a slash here, or nothing after this position: the `min` of `\text{ft/min}`.
 
-        In plain text it must be both, as in `5 km/min`.
+        In plain text both must hold, as in `5 km/min`.
         """
         divides = self._kinds[-1:] == ["/"] and self._kinds[-2:-1] in (["word"], ["upright"], ["name"])
         if divides or not upright:
             return divides and (upright or self._is_last())
         following = (token for token in self._found[self._at + 1 : self._at + 4] if token != "}")
-        return next(following, "") in _BEHIND_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
+        return next(following, "") in _AFTER_UNITS | {""} and self._kinds[-1:] in (["{"], ["*"])
 
     def _plain_unit(self, run: str) -> tuple[str, str] | None:
-        """What letters behind a value are by what follows them: the `m` of `9.8 m/s`, or "in" before an interval."""
+        """The meaning of letters after a value, by what follows: the `m` of `9.8 m/s`, or "in" before an interval."""
         following = self._found[self._at + 1 : self._at + 3]
         if run in CUSTOMARY_RATES and following[:1] == ["/"]:
             return ("upright", run) if following[1:] and following[1] in CUSTOMARY_RATES[run] else None
@@ -368,7 +368,7 @@ class _Lexer:
 
 _EXTREMES = frozenset({"max", "min", "sup", "inf"})
 _LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
-_BEHIND_UNITS = frozenset(".,;)^$}") | {"\\newline"}
+_AFTER_UNITS = frozenset(".,;)^$}") | {"\\newline"}
 _SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})
 _GLUED_SPACES = ("\\quad", "\\qquad")
 _SET_BRACES = frozenset({"\\{", "\\}"})

@@ -1,8 +1,8 @@
-r"""Lines divide: what stands on several lines, or in several formulas, is a list.
+r"""Lines divide: several lines, or several formulas, are a list.
 
 `x = 1` over `y = 2`, `x = 1 \\ y = 2` and `$x = 1$ $y = 2$` are `x = 1, y = 2`. A line that begins with a sign of
 relation, an operator, a unit or a word continues the one before, and so does one in brackets that were opened there.
-An environment has rows of its own: its lines do not divide.
+An environment has its own rows: its lines do not divide.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 __all__ = ["OPERAND_ENDS", "WIDE_SPACE", "divided", "marked_lines"]
 
 OPERAND_ENDS = frozenset({"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"})
-"""Kinds of tokens that an operand may end with."""
+"""Kinds of tokens at the possible end of an operand."""
 
 _ENDS = OPERAND_ENDS | {"set}", "angle)", "floor)", "ceil)", "'", "!", "dots", "emptyset", "based", "end environment"}
 _STARTS = frozenset(
@@ -39,11 +39,11 @@ WIDE_SPACE = (
     r"\\hspace\*?\{ ?(?:[1-9][0-9]?(?:\.[0-9]{1,2})? ?(?:cm|em|in)|0?\.[3-9][0-9]? ?(?:cm|in)"
     r"|[1-9][0-9](?:\.[0-9]{1,2})? ?(?:pt|mm|ex|mu)|[5-9] ?mm) ?\}"
 )
-"""The expression of a space that divides as `\\quad` does; a smaller one is a blank."""
+"""The expression of a space that divides like `\\quad`; a smaller one is a blank."""
 
 _LINE = " \\newline "
 _GAP = r"(?>(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*)"
-# What was closed and is opened again, also behind a bullet, the end of a line with a bullet behind it, or a wide blank.
+# A closed and reopened formula, also after a bullet; the end of a line with a bullet after it; or a wide blank.
 _BOUNDARY = re.compile(
     r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?>(?:" + _GAP + r"\$)+)|\\[)\]]" + _GAP + r"\\[(\[]"
     r"|(?<![)\\\s])\s?(?:\\q?quad(?![A-Za-z])|" + WIDE_SPACE + r")(?!\s*+\()"
@@ -64,12 +64,12 @@ def marked_lines(text: str) -> str:
 def _mark(boundary: re.Match[str]) -> str:
     if boundary[0][0] == "\n":
         return "\n" if _GOES_ON.match(boundary.string, boundary.end()) else _LINE
-    # A dollar sign that is left over is money.
+    # A remaining dollar sign is money.
     return _LINE + "$" * (boundary[0].count("$") % 2)
 
 
 def divided(kinds: list[str], values: list[str]) -> None:
-    """Put a comma where a line divides, and nothing where it does not; rows outside of environments are lines."""
+    """Put a comma at a line end that divides, and nothing at others; rows outside of environments are lines."""
     if "line" not in kinds and "row" not in kinds:
         return
     found = list(zip(kinds, values, strict=True))
@@ -85,7 +85,7 @@ def divided(kinds: list[str], values: list[str]) -> None:
         if kind == "&" and "relation" in (*kinds[-1:], *following[:1]):
             continue  # an equation is aligned at its sign
         if kind == "line" or (kind == "row" and "begin" not in opened):
-            ends = len(kinds) - (kinds[-1:] == ["."])  # a full stop is the sentence's
+            ends = len(kinds) - (kinds[-1:] == ["."])  # a full stop belongs to the sentence
             if opened.count("box{") == len(opened) and _starts_operand(following) and _ends_operand(kinds, ends):
                 del kinds[ends:], values[ends:]
                 kind = value = ","
@@ -100,7 +100,7 @@ def _starts_operand(following: list[str]) -> bool:
 
 
 def _ends_operand(kinds: list[str], end: int) -> bool:
-    """Whether an operand may end there; a word is the end of one where it is the unit of a value."""
+    """Whether an operand may end there; a word is the end of one if it is the unit of a value."""
     if not end or kinds[end - 1] not in _ENDS:
         return False
     return kinds[end - 1] != "word" or (end > 1 and kinds[end - 2] in _ENDS and kinds[end - 2] != "word")

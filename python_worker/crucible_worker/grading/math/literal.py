@@ -1,7 +1,7 @@
-"""What can be said of two answers without reading them as mathematics: that they are written alike, or two integers.
+"""Decisions about two answers without parsing: they have the same text, or are two integers.
 
-Two answers written alike are equal, but for those that have no value, as `1/0` has none. So whatever could take the
-value away is left to those who read: a denominator other than positive integers, their roots, pi, letters and products
+Two answers with the same text are equal, except those without a value, such as `1/0`. So anything that could remove the
+value is left to the parser: a denominator other than positive integers, their roots, pi, letters and products
 of these; a negative exponent or one of 0; functions with poles; infinity in a sum; words for nothing.
 """
 
@@ -15,13 +15,13 @@ from crucible_bridge.types import MathPolicy, Verdict
 __all__ = ["MAX_CHARS", "METHOD", "has_value", "literally"]
 
 METHOD = "literal"
-"""Of these verdicts."""
+"""The method of these verdicts."""
 MAX_CHARS = 300
-"""Of a text that is looked through; longer ones may be beyond the budgets of those who read."""
+"""Characters of a text that is searched; longer ones may be beyond the parser's budgets."""
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,30}")
 _PLAIN = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
-# Each alternative begins with a character and looks at a bounded number of them: fast, and linear.
+# Each alternative begins with a character and reads a bounded number of them: fast, and linear.
 _DOUBT = re.compile(
     r"""
     / (?! \s?[1-9][0-9]{0,9}(?!\s?[0-9(\\{]) | \s?\{[1-9][0-9]{0,9}\} | \s?[a-z]{1,12}(?!\s?[(\\{_^0-9a-z]) )
@@ -48,7 +48,7 @@ _SUBSTANCE = re.compile(r"[0-9]|[^\W\d_]")
 
 
 def literally(targets: Sequence[str], answer: str, policy: MathPolicy) -> Verdict | None:
-    """CORRECT for an answer written like a target that has a value, INCORRECT for integers that differ, else None."""
+    """CORRECT for an answer written like a target that has a value, INCORRECT for different integers, or None."""
     integer = _INTEGER.fullmatch(answer) is not None
     for target in targets:
         if answer == target and (integer or (not policy.require_reduced and has_value(target))):
@@ -60,7 +60,7 @@ def literally(targets: Sequence[str], answer: str, policy: MathPolicy) -> Verdic
 
 
 def has_value(text: str) -> bool:
-    """Whether nothing in this could leave it without a value; False says no more than that something could."""
+    """Whether nothing in this could leave it without a value; False only means that something could."""
     if _PLAIN.fullmatch(text):
         return True
     return (
@@ -73,7 +73,7 @@ def has_value(text: str) -> bool:
 
 
 def _balanced(text: str) -> bool:
-    """Whether as many brackets close as open, none of them before any has opened; an interval may mix ( and ]."""
+    """Whether brackets are balanced, and none closes before one opens; an interval may mix ( and ]."""
     if text.count("{") != text.count("}") or _UNOPENED.match(text):
         return False
     return text.count("(") + text.count("[") == text.count(")") + text.count("]")

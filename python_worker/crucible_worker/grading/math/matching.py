@@ -1,7 +1,7 @@
-"""Matching lists whose order does not matter, in bounded time.
+"""Matching lists without regard to order, in bounded time.
 
-What is written alike is matched by hashing, then what has the same exact value. Only the rest is compared pair by pair:
-as equality is transitive, the first partner that is equal is as good as any other.
+Items with the same text are matched by hashing, then those with the same exact value. Only the rest is compared pair by
+pair. As equality is transitive, the first equal partner is as good as any other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from crucible_worker.grading.math.walk import nodes_of
 __all__ = ["MAX_UNLIKE", "covers", "match"]
 
 MAX_UNLIKE = 40
-"""Things on a side that are left to be compared pair by pair; with more of them the answer is UNDECIDED."""
+"""Remaining items of a side that are compared pair by pair; with more of them the answer is UNDECIDED."""
 
 _CLOSE = 1e-9
 _PLAIN = frozenset({Number, Sum, Product, Power, Call})
 
 
 def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Outcome:
-    """Whether each target has an answer of its own, and no answer is left."""
+    """Whether each target has its own answer, and no answer is left."""
     if len(targets) != len(answers):
         return different("structure", f"{len(answers)} in place of {len(targets)}")
     targets, answers = _without_common(targets, answers, [*targets], [*answers])
@@ -59,7 +59,7 @@ def covers(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Ou
 
 
 def _distinct(nodes: Sequence[Node]) -> list[Node]:
-    """Without what is written alike or has the same exact value as one before it."""
+    """The items without those that repeat the text or the exact value of an earlier one."""
     distinct: dict[Hashable, Node] = {}
     for node in nodes:
         key = exact_key(node)
@@ -70,7 +70,7 @@ def _distinct(nodes: Sequence[Node]) -> list[Node]:
 def _without_common(
     targets: Sequence[Node], answers: Sequence[Node], target_keys: Sequence[Hashable], answer_keys: Sequence[Hashable]
 ) -> tuple[list[Node], list[Node]]:
-    """What is left when partners with the same key are taken out; a key of None has no partner."""
+    """The rest after partners with the same key are removed; a key of None has no partner."""
     common = collections.Counter(target_keys) & collections.Counter(answer_keys)
     common.pop(None, None)
     return _unmatched(targets, target_keys, +common), _unmatched(answers, answer_keys, +common)
@@ -102,7 +102,7 @@ def _partner(node: Node, others: Sequence[Node], scope: Scope, *, reverse: bool 
 
 
 def _size(node: Node, scope: Scope) -> float | None:
-    """The value of a constant that equals nothing but its value, by which most others are passed over."""
+    """The exact value of a constant, by which most other items can be skipped."""
     if type(node) not in _PLAIN or scope.policy.rounding_digits:
         return None
     if node not in scope.sizes:

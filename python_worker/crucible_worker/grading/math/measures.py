@@ -1,4 +1,4 @@
-"""Units, currencies, degrees, ordinals and powers of ten in words: what makes a value a quantity."""
+"""Units, currencies, degrees, ordinals and powers of ten in words: the parts that make a value a quantity."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def may_be_unit(cursor: Cursor) -> bool:
 
 
 def unit_of(cursor: Cursor, node: Node) -> Node | None:
-    """A value with the unit that follows it; None where what follows is none."""
+    """A value with the unit that follows it; None if no unit follows."""
     kind, value = cursor.kinds[cursor.at], cursor.values[cursor.at]
     if kind == "currency":
         cursor.at += 1
@@ -74,7 +74,7 @@ def unit_of(cursor: Cursor, node: Node) -> Node | None:
 
 
 def operated(cursor: Cursor, node: Node) -> Node | None:
-    """What the word behind an operand makes of it: "x squared", "5 factorial"; None where it is no such word."""
+    """An operand with the word after it applied: "x squared", "5 factorial"; None if it is no such word."""
     word = cursor.values[cursor.at].lower()
     if cursor.kinds[cursor.at] != "word" or isinstance(node, Quantity) or word not in _OPERATORS:
         return None
@@ -136,7 +136,7 @@ def _fraction(cursor: Cursor) -> str:
 
 
 def _end_of_fraction(cursor: Cursor) -> int:
-    """Where the fraction of units that stands here ends; 0 where it has anything else in it."""
+    """The end of a fraction of units at this position; 0 if it has anything else in it."""
     at = cursor.at + 1
     for _ in range(2):
         end = _end_of_group(cursor, at)
@@ -147,7 +147,7 @@ def _end_of_fraction(cursor: Cursor) -> int:
 
 
 def _end_of_group(cursor: Cursor, at: int, opening: str = "{", closing: str = "}") -> int:
-    """Where a group of nothing but units and their powers ends; 0 where it is something else."""
+    """The end of a group that has only units and their powers; 0 for any other group."""
     kinds, values = cursor.kinds, cursor.values
     if kinds[at] != opening:
         return 0
@@ -167,7 +167,7 @@ def _end_of_group(cursor: Cursor, at: int, opening: str = "{", closing: str = "}
 
 
 def _unit_name(cursor: Cursor, kind: str, value: str, after_unit: bool) -> str:
-    """A unit's name; empty where it is none. In plain text a letter is one behind a slash only: `km/h`."""
+    """A unit's name; empty if it is not a unit. In plain text a letter is one only after a slash: `km/h`."""
     if kind in ("word", "name") or (kind == "upright" and len(value) > 1):
         return UNITS.get(value) or UNITS.get(value.lower(), "")
     if kind == "upright" or (kind == "letter" and after_unit and cursor.kinds[cursor.at] == "/"):
@@ -178,7 +178,7 @@ def _unit_name(cursor: Cursor, kind: str, value: str, after_unit: bool) -> str:
 
 
 def _unit_power(cursor: Cursor) -> int:
-    """The power of a unit; 1 where none is written."""
+    """The power of a unit; 1 if none is written."""
     kinds, values = cursor.kinds, cursor.values
     if kinds[cursor.at] != "^":
         return 1
@@ -188,13 +188,13 @@ def _unit_power(cursor: Cursor) -> int:
     minus = kinds[at] == "-"
     at += minus
     if kinds[at] != "number" or not values[at].isdigit() or len(values[at]) > 2 or (group and kinds[at + 1] != "}"):
-        cursor.fail("the power of a unit is no integer")
+        cursor.fail("the power of a unit is not an integer")
     cursor.at = at + 1 + group
     return -int(values[at]) if minus else int(values[at])
 
 
 def _counted(cursor: Cursor, node: Node) -> Node | None:
-    """A number of things that are in no table: `17 red apples`."""
+    """A number of counted things that are in no table: `17 red apples`."""
     if isinstance(node, Quantity) and node.unit == "ordinal":
         return None  # "5th prime"
     words: list[str] = []
@@ -214,7 +214,7 @@ def _counted(cursor: Cursor, node: Node) -> Node | None:
 
 
 def scaled(cursor: Cursor, node: Node) -> Node | None:
-    """A value before the name of a power of ten, `2.5 million`; None where there is no such name."""
+    """A value before the name of a power of ten, `2.5 million`; None if there is no such name."""
     multiple = MULTIPLES.get(cursor.values[cursor.at].lower())
     if multiple is None:
         return None
@@ -240,13 +240,13 @@ def _based(cursor: Cursor, node: Node) -> Node | None:
     named = number_of_words((base.lower(),))
     size = int(named.value) if named else int(base) if base.isdecimal() and len(base) < 3 else 0
     if not isinstance(node, Number) or node.value.denominator != 1:
-        cursor.fail("a base behind what is no numeral")
+        cursor.fail("a base after something that is not a numeral")
     cursor.at += 1
     return based(str(node.value), size)
 
 
 def spread_unit(terms: list[Node]) -> Node:
-    r"""A sum; a unit behind the last term alone is the unit of all: `3 + \sqrt2 \text{ cm}`."""
+    r"""A sum; a unit after only the last term is the unit of all: `3 + \sqrt2 \text{ cm}`."""
     last = terms[-1]
     if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
         return added(terms)
@@ -265,7 +265,7 @@ def degrees(cursor: Cursor, node: Node) -> Node:
 
 
 def ordinal(cursor: Cursor, node: Node) -> Node | None:
-    r"""A number before `{th}`, or n, the `^` was passed; None where no ordinal stands there."""
+    r"""A number before `{th}`, or n, the `^` was passed; None if there is no ordinal."""
     group = cursor.kinds[cursor.at] == "{"
     at = cursor.at + group
     value, size = cursor.values[at], 1
@@ -280,7 +280,7 @@ def ordinal(cursor: Cursor, node: Node) -> Node | None:
 
 
 def _quantity(node: Node, unit: str) -> Quantity:
-    r"""A value with a unit, or with one more: `\$5 per hour`; "15th day" counts none."""
+    r"""A value with a unit, or with one more: `\$5 per hour`; "15th day" is not an amount."""
     if isinstance(node, Quantity):
         return node if node.unit == "ordinal" else Quantity(node.value, f"{node.unit} {unit}")
     return Quantity(node, unit)

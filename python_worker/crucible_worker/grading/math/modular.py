@@ -1,11 +1,11 @@
-"""Evaluation in a prime field: what proves rational functions equal or different, exactly, in microseconds.
+"""Evaluation in a prime field: it proves rational functions equal or different, exactly, in microseconds.
 
 A tree is evaluated at one random point modulo a random prime of 63 bits. Two rational functions that differ agree there
-with a probability below their degree / 2^62, and modulo two primes below its square; what is 0/0 at some points does
-not matter, as the point is random. The field holds i and the square roots of the primes below 100, so that
-sqrt(12) = 2 sqrt(3) is seen here too.
+with a probability below their degree / 2^62, and modulo two primes below its square; 0/0 at some points does
+not matter, as the point is random. The field contains i and the square roots of the primes below 100, so that
+sqrt(12) = 2 sqrt(3) is proven here too.
 
-Everything else is opaque: sin(u) is drawn by lot for each value of u, only that it obeys what holds without exception
+Everything else is opaque: sin(u) is random for each value of u, but obeys identities without exceptions
 (sin^2 + cos^2 = 1, e^(u + v) = e^u e^v, n! = n (n - 1)!). So agreement proves equality of opaque expressions too, while
 disagreement says nothing about them.
 """
@@ -32,7 +32,7 @@ __all__ = ["MAX_SHIFT", "ModularEvaluation"]
 MAX_SHIFT = 32
 """Terms of a sum or product that is written out, factors of a binomial, and of (n + 5)! over n!."""
 
-_MAX_DEGREE_BITS = 256  # of a root
+_MAX_DEGREE_BITS = 256  # of the degree of a root
 
 
 class ModularEvaluation:
@@ -46,16 +46,16 @@ class ModularEvaluation:
         self._bound: dict[str, int] = {}
         self._anchors: dict[int, int] = {}
         self.names: dict[str, None] = {}
-        """Symbols that were met, in their order."""
+        """Evaluated symbols, in order."""
         self.opaque = False
-        """Whether anything was opaque, so that disagreement means nothing."""
+        """Whether anything was opaque, so that disagreement proves nothing."""
 
     def value(self, node: Node) -> nmod:
         """The value of a tree at the point.
 
         Raises:
-            NoValue: it is no arithmetic, or too much.
-            Undefined: it divides by what is zero at every point.
+            NoValue: it is not arithmetic, or too much work.
+            Undefined: it divides by an expression that is zero at every point.
         """
         work = self._work
         work.steps -= 1
@@ -83,7 +83,7 @@ class ModularEvaluation:
             raise NoValue("infinity")
         if node.name == "i":
             return imaginary_unit(self._prime)
-        # pi is transcendental: as good as a variable. Whether pi and e together are, nobody knows.
+        # pi is transcendental, so it is like a variable. For pi and e together this is not known.
         self.opaque = self.opaque or node.name == "e"
         return _lot(self._prime, "constant", node.name)
 
@@ -167,7 +167,7 @@ class ModularEvaluation:
         return self._draw("root", degree, base)
 
     def _symbolic_power(self, base: Node, exponent: Node) -> nmod:
-        """b^(k u + v) = (b^u)^k b^v, for every b but 0 and integers k."""
+        """b^(k u + v) = (b^u)^k b^v, for every b except 0, and integers k."""
         if base == Constant("e"):
             plain = -1
         else:
@@ -252,7 +252,7 @@ class ModularEvaluation:
         return result
 
     def _anchor(self, number: int) -> int:
-        """A number close by, one for all of a neighbourhood: 1000000! is 1000000 times 999999!."""
+        """A nearby number, the same for a whole neighbourhood: 1000000! is 1000000 times 999999!."""
         block = number // MAX_SHIFT
         for near in (block, block - 1, block + 1):
             anchor = self._anchors.get(near)
@@ -286,7 +286,7 @@ class ModularEvaluation:
         if first.denominator != 1 or last.denominator != 1 or not first - 1 <= last < first + MAX_SHIFT:
             raise NoValue("a sum or product that is not written out")
         name, shadowed = variable.name, self._bound.get(variable.name)
-        # Exponents that hold the variable are no constants, so nothing that is kept of them is wrong.
+        # Exponents with the variable are not constants, so cached values of them stay right.
         terms = []
         try:
             for number in range(first.numerator, last.numerator + 1):
@@ -305,7 +305,7 @@ def _fail() -> nmod:
 
 
 def _split(term: Node) -> tuple[int, Node | None]:
-    """An integer factor, and what it multiplies; None for 1."""
+    """An integer factor, and the other factor; None for 1."""
     if type(term) is Number and term.value.denominator == 1:
         return term.value.numerator, None
     if type(term) is Product:
@@ -325,7 +325,7 @@ def _split(term: Node) -> tuple[int, Node | None]:
 
 @functools.lru_cache(maxsize=4096)
 def _lot(prime: int, *key: object) -> nmod:
-    """A residue other than 0, drawn by lot: always the same one for a key."""
+    """A random residue other than 0, always the same one for a key."""
     digest = hashlib.blake2b(repr((prime, *key)).encode(errors="backslashreplace"), digest_size=16).digest()
     return nmod(int.from_bytes(digest) % (prime - 1) + 1, prime)
 

@@ -1,4 +1,4 @@
-"""Prime fields that hold i and the square roots of small primes.
+"""Prime fields that contain i and the square roots of small primes.
 
 The primes are drawn at random once, before children are forked. `x + p` is `x` modulo p, so an answer must not know p.
 """
@@ -18,13 +18,13 @@ _SMALL = 100
 _SMALL_PRIMES = tuple(n for n in range(2, _SMALL) if all(n % d for d in range(2, n)))
 _BITS = 63  # a residue is a machine word
 _CONSTRUCTED = 43  # up to here the small primes are squares by construction
-_MAX_BITS = 128  # of what is taken apart into primes
+_MAX_BITS = 128  # of numbers that are factored
 
 
 def _drawn(lot: random.Random) -> int:
     """A prime that is 1 modulo 8, and modulo which all primes below 100 are squares.
 
-    By quadratic reciprocity these are so if it is a square modulo each of them.
+    By quadratic reciprocity they are squares if it is a square modulo each of them.
     """
     odd = _SMALL_PRIMES[1:]
     modulus = 8 * math.prod(prime for prime in odd if prime <= _CONSTRUCTED)
@@ -44,7 +44,7 @@ def _drawn(lot: random.Random) -> int:
 
 
 PRIMES = (_drawn(random.SystemRandom()), _drawn(random.SystemRandom()))
-"""The primes of this process, and of those that it forks."""
+"""The primes of this process and of its forks."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def _natural_root(prime: int, square: int) -> nmod | None:
 
 @functools.lru_cache(maxsize=4096)
 def _root_of_factor(prime: int, factor: int) -> nmod | None:
-    """Of a small prime, or of a square that is no longer taken apart."""
+    """The root of a small prime, or of a square that is not factored further."""
     if factor < _SMALL:
         return nmod(factor, prime).sqrt()
     root = math.isqrt(factor)

@@ -1,4 +1,4 @@
-"""Dates and times of day: one day or one minute, however it is written."""
+"""Dates and times of day: the same day or minute, however it is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from crucible_worker.grading.math.phrases import words_of
 __all__ = ["MAX_MOMENT_CHARS", "compare_moments", "other_clock"]
 
 MAX_MOMENT_CHARS = 80
-"""Of a text that is a date or a time; longer ones say more."""
+"""Characters of a text that is a date or a time; longer ones contain more."""
 
 _MONTHS = {
     name: number
@@ -26,7 +26,7 @@ _WEEKDAYS = {
     for number in range(7)
     for name in (calendar.day_name[number].casefold(), calendar.day_abbr[number].casefold())
 }
-# What dates and times have: most answers have none of it. It begins with one of a few characters, none of them a digit,
+# Every date and time has one of these, most answers have none. Each begins with one of a few characters, not digits,
 # so that all others are skipped at once.
 _HINT = re.compile(
     r"[-/.:月 aApPnNmMjJfFsSoOdD]"
@@ -61,7 +61,7 @@ class _Date:
 
 
 def compare_moments(target: str, answer: str) -> Outcome | None:
-    """Compare two dates, or two times of day; None where one of them is neither, or may be two."""
+    """Compare two dates, or two times of day; None if one of them is neither, or ambiguous."""
     if max(len(target), len(answer)) > MAX_MOMENT_CHARS:
         return None
     if _HINT.search(target) is None or _HINT.search(answer) is None:
@@ -79,7 +79,7 @@ def compare_moments(target: str, answer: str) -> Outcome | None:
 
 
 def other_clock(target: str, answer: str) -> Outcome | None:
-    """Whether two texts like 8:40 and 2:10 are two times of day and no equal ratios; None where they may be ratios.
+    """Whether two texts like 8:40 and 2:10 are two times of day, not equal ratios; None if they may be ratios.
 
     A ratio is not written with a zero before it, 08:40, and a target is a ratio in lowest terms.
     """
@@ -94,7 +94,7 @@ def other_clock(target: str, answer: str) -> Outcome | None:
 
 
 def _time(words: str) -> int | None:
-    """Seconds since midnight; None for what is no time, or may be one of two: 2:30."""
+    """Seconds since midnight; None if it is not a time, or ambiguous: 2:30."""
     if words in _NAMED:
         return _NAMED[words]
     found = _TIME.fullmatch(words)
@@ -111,12 +111,12 @@ def _time(words: str) -> int | None:
             return None
         hour = hour % 12 + _HALVES[half or part]
     elif mark != ":" or hour > 23 or not (hour == 0 or (len(written) == 2 and (hour < 10 or hour > 12))):
-        return None  # without its half the day is known of 0:30, 02:30 and 14:30
+        return None  # without "am" or "pm" only 0:30, 02:30 and 14:30 are unambiguous
     return hour * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
 
 
 def _date(words: str) -> _Date | None:
-    """A date; None for what is none, or may be one of two: 3/4/2020."""
+    """A date; None if it is not a date, or ambiguous: 3/4/2020."""
     if found := _YEAR_FIRST.fullmatch(words):
         year, _, month, day, *others = found.groups()
         return _checked(int(year), int(month or others[0]), int(day or others[1]))

@@ -1,4 +1,4 @@
-r"""Names of symbols: indices and primes, and what else is written as they are: bases, minutes, `C_n^k`, calls."""
+r"""Names of symbols: indices and primes, and other uses of these signs: bases, minutes, `C_n^k`, calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Numbe
 __all__ = ["UNKNOWN_FUNCTIONS", "Names"]
 
 UNKNOWN_FUNCTIONS = frozenset("fghFGH")
-"""Symbols that are functions where a bracket follows."""
+"""Symbols that are functions if a bracket follows."""
 
 _STAR = "^*"
 _LETTER_BASES = frozenset(map(str, range(11, 37)))
@@ -24,7 +24,7 @@ class Names:
         self._rules = rules
 
     def primed(self, cursor: Cursor, node: Node, marks: str) -> Node:
-        """A symbol with a prime, a function with one, or minutes and seconds of an angle; the sign was passed."""
+        """A symbol with a prime, a function with one, or minutes and seconds of an angle; the sign is already read."""
         if isinstance(node, Symbol):
             if cursor.kinds[cursor.at] == "(" and (node.name in UNKNOWN_FUNCTIONS or self.is_applied(cursor)):
                 cursor.at += 1
@@ -43,7 +43,7 @@ class Names:
             return based(digits, size)
         if not isinstance(node, Symbol):
             if not isinstance(node, Constant):
-                cursor.fail("a subscript of what is no symbol")
+                cursor.fail("a subscript of something that is not a symbol")
             node = Symbol(node.name)
         start = cursor.at
         words = self.argument_words(cursor)
@@ -59,12 +59,12 @@ class Names:
         return Symbol(name)
 
     def is_applied(self, cursor: Cursor) -> bool:
-        """Whether a lone letter or numeral in brackets follows: no factor is written so, V(t) and y(0) are values."""
+        """Whether a single letter or numeral in brackets follows: V(t) and y(0) are values, not products."""
         kinds = cursor.kinds
         return kinds[cursor.at] == "(" and kinds[cursor.at + 1] in ("letter", "number") and kinds[cursor.at + 2] == ")"
 
     def starred(self, cursor: Cursor, node: Symbol) -> Symbol | None:
-        """A symbol with a star, which is a part of its name; the `^` was passed. None where no star follows."""
+        """A symbol with a star, which is a part of its name; the `^` is already read. None if no star follows."""
         group = cursor.kinds[cursor.at] == "{"
         if cursor.kinds[cursor.at + group] != "*" or (group and cursor.kinds[cursor.at + 2] != "}"):
             return None
@@ -74,7 +74,7 @@ class Names:
     def indexed(self, cursor: Cursor, node: Power) -> Node:
         """A power whose index follows its exponent, `v^2_0`: the index is that of the base."""
         if not isinstance(node.base, Symbol):
-            cursor.fail("an index of what is no symbol")
+            cursor.fail("an index of something that is not a symbol")
         if node.base.name == "C":
             start = cursor.at
             cursor.enter()
@@ -86,9 +86,9 @@ class Names:
         return Power(self.subscript(cursor, node.base), node.exponent)
 
     def _combinations(self, cursor: Cursor, start: int) -> Node | None:
-        """`C_n^k`, the binomial coefficient; its subscript, read for a name already, is read for its value.
+        """`C_n^k`, the binomial coefficient; its subscript, already read as a name, is read again as a value.
 
-        None where k is above n: C_1^2 is the square of a constant.
+        None if k is above n: C_1^2 is the square of a constant.
         """
         end, cursor.at = cursor.at, start
         cursor.enter()
@@ -102,7 +102,7 @@ class Names:
         return Call("binomial", (of, chosen))
 
     def argument_words(self, cursor: Cursor) -> str:
-        """A group or a token as it is spelled, for the name of a symbol."""
+        """The spelling of a group or a token, for the name of a symbol."""
         kinds, values = cursor.kinds, cursor.values
         if kinds[cursor.at] != "{":
             if kinds[cursor.at] == "end":

@@ -1,10 +1,10 @@
-r"""What commands, characters and words stand for.
+r"""The meaning of commands, characters and words.
 
-A token has a kind, by which the parser goes, and a value. Kinds of one character are that character; the others have
-names. `\dfrac` and `\tfrac` are one kind, as are `\leq`, `\le` and the sign itself: a reader knows one spelling.
+A token has a kind, which the parser uses, and a value. Kinds of one character are that character; the others have
+names. `\dfrac` and `\tfrac` are one kind, as are `\leq`, `\le` and the sign itself: the parser knows one spelling.
 """
 
-# ruff: noqa: RUF001 - signs that look like others are what these tables are about.
+# ruff: noqa: RUF001 - these tables are about signs that look like others.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def spelled(words: str) -> frozenset[str]:
-    """The words of a line, which is how tables are written here."""
+    """The words of a line; tables here are written as such lines."""
     return frozenset(words.split())
 
 
@@ -74,7 +74,7 @@ BOXES = spelled(r"\boxed \fbox \framebox")
 """Commands around an answer, or around each of several."""
 
 GRAPHIC_TAGS: tuple[tuple[str, str], ...] = (("<sup>", "^{"), ("</sup>", "}"), ("<sub>", "_{"), ("</sub>", "}"))
-"""What tags of web pages are in LaTeX."""
+"""LaTeX for tags of web pages."""
 
 _NOTHING = (
     r"\left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \bigm \Bigm",
@@ -129,7 +129,7 @@ _OPERATOR_ROWS = (
     ("pmod", "pmod", r"\pmod"),
     ("row", "row", "\\\\"),
     ("line", "line", r"\newline \linebreak \tabularnewline \break \cr \par"),
-    # Signs that are read by nobody here; a command that is not known is a symbol.
+    # Signs that are not supported; an unknown command is a symbol.
     ("junk", "", r"\subset \subseteq \subsetneq \supset \supseteq \ni \perp \parallel \sim \cong \nmid \not"),
     ("junk", "", r"\propto \prec \succ \preceq \succeq \oplus \otimes \odot \star \stackrel \overset \underset \oint"),
 )
@@ -147,7 +147,7 @@ _OPERAND_ROWS = (
     ("circ", "degree", r"\circ"),
     ("degree", "degree", r"\degree \textdegree \textcirc"),
     ("dots", "...", r"... \ldots \cdots \dots \dotsc \dotsb \dotsm \vdots \ddots"),
-    ("frac", "frac", r"\frac \dfrac \tfrac \cfrac"),
+    ("frac", "frac", r"\frac \dfrac \tfrac \cfrac \nicefrac \sfrac"),
     ("binom", "binom", r"\binom \dbinom \tbinom"),
     ("sqrt", "sqrt", r"\sqrt"),
     ("choose", "choose", r"\choose"),
@@ -181,7 +181,7 @@ _OPERAND_ROWS = (
 )
 
 FIXED: Mapping[str, tuple[str, str]] = _named((*_OPERATOR_ROWS, *_OPERAND_ROWS))
-"""Kind and value of every token that is always the same; no kind where it means nothing."""
+"""Kind and value of every token that is always the same; no kind if it has no meaning."""
 
 _CHARACTER_ROWS = (
     ("", "\u200b\u200c\u200d\u2060\u2061\u2062\u2063\ufeff\ufe0f"),
@@ -253,7 +253,7 @@ CHARACTERS: Mapping[int, str] = {
     **{0xFF01 + offset: chr(0x21 + offset) for offset in range(94)},  # full width
     **{ord(sign): written for written, signs in _CHARACTER_ROWS for sign in signs},
 }
-"""What a character outside ASCII is written as in LaTeX."""
+"""LaTeX for characters outside ASCII."""
 
 WORD_TOKENS: Mapping[str, tuple[str, str]] = {
     **{name: ("function", value) for name, value in FUNCTIONS.items() if name not in _NEVER_BARE},
@@ -277,7 +277,7 @@ WORD_TOKENS: Mapping[str, tuple[str, str]] = {
         )
     ),
 }
-"""Words that mathematics is written with, by their spelling."""
+"""Words with a mathematical meaning, by their spelling."""
 
 SHORT_WORDS = spelled(
     "are the of to for yes not all any odd one two six ten has was can its who how why per day days way ways let you"

@@ -60,14 +60,14 @@ _SMALL: Mapping[str, int] = {name: value for value, name in enumerate(_BELOW_TWE
 }
 _PARTS: Mapping[str, int] = {name: value for value, names in enumerate(_ORDINALS, start=2) for name in names.split()}
 _SMALL_INTEGERS = {str(value): Number(Fraction(value)) for value in range(1_000)}
+_GROUPS: Mapping[str, Fraction] = {"dozen": Fraction(12), "dozens": Fraction(12)}
 MULTIPLES: Mapping[str, int] = {
     **{name: 10**power for name, power in POWERS_OF_TEN.items()},
-    "dozen": 12,
-    "dozens": 12,
+    **{name: int(size) for name, size in _GROUPS.items()},
 }
-"""What a value before such a word is multiplied by: 5 dozen is 60."""
+"""Factors of the value before such a word: 5 dozen is 60."""
 NUMBER_WORDS = frozenset({*_SMALL, *(name + "s" for name in _SMALL), *_PARTS, "twenties", "thirties", "pair", "pairs"})
-"""Words that are numbers themselves, or so many of something: no units."""
+"""Words that are numbers themselves, or counts of something: not units."""
 _PLAIN = re.compile(r"([0-9]*+)(?>(?:\.([0-9]*+))?)(?>(?:[eE]([+-]?[0-9]++))?)")
 _REPEATING = re.compile(
     r"([0-9]*+)\.([0-9]*+)(?:\\(?:overline|bar) ?\{? ?([0-9]++)|\(([0-9]++)\)|((?:\\dot.*)))", re.DOTALL
@@ -143,7 +143,7 @@ def _dotted(whole: str, fixed: str, dotted: str) -> Number:
 
 
 def _truncated(text: str) -> Number:
-    """0.333...: what the last digits repeat; without a repetition, as far as it is written."""
+    """0.333...: what the last digits repeat; without a repetition, only the written digits."""
     whole, _, rest = text.partition(".")
     decimals = _DIGIT.match(rest)
     digits = decimals[0] if decimals else ""
@@ -161,7 +161,7 @@ def based(digits: str, base: int) -> Based:
 
     Raises:
         TooLarge: it has more than `MAX_DIGITS` digits.
-        Unreadable: a digit is not one of the base, or this is none.
+        Unreadable: a digit is not one of the base, or the base is invalid.
     """
     digits = digits.lower()
     if not 2 <= base <= 36:
@@ -170,25 +170,26 @@ def based(digits: str, base: int) -> Based:
         raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
     for digit in digits.replace(".", "", 1):
         if not digit.isascii() or not digit.isalnum() or int(digit, 36) >= base:
-            raise Unreadable(f"{digit} is no digit of base {base}")
+            raise Unreadable(f"{digit} is not a digit of base {base}")
     return Based(digits, base)
 
 
 def number_of_words(words: Sequence[str]) -> Number | None:
-    """The value of number words, all of them: "one hundred and five", "two thirds"; None if they are not."""
+    """The value of number words, all of them: "one hundred and five", "two thirds", "a dozen"; None if they are not."""
     if not words:
         return None
-    if len(words) >= 2 and words[-1] in _PARTS:
+    size = Fraction(1, _PARTS[words[-1]]) if words[-1] in _PARTS else _GROUPS.get(words[-1])
+    if size is not None and len(words) >= 2:
         count = 1 if words[0] in ("a", "an") and len(words) == 2 else _whole(words[:-1])
-        return None if count is None else Number(Fraction(count, _PARTS[words[-1]]))
+        return None if count is None else Number(count * size)
     count = _whole(words)
     return None if count is None else Number(Fraction(count))
 
 
 def _whole(words: Sequence[str]) -> int | None:
-    """The value of whole number words; None where they are not, or do not go together ("five six")."""
+    """The value of whole number words; None if they are not, or do not fit together ("five six")."""
     total = group = 0
-    room = last = 10**18  # what comes next must be below
+    room = last = 10**18  # the next number must be smaller
     for word in words:
         value = _SMALL.get(word)
         if value is not None:

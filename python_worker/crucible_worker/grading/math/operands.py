@@ -38,7 +38,7 @@ class Operands:
         self._expressions = expressions
 
     def readers(self) -> Mapping[str, Callable[[Cursor], Node]]:
-        """What reads an operand, by the kind of its first token."""
+        """The reader of an operand, by the kind of its first token."""
         return {
             "number": self.number,
             "based": self.based,
@@ -74,7 +74,7 @@ class Operands:
         return based(digits, int(base.strip("{} ")))
 
     def letter(self, cursor: Cursor) -> Node:
-        """A symbol, e or i; before a bracket f, g and h are functions, before a lone letter in brackets all are."""
+        """A symbol, e or i; before a bracket f, g and h are functions, before a single letter in brackets all are."""
         kinds = cursor.kinds
         value = cursor.values[cursor.at]
         cursor.at += 1
@@ -99,12 +99,12 @@ class Operands:
         return Symbol(cursor.values[cursor.at - 1])
 
     def constant(self, cursor: Cursor) -> Node:
-        """A constant with a command or a name of its own."""
+        """A constant with its own command or name."""
         cursor.at += 1
         return _NAMED[cursor.values[cursor.at - 1]]
 
     def dots(self, cursor: Cursor) -> Node:
-        """What is left out of a list."""
+        """The dots in a list."""
         cursor.at += 1
         return Symbol("...")
 
@@ -132,7 +132,7 @@ class Operands:
         return node
 
     def _digit_or_argument(self, cursor: Cursor) -> Node:
-        r"""An argument of \frac and its kin: of a bare numeral, one digit."""
+        r"""An argument of \frac and the like: of a bare numeral, one digit."""
         value = cursor.values[cursor.at]
         if cursor.kinds[cursor.at] == "number" and len(value) > 1 and value.isdigit():
             cursor.values[cursor.at] = value[1:]
@@ -151,7 +151,7 @@ class Operands:
         return node
 
     def _derivative(self, cursor: Cursor) -> Node | None:
-        r"""\frac{d}{dx} of what follows, or \frac{dy}{dx}; the command was passed."""
+        r"""\frac{d}{dx} of what follows, or \frac{dy}{dx}; the command is already read."""
         kinds, values, at = cursor.kinds, cursor.values, cursor.at
         if values[at : at + 2] not in (["{", "d"], ["{", "partial"]):
             return None
@@ -165,7 +165,7 @@ class Operands:
         cursor.at = end + 5
         of = Symbol(values[at + 2]) if named else self._expressions.product(cursor)
         names = free_symbols(of)
-        # Of y in x it depends on what y is: a function of x, or the derivative would not be asked for.
+        # For y in x it depends on y: it is a function of x, as the derivative would otherwise make no sense.
         return Call("derivative" if not names or variable.name in names else "slope", (variable, of))
 
     def binomial(self, cursor: Cursor) -> Node:
@@ -228,7 +228,7 @@ class Operands:
         if name == "log" and len(arguments) == 1:
             return Call("log", (arguments[0], _TEN if base is None else base))
         if base is not None:
-            cursor.fail("a subscript of a function that has none")
+            cursor.fail("a subscript of a function without subscripts")
         if name == "lg":
             return Call("log", (*arguments, _TEN))
         if name in _EXTREMES and len(arguments) == 1 and free_symbols(arguments[0]):
@@ -236,7 +236,7 @@ class Operands:
         return Call(name, arguments)
 
     def _arguments(self, cursor: Cursor) -> tuple[Node, ...]:
-        """What a function is of: brackets, a group, or factors up to a sign, a bracket or the next function."""
+        """The argument of a function: brackets, a group, or factors up to a sign, a bracket or the next function."""
         kinds = cursor.kinds
         kind = kinds[cursor.at]
         if kind in ("(", "[", "set{"):
@@ -252,14 +252,14 @@ class Operands:
         return (multiplied(factors),)
 
     def _gamma(self, cursor: Cursor) -> Node:
-        r"""The gamma function of one number, a factorial: \Gamma(x) = (x - 1)!. Of two it is another function."""
+        r"""The gamma function of one number, a factorial: \Gamma(x) = (x - 1)!. With two it is another function."""
         call = self.called(cursor, "Gamma")
         if len(call.arguments) != 1:
             return call
         return Call("factorial", (added([*call.arguments, MINUS_ONE]),))
 
     def called(self, cursor: Cursor, name: str) -> Call:
-        """A function that is not known, of what is in the bracket that was passed."""
+        """An unknown function of the content of the bracket that was just read."""
         cursor.at -= 1
         node = self._rules.primary(cursor)
         return Call(name, node.items if isinstance(node, Collection) else (node,))
@@ -299,7 +299,7 @@ class Operands:
         return cursor.values[cursor.at - 1]
 
     def _binding(self, cursor: Cursor, variable: str, read: Callable[[Cursor], Node]) -> Node:
-        """What is read while a variable is bound."""
+        """Read something while a variable is bound."""
         outer = cursor.bound
         cursor.bound = (*outer, variable)
         node = read(cursor)
@@ -335,7 +335,7 @@ class Operands:
         return Call("integral", (Symbol(variable), *limits, body))
 
     def _free_differential(self, cursor: Cursor) -> None:
-        r"""Put the differential of \frac{dx}{x} behind the fraction, where it is looked for: \frac{1}{x} dx."""
+        r"""Move the differential of \frac{dx}{x} after the fraction, where it is expected: \frac{1}{x} dx."""
         kinds, values = cursor.kinds, cursor.values
         start = next((at for at in range(cursor.at, len(kinds)) if values[at] == "d" and kinds[at + 1] == "letter"), 0)
         if not start or kinds[start + 2 : start + 4] != ["}", "{"]:
@@ -383,7 +383,7 @@ class Operands:
         return Call("limit", (Symbol(variable), to, body))
 
     def _side(self, cursor: Cursor) -> str:
-        r"""From above, from below or neither: the sign behind what a variable goes to, in `x \to 0^+`."""
+        r"""From above, from below or neither: the sign after the limit point of a variable, in `x \to 0^+`."""
         kinds = cursor.kinds
         try:
             end = kinds.index("}", cursor.at)
@@ -393,7 +393,7 @@ class Operands:
         return kinds[end - 1] if kinds[end - 1] in ("+", "-") and ("^" in before[1:] or before == ["^", "{"]) else ""
 
     def _sided(self, cursor: Cursor) -> Node:
-        """What a variable goes to from one side; the limit is that at infinity with the inverse added or taken away."""
+        """A one-sided limit: the limit at infinity, with the inverse of the variable added or subtracted."""
         minus = cursor.kinds[cursor.at] == "-"
         cursor.at += minus
         cursor.steps += 1
@@ -414,7 +414,7 @@ class Operands:
         return Call("conjugate", (node,))
 
     def marked(self, cursor: Cursor) -> Node:
-        r"""A symbol with a mark, as a symbol of its own: `\vec{v}`, `\angle ABC`, `\triangle ABC`."""
+        r"""A symbol with a mark, as a separate symbol: `\vec{v}`, `\angle ABC`, `\triangle ABC`."""
         mark = cursor.values[cursor.at]
         cursor.at += 1
         name = f"{mark} {self._names.argument_words(cursor)}"

@@ -1,4 +1,4 @@
-"""What comparing two trees found, and what is shared while it is looked for."""
+"""The outcome of comparing two trees, and the state that comparisons share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_COMPARISONS = 2_000
 MAX_IDENTITIES = 64
 """Pairs of formulas that one decision examines by numbers; each may take 5 ms, most take 50 us."""
 MAX_PAIRS = 8
-"""Pairs of trees that are left to be proven; an outcome with more of them cannot be settled."""
+"""Pairs of trees that remain to be proven; an outcome with more of them stays undecided."""
 
 Pair: TypeAlias = tuple[Node, Node]
 """Two trees of arithmetic that must be proven equal."""
@@ -44,15 +44,15 @@ class Outcome:
     """Whether two trees are equal."""
 
     kind: Literal["equal", "different", "unknown"]
-    """`unknown` is equal if each of `pairs` is, and undecided where there are none."""
+    """`unknown` is equal if each of `pairs` is, and undecided if there are none."""
     method: str = ""
     """The strongest means that were needed: "rational", "text", "structure", "identity"."""
     reason: str = ""
-    """Why, for a person."""
+    """The reason, for people."""
     pairs: tuple[Pair, ...] = ()
-    """What remains to be proven."""
+    """The pairs that remain to be proven."""
     agrees: bool = False
-    """Numbers said "equal so far" of every pair."""
+    """Numbers agreed so far for every pair."""
 
 
 def equal(method: str = "structure", reason: str = "") -> Outcome:
@@ -66,7 +66,7 @@ def different(method: str = "structure", reason: str = "") -> Outcome:
 
 
 def unknown(reason: str, pairs: tuple[Pair, ...] = (), *, method: str = "", agrees: bool = False) -> Outcome:
-    """It cannot be told, or not yet."""
+    """It is unknown, or not yet known."""
     return Outcome("unknown", method, reason, pairs, agrees)
 
 
@@ -89,7 +89,7 @@ def all_of(outcomes: Iterable[Outcome], *, method: str = "structure") -> Outcome
 
 
 def any_of(outcomes: Iterable[Outcome]) -> Outcome:
-    """Equal if one is; otherwise the first that is open, and the first difference where none is."""
+    """Equal if one is; otherwise the first that is open, and the first difference if none is open."""
     first: Outcome | None = None
     for outcome in outcomes:
         if outcome.kind == "equal":
@@ -101,28 +101,28 @@ def any_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclasses.dataclass(slots=True)
 class Scope:
-    """What the comparisons of one decision share."""
+    """The state that the comparisons of one decision share."""
 
     policy: MathPolicy
     """What counts as equivalent."""
     compare: Callable[[Node, Node, Scope], Outcome]
-    """Compares two trees of any shape: parts of a shape are compared by it."""
+    """Compares two trees of any shape; comparisons of a shape use it for the parts."""
     comparisons: int = MAX_COMPARISONS
-    """How many are left."""
+    """How many comparisons are left."""
     identities: int = MAX_IDENTITIES
     """How many pairs of formulas may still be examined."""
     sizes: dict[Node, float | None] = dataclasses.field(default_factory=dict)
-    """Values of constants that were worked out for matching lists."""
+    """Computed values of constants, for matching lists."""
 
     def spend(self) -> bool:
-        """Count one comparison; False once there are none left."""
+        """Count one comparison; False when none are left."""
         self.comparisons -= 1
         return self.comparisons >= 0
 
     def examine(self, left: Node, right: Node) -> Finding:
-        """Examine two formulas by numbers; UNKNOWN once there were too many.
+        """Examine two formulas by numbers; UNKNOWN after too many.
 
-        Of an absolute value it matters where it is real: ln x is real for half the numbers that ln|x| is real for.
+        For an absolute value, the real domain matters: ln x is real for half of the numbers for which ln|x| is real.
         """
         self.identities -= 1
         if self.identities < 0:
@@ -133,7 +133,7 @@ class Scope:
         return _REAL_ELSEWHERE if finding.one_sided and (_has_absolute(left) or _has_absolute(right)) else finding
 
     def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[Outcome]:
-        """Compare one by one, as long as somebody asks."""
+        """Compare pairs lazily, one by one."""
         for left, right in zip(lefts, rights):
             yield self.compare(left, right, self)
 

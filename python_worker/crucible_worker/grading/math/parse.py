@@ -1,7 +1,7 @@
 r"""Reading an answer: LaTeX, plain text, or a mixture, to a tree.
 
-`parse` reads gold answers and extracted answers alike; what is neither mathematics nor words is `Unreadable`. Work is
-linear in the length: tokens are found once and read once.
+`parse` reads gold answers and extracted answers alike; a text that is neither mathematics nor words is `Unreadable`.
+Work is linear in the length: each token is found once and read once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["MAX_NODES", "MAX_TREE_DEPTH", "TooLarge", "Unreadable", "parse", "st
 MAX_NODES = 4_000
 """Nodes of a tree."""
 MAX_TREE_DEPTH = 100
-"""Nodes below each other."""
+"""Levels of a tree."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,200}")
+_ARTICLES = frozenset({"a", "A"})  # a letter otherwise
 _TRAILING = frozenset({".", ",", ":", "row"})
 _SAME = frozenset({"=", "approx"})
 _LEADING = frozenset({":", ",", "row"})
@@ -45,7 +46,7 @@ def parse(text: str) -> Node:
 
 
 def steps_of(text: str) -> int:
-    """How much work reading an answer is: tokens found and operands read, until it is read or given up."""
+    """How much work reading an answer is: tokens found and operands read, until the end or an error."""
     try:
         return _read(text)[1]
     except Unreadable as error:
@@ -60,7 +61,7 @@ def _read(text: str) -> tuple[Node, int]:
         raise TooLarge(f"longer than {MAX_CHARS:,} characters")
     text = restored(text)
     if text.startswith("**"):
-        text = text.strip("*")  # bold, as chat programs write it
+        text = text.strip("*")  # bold in Markdown
     if text.strip() == "{}":
         return Collection("set", ()), 1
     if _MOMENT.search(text) and (moment := _moment(text)) is not None:
@@ -82,7 +83,7 @@ def _read(text: str) -> tuple[Node, int]:
 def _in_mathematics(cursor: Cursor, count: int) -> Node:
     if count == 1:
         raise Unreadable("empty")
-    if cursor.kinds[0] == "word" and (
+    if (cursor.kinds[0] == "word" or (count == 3 and cursor.values[0] in _ARTICLES)) and (
         number := number_of_words([value.casefold() for value in cursor.values[: count - 1]])
     ):
         return number
@@ -93,7 +94,7 @@ def _in_mathematics(cursor: Cursor, count: int) -> Node:
 
 
 def _measure(node: Node) -> None:
-    """Hold a tree to its budgets."""
+    """Check a tree against its budgets."""
     level, depth, nodes = [node], 0, 0
     while level:
         depth += 1
@@ -104,7 +105,7 @@ def _measure(node: Node) -> None:
 
 
 def _moment(text: str) -> Text | None:
-    """A time of day, `9 a.m.`, `4:30p`, `12:05`, or a date. Without its half a time has minutes that no ratio has."""
+    """A time of day, `9 a.m.`, `4:30p`, `12:05`, or a date. Without "am" or "pm", the minutes must fit no ratio."""
     words = words_of(text)
     match = _TIME.fullmatch(words)
     if match:
@@ -118,7 +119,7 @@ def _moment(text: str) -> Text | None:
 
 
 def _trim(tokens: Tokens) -> None:
-    """Drop punctuation around, which belongs to the sentence."""
+    """Drop punctuation at the ends, which belongs to the sentence."""
     kinds, values = tokens.kinds, tokens.values
     while len(kinds) > 1 and kinds[-2] in _TRAILING:
         del kinds[-2], values[-2]

@@ -61,7 +61,7 @@ def node_of_words(words: str) -> Node:
 def words_of(text: str) -> str:
     r"""An answer as words: case folded, without markup, single spaces, each word without punctuation around it.
 
-    Where one of two answers is words, both are compared as words: `odd` and `\text{Odd}`. Linear time.
+    If one of two answers is words, both are compared as words: `odd` and `\text{Odd}`. Linear time.
     """
     words = _MARKUP.sub(" ", restored(text)).casefold().split()
     bare = [*map(_bare, words)]
@@ -77,5 +77,5 @@ def _bracket(word: str) -> str:
 
 
 def _bare(word: str) -> str:
-    """A word without what is around it; at a number, brackets and exclamation marks may be mathematics."""
+    """A word without punctuation around it; at a number, brackets and exclamation marks may be mathematics."""
     return word.strip(_AROUND_NUMBER if _DIGIT.search(word) else _AROUND)

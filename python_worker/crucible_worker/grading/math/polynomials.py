@@ -1,4 +1,4 @@
-"""Polynomials of degree two at most in one variable: their coefficients, and where they vanish."""
+"""Polynomials of degree two at most in one variable: their coefficients, and their roots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ONE: Quadratic = (Fraction(1), _NOTHING, _NOTHING)
 
 
 def quadratic(node: Node, name: str) -> Quadratic | None:
-    """The coefficients of a formula in a variable; None where they are not rational, or it is no such polynomial."""
+    """The coefficients of a formula in a variable; None if they are not rational, or it is not such a polynomial."""
     match node:
         case Symbol(other):
             return (_NOTHING, Fraction(1), _NOTHING) if other == name else None
@@ -61,7 +61,7 @@ def _sized(coefficients: Quadratic) -> Quadratic | None:
 
 
 def roots(coefficients: Quadratic) -> tuple[Node, ...]:
-    """Where a polynomial of degree two vanishes, in order: none, one that is double, or two."""
+    """The roots of a polynomial of degree two, in order: none, a double one, or two."""
     c, b, a = coefficients
     discriminant = (b / (2 * a)) ** 2 - c / a
     if discriminant < 0:

@@ -11,8 +11,8 @@ __all__ = ["written_out_units"]
 _SYMBOL = r"(\\Omega|mol|Pa|Hz|eV|Sv|Bq|[mgsLlAVFCHWJNTKSΩ\u2126])(?![A-Za-z])"
 _UPRIGHT = r"\\(?:text|mathrm|textrm|mbox|rm)\s?\{(?:\\[,;: ]|[ ~]){0,3}"
 _SPACES = r"(?:\\[,;:! ]|[ ~]){1,4}"
-# The micro sign is no letter, and a mu in or before upright type is a prefix. In italics it is one in `5 \mu m` alone:
-# a friction times a force or a weight is no quantity. The letter of Unicode is one behind any blank.
+# The micro sign is not a letter, and a mu in or before upright type is a prefix. In italics it is one only in
+# `5 \mu m`: a friction times a force or a weight is not a quantity. The letter of Unicode is one after any blank.
 _MICRO = re.compile(
     rf"µ ?({_UPRIGHT}|){_SYMBOL}|\$?(?:\\mu(?![A-Za-z])|μ)\$? ?({_UPRIGHT}){_SYMBOL}"
     rf"|({_UPRIGHT})\$?(?:\\mu(?![A-Za-z])|μ)\$? ?{_SYMBOL}"

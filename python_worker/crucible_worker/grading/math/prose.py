@@ -1,4 +1,4 @@
-r"""Sentences with formulas in them: `increasing on $(0, \frac12)$` says what `Increasing on $(0, 0.5)$` says."""
+r"""Sentences with formulas in them: `increasing on $(0, \frac12)$` means the same as `Increasing on $(0, 0.5)$`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _AROUND = " \t\n.,;:!?"
 
 
 def formulas_of(target: str, answer: str) -> list[tuple[str, str]] | None:
-    """The formulas of two sentences that have the same words around them, in pairs; None where they do not.
+    """The formulas of two sentences that have the same words around them, in pairs; None if they have not.
 
-    A formula stands between delimiters, or is a run of what is no word. Articles, the case of words and marks around
+    A formula is between delimiters, or is a run of text that is not words. Articles, the case of words and marks around
     them do not count.
     """
     if max(len(target), len(answer)) > _MAX_CHARS:
@@ -42,7 +42,7 @@ def formulas_of(target: str, answer: str) -> list[tuple[str, str]] | None:
 
 
 def _pieces(text: str) -> Sequence[tuple[str | None, str]]:
-    """Words as they are compared, and formulas, which are no word; each with its text."""
+    """Normalised words, and formulas in place of words; each with its text."""
     pieces: list[tuple[str | None, str]] = []
     for piece in _PIECE.findall(text):
         if _WORD.fullmatch(piece):

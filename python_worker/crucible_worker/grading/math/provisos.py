@@ -1,6 +1,6 @@
-"""What answers say beside what they are: of which numbers a variable is, and under which condition they hold.
+"""Provisos of answers: the set of numbers of a variable, and the condition under which an answer holds.
 
-Neither need be said, so it is no part of what is compared first. Where both sides say it, they must not contradict each
+Neither is required, so it is not part of the first comparison. If both sides have one, they must not contradict each
 other.
 """
 
@@ -13,7 +13,7 @@ from crucible_worker.grading.math.notation import NUMBER_SETS
 __all__ = ["condition", "counted", "other_domains"]
 
 _LETTERS = {name: letter for letter, name in NUMBER_SETS.items()}
-# `\in \mathbb{Z}`, with a plus behind it for those above zero.
+# `\in \mathbb{Z}`, with a plus after it for those above zero.
 _DOMAIN = re.compile(
     r"(?:\\in(?![a-z])|\u2208)\s*(?:\\(?:mathbb|Bbb|mathbf))?[\s{]*\\?"
     r"([RZNQ\u211d\u2124\u2115\u211a])(?![A-Za-z])\}*(\^?\{?\+)?"
@@ -29,13 +29,13 @@ _MAX_CONDITION_CHARS = 60
 
 
 def other_domains(target: str, answer: str) -> bool:
-    r"""Whether both say of which numbers a variable is, `k \in \mathbb{Z}`, and no set of numbers is in both."""
+    r"""Whether both give the set of numbers of a variable, `k \in \mathbb{Z}`, and no set of numbers is in both."""
     domains, others = _domains(target), _domains(answer)
     return bool(domains and others) and domains.isdisjoint(others)
 
 
 def _domains(text: str) -> frozenset[str]:
-    r"""The sets that variables are said to be of; the integers above zero are \mathbb{N} to most."""
+    r"""The stated sets of variables; the integers above zero are usually \mathbb{N}."""
     if "\\in" not in text and "\u2208" not in text:
         return frozenset()
     return frozenset(
@@ -44,14 +44,14 @@ def _domains(text: str) -> frozenset[str]:
 
 
 def counted(text: str) -> frozenset[str]:
-    r"""The variables that are said to be integers, naturals or rationals: x of `x \in \mathbb{Z}`."""
+    r"""The variables that are stated to be integers, naturals or rationals: x of `x \in \mathbb{Z}`."""
     if "\\in" not in text and "\u2208" not in text:
         return frozenset()
     return frozenset(found[1] for found in _COUNTED.finditer(text))
 
 
 def condition(text: str) -> str | None:
-    """The one inequality or interval at the end of a text behind "for", "when", "where" or "if"; None without one."""
+    """The one inequality or interval at the end of a text after "for", "when", "where" or "if"; None without one."""
     found = None if "\\begin" in text else _CONDITION.search(text[-_MAX_CONDITION_CHARS:])
     if found is None:
         return None

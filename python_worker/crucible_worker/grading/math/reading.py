@@ -1,4 +1,4 @@
-"""Texts as trees: what a target or an answer may say, and what is wrong with it where it says nothing."""
+"""Texts as trees: the readings of a target or an answer, and its flaw if it has none."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from crucible_worker.grading.math.walk import free_symbols, nodes_of
 __all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "Reading", "in_words", "read", "read_target", "readings_of"]
 
 MAX_CACHED_CHARS = 300
-"""Longer targets are read again for each answer: the trees of all that are kept must fit into a child's memory."""
+"""Longer targets are read again for each answer: all cached trees must fit into a child's memory."""
 EMPTY = "is empty"
 """The flaw of a text without anything in it."""
 WITHOUT_VALUE = "has no value"
-"""The flaw of 1/0, and of what has it in it."""
+"""The flaw of 1/0, and of everything that contains it."""
 
 _CACHED_TARGETS = 4_096
-# Few, as answers are a model's: trees of 4,000 nodes each would fill a child's memory.
+# Few, as answers come from a model: trees of 4,000 nodes each would fill a child's memory.
 _CACHED_LATELY = 16
 _NO_VALUE = frozenset({"nan", "not a number"})
 _MAY_LACK_VALUE = frozenset({Call, Power, Text})
@@ -40,13 +40,13 @@ class Reading:
     """A text, read."""
 
     nodes: tuple[Node, ...]
-    """What it says: one tree, or two where its plus-minus signs may go together or each by itself. None with a flaw."""
+    """Its trees: one, or two if its plus-minus signs may go together or be independent. None with a flaw."""
     flaw: str = ""
-    """Why it says nothing: `EMPTY`, `WITHOUT_VALUE`, or "cannot be read" and why."""
+    """Why it has no reading: `EMPTY`, `WITHOUT_VALUE`, or "cannot be read" and why."""
     too_large: bool = False
-    """It is beyond a budget of those who read."""
+    """It is beyond a budget of the parser."""
     digits: Digits | None = None
-    """Of a numeral that is."""
+    """The digits of such a numeral."""
     chars: int = 0
     """Characters that were read."""
     kinds: frozenset[type] = frozenset()
@@ -54,9 +54,9 @@ class Reading:
 
 
 def read_target(text: str) -> Reading:
-    """Read a target, or remember how it was read: groups of answers share theirs.
+    """Read a target, from a cache if possible: groups of answers share it.
 
-    Of a whole solution it is the box, or what is marked as the answer.
+    For a whole solution, the target is its box, or the marked answer.
     """
     return _remembered_target(text) if len(text) <= MAX_CACHED_CHARS else _read_target(text)
 
@@ -79,7 +79,7 @@ def _read_target(text: str) -> Reading:
 
 
 def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
-    """What an answer may be taken for: as it is, then without the words around it where they may be dropped."""
+    """The readings of an answer: unchanged, then without the words around it if they may be dropped."""
     if (inner := enclosed(answer)) is not None:
         yield read(inner)
         return
@@ -87,7 +87,7 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
     text = answer if inner is None else inner
     whole = read(text)
     if whole.too_large:
-        # No number of a formula that nobody could read is its value; a response may be as long as it likes.
+        # A number in an unreadable formula is not its value; a response may have any length.
         inner = marked(text, numbers=False)
         yield whole if inner is None or not may_drop(text, inner) else read(inner)
         return
@@ -109,13 +109,13 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
 
 
 def _has_claims(*readings: Reading) -> bool:
-    """Whether one of several things is an answer in words: of "0.5, infinitely many" nothing may be dropped."""
+    """Whether one of several things is an answer in words: in "0.5, infinitely many" nothing may be dropped."""
     nodes = (node for reading in readings for node in reading.nodes)
     return any(any(map(is_claim, node.items if isinstance(node, Collection) else (node,))) for node in nodes)
 
 
 def in_words(reading: Reading) -> bool:
-    """Whether words are left in it, which may be more than the answer."""
+    """Whether there are words in it, so that it may be more than the answer."""
     if not reading.nodes:
         return reading.flaw not in (EMPTY, WITHOUT_VALUE)
     if Text not in reading.kinds:
@@ -128,7 +128,7 @@ def in_words(reading: Reading) -> bool:
 
 @functools.lru_cache(maxsize=_CACHED_LATELY)
 def read(text: str) -> Reading:
-    """Read a text; of the last few it is remembered how, as one decision may come back to them."""
+    """Read a text; the last few readings are cached, as one decision may need them again."""
     if not text.strip():
         return Reading((), EMPTY)
     try:

@@ -1,4 +1,4 @@
-"""Sets of real numbers as what is in them: intervals, points, and what relations, unions and differences make of them.
+"""Sets of real numbers by their elements: intervals, points, and the results of relations, unions and differences.
 
 Two sets are equal if each bound, and each gap between neighbouring bounds, is in both or in neither.
 """
@@ -40,7 +40,7 @@ _COMPLEX = frozenset("zw")  # letters of complex numbers: |z| = 1 is a circle
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stretch:
-    """From a bound to a bound; a point where both are one closed bound."""
+    """From a bound to a bound; a point if both are the same closed bound."""
 
     low: Node
     """Lower bound, or minus infinity."""
@@ -54,12 +54,12 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Combined:
-    """Sets put together."""
+    """A combination of sets."""
 
     operator: str
-    """`union`, `intersection`, `difference`; `list`, a union by commas, which is one where no two parts overlap."""
+    """`union`, `intersection`, `difference`; `list`, parts separated by commas, which are a union if no two overlap."""
     parts: tuple[RealSet, ...]
-    """May be none for a union: the empty set."""
+    """May be empty for a union: the empty set."""
 
 
 RealSet: TypeAlias = Stretch | Combined
@@ -92,7 +92,7 @@ def variables_of(node: Node) -> frozenset[str]:
 
 
 def real_set(node: Node, *, pairs: bool) -> RealSet | None:
-    """What a node says as a set; None if that is no set of real numbers. `pairs`: (a, b) is an open interval."""
+    """The set of a node; None if it is not a set of real numbers. `pairs`: (a, b) is an open interval."""
     match node:
         case Interval(low, high, low_closed, high_closed):
             return Stretch(low, high, low_closed, high_closed)
@@ -178,7 +178,7 @@ def _link(left: Node, operator: str, right: Node, name: str) -> RealSet | None:
 
 
 def _where(curve: Quadratic, operator: str) -> RealSet | None:
-    """The values for which a polynomial of degree two is below, above, at or off zero; None where it is constant."""
+    """The values for which a polynomial of degree two is below, above, at or off zero; None if it is constant."""
     if curve[2] == 0:
         return None
     points = tuple(Stretch(root, root, True, True) for root in roots(curve))
@@ -200,7 +200,7 @@ def _where(curve: Quadratic, operator: str) -> RealSet | None:
 
 
 def _magnitude(inner: Node, operator: str, bound: Node, name: str) -> RealSet | None:
-    """|u| < c is -c < u < c, |u| > c is u < -c or u > c, and |u| = c is u = -c or u = c where c is not below zero."""
+    """|u| < c is -c < u < c, |u| > c is u < -c or u > c, and |u| = c is u = -c or u = c if c is not below zero."""
     how = {"<": "intersection", "<=": "intersection", ">": "union", ">=": "union", "=": "union"}.get(operator)
     size = approximate(bound) if operator == "=" else None
     if how is None or name in _COMPLEX or (operator == "=" and (size is None or size < 0)):
@@ -210,7 +210,7 @@ def _magnitude(inner: Node, operator: str, bound: Node, name: str) -> RealSet | 
 
 
 def _solved(vanishing: Node, name: str) -> tuple[Node, bool] | None:
-    """Where a linear formula vanishes, and whether it rises there; None where it is not linear with rational slope."""
+    """Where a linear formula vanishes, and whether it rises there; None if it is not linear with rational slope."""
     if not arithmetic(vanishing):
         return None
     at = [replaced(vanishing, {name: Number(ZERO.value + point)}) for point in (0, 1, 2, 3)]
@@ -223,7 +223,7 @@ def _solved(vanishing: Node, name: str) -> tuple[Node, bool] | None:
 
 
 def _curved(node: Node, name: str) -> bool:
-    """Whether the variable is anywhere but in sums and products: a formula with equal steps may still be no line."""
+    """Whether the variable occurs outside of sums and products: a formula with equal steps may still be nonlinear."""
     if name not in free_symbols(node):
         return False
     match node:
@@ -241,7 +241,7 @@ def _curved(node: Node, name: str) -> bool:
 
 
 def stretches_of(part: RealSet) -> Iterator[Stretch]:
-    """All that it is put together from."""
+    """All its parts."""
     if isinstance(part, Stretch):
         yield part
     else:
@@ -250,7 +250,7 @@ def stretches_of(part: RealSet) -> Iterator[Stretch]:
 
 
 def is_no_union(part: RealSet, places: Sequence[float], rank: Mapping[Node, float]) -> bool:
-    """Whether parts of a list overlap or have nothing in them: x > 1, x < 5 says that both hold."""
+    """Whether parts of a list overlap or are empty: x > 1, x < 5 means that both hold."""
     if isinstance(part, Stretch) or part.operator != "list":
         return False
     inside = [[contains(inner, place, rank) for place in places] for inner in part.parts]
@@ -258,9 +258,9 @@ def is_no_union(part: RealSet, places: Sequence[float], rank: Mapping[Node, floa
 
 
 def contains(part: RealSet, place: float, rank: Mapping[Node, float]) -> bool:
-    """Whether a place is in it: that of the n-th finite bound is n, that of the gap behind it n + 1/2.
+    """Whether a place is in it: that of the n-th finite bound is n, that of the gap after it n + 1/2.
 
-    Infinity is a place as well, which is in [0, infinity] alone.
+    Infinity is a place as well; only sets like [0, infinity] contain it.
     """
     if isinstance(part, Combined):
         match part.operator:

@@ -1,6 +1,6 @@
-r"""Numerals as other countries write them, `1.234,5` or `1'234.5`, where only one number can be meant."""
+r"""Numerals in the notation of other countries, `1.234,5` or `1'234.5`, if only one number can be meant."""
 
-# ruff: noqa: RUF001 - signs that look like others are what this module is about.
+# ruff: noqa: RUF001 - this module is about signs that look like others.
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 __all__ = ["with_points"]
 
 _BLANK = r"(?:[ ~\u00a0\u2009\u202f]|\\[,; ])"
-# Groups of three by points, blanks or apostrophes, and decimals behind a comma. What could be a list is none of them:
-# three decimals may be a number of their own, as in 1.234,567, unless the groups are two.
+# Groups of three by points, blanks or apostrophes, and decimals after a comma. A possible list does not match:
+# three decimals may be a separate number, as in 1.234,567, unless there are two groups.
 _NUMERAL = re.compile(
     rf"""
     (?<![0-9.,'’:/])
@@ -23,7 +23,7 @@ _NUMERAL = re.compile(
     """,
     re.VERBOSE,
 )
-# Lakhs and crores, in groups of two digits: behind the sign of the rupee alone, as elsewhere they are lists.
+# Lakhs and crores, in groups of two digits: only after the rupee sign, as elsewhere they are lists.
 _LAKHS = re.compile(r"(?<=₹)(\s?)([1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3})(?![0-9,])")
 _DIVIDED = frozenset("()[]")
 _NO_DIGIT = re.compile(r"[^0-9]")

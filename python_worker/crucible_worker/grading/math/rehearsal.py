@@ -1,4 +1,4 @@
-"""Loads the mathematics and runs through it once: what it builds at its first use is built before children are forked.
+"""Loads the mathematics and uses it once, so that everything built at the first use exists before children are forked.
 
 For the fork server of a grading pool; the worker never imports it.
 """

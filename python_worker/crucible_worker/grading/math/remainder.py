@@ -12,21 +12,21 @@ __all__ = ["MAX_HEIGHT", "MAX_MODULUS", "remainder"]
 MAX_HEIGHT = 16
 """Exponents on exponents that are too large to be written."""
 MAX_MODULUS = 10**7
-"""What is divided by: its prime factors are found by trial."""
+"""Largest modulus: its prime factors are found by trial division."""
 
 _LARGE = 64  # above the exponent of any prime in a modulus
 
 Exact = Callable[[Node], Fraction | None]
-"""How the exact value of a constant is found, where it is not too large."""
+"""Computes the exact value of a constant, if it is not too large."""
 
 
 def remainder(node: Node, modulus: int, exact: Exact, height: int = 0) -> int | None:
     """The remainder of a natural number written as sums, products, powers and factorials.
 
-    `height` counts the exponents that this one stands above.
+    `height` counts the exponents below this one.
 
     Returns:
-        None where this cannot be told, the modulus is not from 1 to `MAX_MODULUS`, or the tower is too high.
+        None if this is unknown, the modulus is not from 1 to `MAX_MODULUS`, or the tower is too high.
     """
     if not 1 <= modulus <= MAX_MODULUS or height > MAX_HEIGHT:
         return None
@@ -49,7 +49,7 @@ def remainder(node: Node, modulus: int, exact: Exact, height: int = 0) -> int | 
             return _power(node, modulus, exact, height)
         case Call(function="factorial", arguments=(of,)):
             number = exact(of)
-            # A factorial from the modulus on is a multiple of it; below, it was small enough to be exact, or is left.
+            # A factorial from the modulus on is a multiple of it; below, it was small enough to be exact, or open.
             return 0 if number is not None and number.denominator == 1 and number >= modulus else None
         case _:
             return None
@@ -66,7 +66,7 @@ def _power(node: Power, modulus: int, exact: Exact, height: int) -> int | None:
         return pow(base, exponent.numerator, modulus)
     if not _is_large(node.exponent, exact, height):
         return None
-    # b^k = b^(k mod phi + phi) modulo m for every b, where k is at least the exponent of each prime in m.
+    # b^k = b^(k mod phi + phi) modulo m for every b, if k is at least the exponent of each prime in m.
     order = _totient(modulus)
     rest = remainder(node.exponent, order, exact, height + 1)
     return None if rest is None else pow(base, rest + order, modulus)

@@ -1,6 +1,6 @@
 """Raised and lowered characters of Unicode as LaTeX: a run of them is one exponent or one index."""
 
-# ruff: noqa: RUF001 - signs that look like others are what these tables are about.
+# ruff: noqa: RUF001 - these tables are about signs that look like others.
 
 from __future__ import annotations
 

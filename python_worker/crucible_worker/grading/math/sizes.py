@@ -1,6 +1,6 @@
-"""How large a value is, if that is all that can be found: 1000000! has 5,565,709 digits, whatever they are.
+"""The size of a value, if nothing else can be computed: 1000000! has 5,565,709 digits, whatever they are.
 
-A size is bounds of the decimal logarithm of the absolute value. It is worked out from the tree in floats, so a tower of
+A size is bounds of the decimal logarithm of the absolute value. It is computed from the tree in floats, so a tower of
 powers costs as little as a sum.
 """
 
@@ -17,7 +17,7 @@ from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Numbe
 __all__ = ["MAX_SMALL_DIGITS", "Size", "size_of"]
 
 MAX_SMALL_DIGITS = 1_000
-"""Digits of a number that is not outsize, before or behind the decimal point."""
+"""Digits of a number that is not outsize, before or after the decimal point."""
 
 _CAP, _CAP_SIZE = 1e300, 300.0  # no lower bound is above this one, and no upper bound below its negative
 _MARGIN = 1e-9  # relative and absolute, for the rounding of floats
@@ -43,7 +43,7 @@ class Size:
 
     @property
     def small(self) -> bool:
-        """Whether it certainly has not."""
+        """Whether it certainly has no such number."""
         return self == _ZERO or (self.low > -MAX_SMALL_DIGITS and self.high < MAX_SMALL_DIGITS)
 
     def apart(self, other: Size) -> bool:
@@ -64,11 +64,11 @@ def size_of(node: Node, values: Mapping[str, int] | None = None) -> Size | None:
     """How large a value is.
 
     Args:
-        node: What.
-        values: Of the variables, natural numbers above zero.
+        node: The value's tree.
+        values: Those of the variables, natural numbers above zero.
 
     Returns:
-        None if there is a variable without a value, or a function of which nothing is known.
+        None if there is a variable without a value, or a function without a known size.
     """
     values = {} if values is None else values
     match node:
@@ -108,7 +108,7 @@ def _exact(node: Node) -> Size | None:
 
 
 def _bounded(low: float, high: float, sign: int) -> Size:
-    """Bounds with a margin, and no infinite ones that say more than is known."""
+    """Bounds with a margin, and without infinite ones that claim more than is known."""
     low, high = min(low, _CAP), max(high, -_CAP)
     return Size(low - _MARGIN * (1 + abs(low)), high + _MARGIN * (1 + abs(high)), sign)
 

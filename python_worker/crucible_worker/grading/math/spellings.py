@@ -1,7 +1,7 @@
-r"""Other spellings of an answer, each by an option: what two texts are where they are not equal as they are written.
+r"""Other spellings of an answer, each by an option: for two texts that are not equal as written.
 
-Both sides are respelled alike, so that `\mathbf{v}` and `\overrightarrow{v}` become one name. Each expression is
-linear: its repetitions are bounded, or end at what they cannot contain.
+Both sides are respelled in the same way, so that `\mathbf{v}` and `\overrightarrow{v}` become one name. Each expression
+is linear: its repetitions are bounded, or end at what they cannot contain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crucible_worker.grading.math.regional import with_points
 __all__ = ["respelled"]
 
 _BARE_LOG = re.compile(r"(?<![A-Za-z])log(?![A-Za-z0-9]|\s{0,4}_)")
-# Names in bold and under long arrows, except those that bear another mark already: \hat{\mathbf{v}}.
+# Names in bold and under long arrows, except those that already have another mark: \hat{\mathbf{v}}.
 _BOLD = re.compile(
     r"(?<![a-z]\{)\\(?:mathbf|boldsymbol|bold|bm|overrightarrow)"
     r"(?=\s?\{ ?(?:[A-Za-z](?:_[^{}\s]|_\{\w{1,9}\})?|[A-Z]{2}) ?\}| [A-Za-z](?![A-Za-z]))"
@@ -40,12 +40,12 @@ _BASED = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rule:
-    """How texts are respelled where a policy has an option."""
+    """How texts are respelled if a policy sets an option."""
 
     option: str
     """The field of the policy."""
     needs: re.Pattern[str]
-    """What is in each text in ASCII that this changes: most answers have none of it.
+    """An expression that matches in every ASCII text that this changes: most answers do not match.
 
     Each alternative begins with one character, so that a search skips all others at once.
     """
@@ -57,7 +57,7 @@ class _Rule:
 
 
 def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] | None:
-    """Both texts in other spellings that the policy takes for equal; None where they have none."""
+    """Both texts in other spellings that the policy considers equal; None if they have none."""
     if len(target) > MAX_CHARS or len(answer) > MAX_CHARS:
         return None
     if target.isascii() and answer.isascii() and not (_NEEDS.search(target) or _NEEDS.search(answer)):
@@ -72,7 +72,7 @@ def respelled(target: str, answer: str, policy: MathPolicy) -> tuple[str, str] |
 
 
 def _in_capitals(found: re.Match[str]) -> str:
-    """A numeral with a base, its letters as capitals: not a lone letter, whose index that may be, nor other letters."""
+    """A numeral with a base, its letters as capitals: not a single letter, which may have an index, nor others."""
     digits, base = found[2].upper(), int(found[3])
     if len(digits) == 1 or any(character not in _DIGITS[:base] for character in digits):
         return found[0]
@@ -84,7 +84,7 @@ def _hatted(found: re.Match[str]) -> str:
 
 
 def _with_hats(target: str, answer: str) -> tuple[str, str]:
-    r"""Two texts with hats on both sides, where one has them and the other has plain letters: 2i + 3j."""
+    r"""Two texts with hats on both sides, if one has them and the other has plain letters: 2i + 3j."""
     hats = [_HAT.search(text) is not None for text in (target, answer)]
     if hats == [True, False]:
         return target, _hatted_sum(answer)

@@ -60,7 +60,7 @@ class Statements:
         return node if choice is None else Relation((choice, node), ("=",))
 
     def _choice(self, cursor: Cursor) -> Symbol | None:
-        """The letter of a choice before its text, `(B) 12` or `B. 12`: a label; None where there is none."""
+        """The letter of a choice before its text, `(B) 12` or `B. 12`: a label; None if there is none."""
         kinds = cursor.kinds
         bracket = kinds[0] == "("
         if kinds[bracket] not in ("letter", "upright") or cursor.values[bracket] not in _CHOICES:
@@ -72,7 +72,7 @@ class Statements:
         return Symbol(cursor.values[bracket])
 
     def items(self, cursor: Cursor) -> tuple[list[Node], list[str]]:
-        """Statements with commas, semicolons or words between them, and which."""
+        """Statements with commas, semicolons or words between them, and these separators."""
         kinds = cursor.kinds
         items: list[Node] = []
         separators: list[str] = []
@@ -82,7 +82,7 @@ class Statements:
             if kinds[cursor.at] != ",":
                 cursor.fail()
             cursor.at += 1
-            if isinstance(clause, Relation) and clause.operators != ("in",):  # it restricts
+            if isinstance(clause, Relation) and clause.operators != ("in",):  # the clause is a condition
                 items.append(clause)
                 separators.append(",")
         items.append(self.statement(cursor))
@@ -110,9 +110,9 @@ class Statements:
         return cursor.kinds[at] == "forall" or (cursor.kinds[at] == "word" and cursor.values[at].lower() in _QUALIFIERS)
 
     def _qualifier(self, cursor: Cursor) -> None:
-        r"""Go past a clause that says which variables are meant: `for all real x > 0`, `where k \in \mathbb{Z}`.
+        r"""Skip a clause that defines the variables: `for all real x > 0`, `where k \in \mathbb{Z}`.
 
-        It has no words but those of `_CLAUSE_WORDS`, and ends where something else than a variable follows a comma.
+        It has only words of `_CLAUSE_WORDS`, and ends if something other than a variable follows a comma.
         """
         kinds, values = cursor.kinds, cursor.values
         open_brackets = 0
@@ -186,7 +186,7 @@ class Statements:
         return Relation(tuple(operands), tuple(operators))
 
     def _extreme(self, cursor: Cursor) -> Node:
-        """What is labelled as the largest or the smallest value: `max: 3`, `min 1`."""
+        """A value labelled as the largest or the smallest: `max: 3`, `min 1`."""
         label = Text(cursor.values[cursor.at])
         cursor.at += 1
         if cursor.kinds[cursor.at] == ":":
@@ -194,7 +194,7 @@ class Statements:
         return Relation((label, self._expressions.sum(cursor)), ("=",))
 
     def _defined(self, cursor: Cursor) -> Node | None:
-        """A function that is defined here: `P(x) = ...`; None where the bracket is a factor."""
+        """A function that is defined here: `P(x) = ...`; None if the bracket is a factor."""
         kinds, values = cursor.kinds, cursor.values
         end = cursor.at + 2
         while kinds[end] in ("letter", "number", ",", "constant") and end - cursor.at <= _MAX_PARAMETERS:
@@ -208,7 +208,7 @@ class Statements:
         return Call(name, tuple(items))
 
     def _sets(self, cursor: Cursor, left: Node) -> Node:
-        """Ratios, remainders and set operations behind a sum; intersections bind more tightly than unions."""
+        """Ratios, remainders and set operations after a sum; intersections bind more tightly than unions."""
         left = self._ratio(cursor, left)
         if cursor.kinds[cursor.at] != "setop":
             return left

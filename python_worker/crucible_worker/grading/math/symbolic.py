@@ -1,7 +1,7 @@
-"""The slow path: sympy is asked to prove what numbers cannot. In a child only, that is killed when it takes too long.
+"""The slow path: sympy tries to prove what numbers cannot, only in a child, which is killed when it takes too long.
 
-A contradiction of numbers outweighs whatever sympy says. Agreement of numbers proves only constants, and of these only
-integrals, sums and limits, whose closed forms it leaves in a shape it cannot simplify.
+A contradiction of numbers overrides any result of sympy. Agreement of numbers proves only constants, and of these only
+integrals, sums and limits, whose closed forms sympy cannot simplify.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from crucible_worker.grading.math.tree import Node
 __all__ = ["AGREEMENT_DIGITS", "DIGITS", "prove"]
 
 DIGITS = 40
-"""Of the numbers that are compared."""
+"""Digits of the numbers that are compared."""
 AGREEMENT_DIGITS = 25
 """Digits that equal constants have in common."""
 
-_CONTRADICTION_DIGITS = 12  # a difference above is one, where the values are said to have `DIGITS`
+_CONTRADICTION_DIGITS = 12  # a difference above this is one, if the values claim to have `DIGITS`
 _POINTS = 4
 
 
 def prove(left: Node, right: Node) -> bool | None:
     """Whether two expressions are equal, by sympy.
 
-    Takes as long as it takes; a tree that is obviously too large is refused.
+    May take any time; a tree that is obviously too large is refused.
 
     Returns:
-        None where neither is proven.
+        None if neither is proven.
     """
-    # sympy is imported where mathematics is done, which is in children only.
+    # sympy is only imported in children.
     from crucible_worker.grading.math.symbolic_form import Form, Unsupported
 
     try:
@@ -50,7 +50,7 @@ def prove(left: Node, right: Node) -> bool | None:
     except MemoryError:
         raise
     except Exception:
-        # Sympy raises whatever it happens to meet, of dozens of classes: nothing is proven then.
+        # Sympy may raise exceptions of dozens of classes: nothing is proven then.
         return None
 
 
@@ -69,7 +69,7 @@ def _proven(left: Any, right: Any, *, closed: bool) -> bool | None:
     if closed and constant and True in numbers:
         return True
     if True not in numbers:
-        # Nothing could veto: not even what sympy proves is believed.
+        # No numbers could contradict it, so even a proof of sympy is not believed.
         return None
     return True if any(step(left - right) == 0 for step in _steps()) else None
 
@@ -81,7 +81,7 @@ def _quadrature_agrees(left: Any, right: Any) -> bool:
 
 
 def _compared(left: Any, right: Any) -> list[bool | None]:
-    """What numbers say at points where both are real, or where there is no such point, at complex ones."""
+    """The agreement of numbers at points where both are real, or at complex ones if there is no such point."""
     found = [_agree(left.subs(point), right.subs(point)) for point in _points(left, right)]
     if any(real for real, _ in found):
         return [agreement for real, agreement in found if real]
@@ -89,7 +89,7 @@ def _compared(left: Any, right: Any) -> list[bool | None]:
 
 
 def _steps() -> Iterator[Callable[[Any], Any]]:
-    """What is tried, cheap ones first; each in turn only when the one before has failed."""
+    """Methods to try, cheap ones first; each only if the one before has failed."""
     import sympy
 
     yield lambda difference: difference
@@ -117,7 +117,7 @@ def _points(left: Any, right: Any) -> Iterator[dict[Any, Any]]:
 
 
 def _agree(left: Any, right: Any) -> tuple[bool, bool | None]:
-    """Whether two constants are real, and whether they agree in numbers: None where that cannot be told."""
+    """Whether two constants are real, and whether they agree in numbers: None if that is unknown."""
     import sympy
 
     first, second = sympy.N(left, DIGITS, maxn=4 * DIGITS), sympy.N(right, DIGITS, maxn=4 * DIGITS)
@@ -133,7 +133,7 @@ def _agree(left: Any, right: Any) -> tuple[bool, bool | None]:
 
 
 def _generic(expression: Any) -> Any:
-    """Without the exceptions of its cases: sums of powers have one of their own where the base is 1."""
+    """The value without the special cases of a piecewise form: sums of powers have one for the base 1."""
     import sympy
 
     cases = expression.atoms(sympy.Piecewise)
@@ -141,7 +141,7 @@ def _generic(expression: Any) -> Any:
 
 
 def _usual(case: Any) -> Any:
-    """The value but at single points: where something is unequal (n and -1), or else what remains."""
+    """The value except at single points: the case of an inequality (n and -1), or the last case."""
     import sympy
 
     unequal = (value for value, condition in case.args if isinstance(condition, sympy.Ne))

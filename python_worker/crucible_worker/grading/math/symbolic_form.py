@@ -1,7 +1,7 @@
-"""Trees as sympy's objects, by its constructors only: no string of anybody's ever reaches sympy.
+"""Trees as sympy's objects, only by its constructors: no foreign string ever reaches sympy.
 
 Symbols are named by their number. They are real, or complex where something asks for a conjugate or a real part, and
-natural numbers where only these make sense: in factorials, as the bound of a sum, as an exponent of a negative number.
+natural numbers if only these make sense: in factorials, as the bound of a sum, as an exponent of a negative number.
 Imported in children only, as it imports sympy.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Where sympy finds FLINT, it counts with it. Python's integers end in a MemoryError, FLINT's in the end of the process.
+# Sympy uses FLINT if it is installed. Too large integers of Python raise MemoryError; FLINT's end the process.
 os.environ["SYMPY_GROUND_TYPES"] = "python"
 
 import sympy
@@ -23,15 +23,15 @@ from crucible_worker.grading.math.walk import walk
 __all__ = ["FINE_BITS", "MAX_EXPONENT", "MAX_FACTORIAL", "MAX_NODES", "NUMBER_BITS", "Form", "Unsupported"]
 
 MAX_NODES = 400
-"""Of both trees together."""
+"""Nodes of both trees together."""
 NUMBER_BITS = 2_048
-"""Of a numerator or denominator."""
+"""Bits of a numerator or denominator."""
 FINE_BITS = 64
-"""Of a number that may make a difference beyond the digits that are compared."""
+"""Digits of a number that may matter beyond the compared digits."""
 MAX_EXPONENT = 1_000
 """Integer exponents that are written out; a larger one is refused."""
 MAX_FACTORIAL = 500
-"""What a factorial or binomial is taken of, where that is known."""
+"""Largest argument of a factorial or binomial, if it is known."""
 
 _COUNTING = frozenset({"factorial", "double factorial", "binomial", "gcd", "lcm"})
 _COMPLEX = frozenset({"conjugate", "re", "im", "arg"})
@@ -41,7 +41,7 @@ sym: Any = sympy  # its constructors are not annotated
 
 
 class Unsupported(Exception):
-    """Sympy is not asked about this."""
+    """Sympy is not used for this."""
 
 
 class Form:
@@ -60,11 +60,11 @@ class Form:
     )
 
     def __init__(self, *trees: Node, integrates: bool = True) -> None:
-        """Look at what symbols are used for.
+        """Find out the uses of symbols.
 
         Args:
-            trees: What will be asked for.
-            integrates: Find integrals in closed form; else they stay what they are, to be had in numbers.
+            trees: The trees to convert.
+            integrates: Find integrals in closed form; otherwise they stay unevaluated, for numbers.
 
         Raises:
             Unsupported: there are more than `MAX_NODES`.
@@ -78,7 +78,7 @@ class Form:
         self.integrals = any(call.function == "integral" for call in calls)
         """Whether there are integrals."""
         self.fine = any(_is_fine(node) for node in nodes)
-        """Whether there are rational numbers so long that numbers may agree by not seeing them."""
+        """Whether there are rational numbers so long that numbers may agree because they ignore digits."""
         self._integrates = integrates
         self._complex = any(call.function in _COMPLEX for call in calls)
         self._natural = {name for node in nodes for name in _natural_symbols(node)}
@@ -90,7 +90,7 @@ class Form:
         """A tree as an object of sympy.
 
         Raises:
-            Unsupported: it is no arithmetic, or obviously too large.
+            Unsupported: it is not arithmetic, or obviously too large.
             Undefined: it has no value.
         """
         match node:
@@ -204,7 +204,7 @@ def _number(numerator: int, denominator: int) -> Any:
 
 
 def _is_calculus(call: Call) -> bool:
-    """Whether this is worked out by calculus: a sum of so many terms is not, and is exact."""
+    """Whether this is computed by calculus: a sum of a known number of terms is not, and is exact."""
     if call.function in ("sum", "product"):
         return Constant("infinity") in (part for bound in call.arguments[1:3] for part in walk(bound))
     return call.function in _CALCULUS

@@ -1,4 +1,4 @@
-"""One shape for what can be written in several: units and matrices within arithmetic, ratios, plus-minus."""
+"""One shape for expressions with several spellings: units and matrices within arithmetic, ratios, plus-minus."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAX_SIGNS = 4
-"""Plus-minus signs of one expression that are read as independent: 16 values."""
+"""Independent plus-minus signs of one expression, at most: 16 values."""
 MAX_MATRIX_SIDE = 10
 """Rows and columns of matrices that are multiplied."""
 MAX_MATRIX_NODES = 4_000
@@ -51,7 +51,7 @@ ZERO = Number(Fraction(0))
 ONE = Number(Fraction(1))
 MINUS_ONE = Number(Fraction(-1))
 
-# Numbers as far as units go: a percentage of 80 dollars is dollars.
+# Units that count as numbers: a percentage of 80 dollars is dollars.
 _DEGREES = {"degree": Fraction(1), "arcminute": Fraction(1, 60), "arcsecond": Fraction(1, 3600)}
 _COMPOUNDS = frozenset(
     pair
@@ -124,7 +124,7 @@ def _measured(node: Node) -> bool:
 
 
 def _sum(node: Sum, terms: tuple[Node, ...]) -> Node:
-    """5 m + 2 m is 7 m, matrices of one size are added, a set minus a set is what is left of it."""
+    """5 m + 2 m is 7 m, matrices of one size are added, a set minus a set is their difference."""
     quantities = [term for term in terms if isinstance(term, Quantity)]
     if len(quantities) == len(terms):
         if {quantity.unit for quantity in quantities} <= _DEGREES.keys():
@@ -221,9 +221,9 @@ def _has_plus_minus(node: Node) -> bool:
 
 
 def spread(node: Node, *, independent: bool) -> Node:
-    r"""The node with its plus-minus signs written out, as a list where they are not within a list or set.
+    r"""The node with its plus-minus signs written out, as a list if they are not within a list or set.
 
-    All signs of one expression go together, as in 1 \pm \sqrt{2} \pm x, or each by itself, as in (\pm 1, \pm 1).
+    All signs of one expression go together, as in 1 \pm \sqrt{2} \pm x, or are independent, as in (\pm 1, \pm 1).
     """
     if isinstance(node, Collection) and node.kind in ("list", "set"):
         items = (_values(item, independent) for item in node.items)

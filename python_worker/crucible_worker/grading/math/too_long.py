@@ -1,7 +1,7 @@
-"""Answers that are too long to be read: wrong, if the target is small. To write at length is no way not to be scored.
+"""Answers that are too long to be read: wrong if the target is small, so that length cannot prevent a score.
 
-What is equal to a long answer is a long target: one with a number of many digits, or one that is short for more than
-it has characters. There it is not known whether the answer is right, unless both are numerals.
+Only a long target equals a long answer: one with a number of many digits, or one that abbreviates more than
+its characters. Then it is unknown whether the answer is right, unless both are numerals.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 OUTSIZE = f"the answer has a number of more than {MAX_SMALL_DIGITS:,} digits"
-"""Why an answer is too long that was read."""
+"""Why an answer that was read is too long."""
 LEFT_OUT = "the answer leaves a part out, and the target does not"
-"""Why an answer with dots is wrong that no rule writes out."""
+"""Why an answer with dots that no rule writes out is wrong."""
 
 _MAX_SHORTENED = 200  # digits of a numeral that is rounded
 _MAX_EXPANDED = 20  # powers of a sum that are not written out at great length
@@ -45,7 +45,7 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 
 
 def compare_unread(expected: Reading, said: Reading, scope: Scope) -> Outcome:
-    """Compare what is expected with an answer that is beyond a budget of those who read."""
+    """Compare the target with an answer that is beyond a budget of the parser."""
     outcome = compare_digits(expected, said)
     if outcome is not None and outcome.kind == "equal":
         return outcome
@@ -76,7 +76,7 @@ def compare_digits(expected: Reading, said: Reading) -> Outcome | None:
 
 
 def compare_by_size(target: Node, answer: Node) -> Outcome | None:
-    """Tell two formulas apart if one has a value of very many digits and the other has none; None otherwise."""
+    """Different, if one formula has a value with very many digits and the other has not; None otherwise."""
     names = sorted(free_symbols(target) | free_symbols(answer))
     if len(names) > MAX_SYMBOLS:
         return None
@@ -91,7 +91,7 @@ def compare_by_size(target: Node, answer: Node) -> Outcome | None:
 
 
 def is_small(target: Reading) -> bool:
-    """Whether a target was read, is short, and has nothing in it that is longer when it is written out."""
+    """Whether a target was read, is short, and has no part that is longer when it is written out."""
     if not target.nodes or target.chars > MAX_SMALL_CHARS:
         return False
     return not any(map(is_longer, target.nodes))
@@ -115,7 +115,7 @@ def has_outsize(answer: Reading) -> bool:
 
 
 def leaves_out(answer: Reading, target: Reading) -> bool:
-    r"""Whether there are dots in an answer that cannot stand for what the target says.
+    r"""Whether there are dots in an answer that cannot mean the target.
 
     Dots may stand for anything. `1 + 2 + \cdots + n` may be `n(n + 1)/2`, and `\{3, 9, \ldots, 243\}` a set that begins
     and ends so; `1 + \cdots + n` is not 42.

@@ -1,7 +1,7 @@
-"""What an answer means, as a tree: the nodes that the parser builds and everything else reads.
+"""The meaning of an answer, as a tree: the nodes that the parser builds and everything else reads.
 
-Arithmetic is kept in five shapes, so that each reader has few cases: subtraction is a sum with a factor of -1, division
-a product with a power of -1, a root a power of 1/n. Nothing is simplified here: a tree says what was written.
+Arithmetic has five shapes, so that each reader has few cases: subtraction is a sum with a factor of -1, division
+a product with a power of -1, a root a power of 1/n. Nothing is simplified here: a tree represents what was written.
 Trees are never changed, and travel between processes by pickle.
 """
 
@@ -40,7 +40,7 @@ class Number:
     value: Fraction
     """Its value."""
     decimal: bool = False
-    """It was written with a decimal point, which is what a policy of rounding asks for."""
+    """It was written with a decimal point, which a policy of rounding requires."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Symbol:
-    """A variable, or a function that is not known."""
+    """A variable, or an unknown function."""
 
     name: str
-    """As normalised: `x`, `x_1`, `alpha`, `AB`."""
+    """Its normalised name: `x`, `x_1`, `alpha`, `AB`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Sum:
     """Terms added."""
 
     terms: tuple[Node, ...]
-    """Two or more."""
+    """Two or more terms."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Product:
     """Factors multiplied."""
 
     factors: tuple[Node, ...]
-    """Two or more."""
+    """Two or more factors."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Power:
     """A base raised to an exponent. The square root of x is `Power(x, Number(1/2))`, 1/x is `Power(x, Number(-1))`."""
 
     base: Node
-    """What is raised."""
+    """The base."""
     exponent: Node
     """To what."""
 
@@ -92,12 +92,12 @@ class Call:
     One argument: sin cos tan cot sec csc, arcsin arccos arctan arccot arcsec arccsc, sinh cosh tanh coth sech csch,
     exp, ln, abs, floor, ceil, factorial, double factorial, sign, re, im, conjugate, arg; det of a matrix. Two: log (of,
     base), binomial (n, k), mod (of, by), residue (value, modulus), compose (f, g), cross (sets or vectors, in order),
-    set (element, condition, maybe the domain) where the condition alone does not say it. Any number: gcd, lcm, min,
+    set (element, condition, maybe the domain) if the condition alone does not define it. Any number: gcd, lcm, min,
     max, ratio (1:2:3), cases (tuples of value and condition), conjunction, disjunction. Bound variable first, as a
     Symbol: sum, product (variable, from, to, of), integral (variable, from, to, of) or (variable, of), limit (variable,
     at, of), derivative (variable, of). Variable first, but not bound: slope (variable, of), the derivative of what may
     depend on the variable. Of a function or a set: maximum, minimum; nothing computes them. Every other name is a
-    function that is not known: f(x) is `Call("f", (x,))`.
+    unknown function: f(x) is `Call("f", (x,))`.
     """
 
     function: str
@@ -131,9 +131,9 @@ class PlusMinus:
     """Both `left + right` and `left - right`."""
 
     left: Node
-    """Zero where nothing is written."""
+    """Zero if nothing is written."""
     right: Node
-    """What is added and subtracted."""
+    """The term that is added and subtracted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,26 +143,26 @@ class Collection:
     kind: Literal["list", "tuple", "set", "bracket"]
     """`list`: bare, with commas or "and"; `tuple`: (a, b); `set`: {a, b}; `bracket`: [a, b], maybe an interval."""
     items: tuple[Node, ...]
-    """May be none."""
+    """May be empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """From a bound to a bound, at least one end written as only an interval's can be."""
+    """From a bound to a bound, at least one end in a form that only intervals have."""
 
     low: Node
     """Lower bound."""
     high: Node
     """Upper bound."""
     low_closed: bool
-    """[ and not (."""
+    """Whether the lower bound is closed: [, not (."""
     high_closed: bool
-    """] and not )."""
+    """Whether the upper bound is closed: ], not )."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetOperation:
-    """Sets put together."""
+    """A combination of sets."""
 
     operator: Literal["union", "intersection", "difference"]
     """How."""
@@ -175,7 +175,7 @@ class Relation:
     r"""A chain of comparisons: `0 < x <= 5`, `x = 3`, `x \in [0, 1)`."""
 
     operands: tuple[Node, ...]
-    """Two or more."""
+    """Two or more parts."""
     operators: tuple[Literal["=", "!=", "<", "<=", ">", ">=", "in", "approx"], ...]
     """One fewer."""
 
@@ -193,7 +193,7 @@ class Text:
     """Words."""
 
     words: str
-    """Case folded, single spaces, no punctuation around."""
+    """Case folded, single spaces, no punctuation at the ends."""
 
 
 Node: TypeAlias = (
@@ -214,11 +214,11 @@ Node: TypeAlias = (
     | Matrix
     | Text
 )
-"""Any of them."""
+"""Any node."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """What a node is made of, in order; empty for numbers, constants, symbols, numerals and words."""
+    """The parts of a node, in order; empty for numbers, constants, symbols, numerals and words."""
     names = _CHILDREN[type(node)]
     if isinstance(node, Matrix):
         return tuple(entry for row in node.rows for entry in row)

@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 MAX_UNIT_WORDS = 4
-"""Words that a unit which is in no table may have: `17 red apples`."""
+"""Words of a unit that is in no table: `17 red apples`."""
 
 LETTER_UNITS: Mapping[str, str] = {
     "m": "meter", "s": "second", "g": "gram", "h": "hour", "L": "liter", "l": "liter", "N": "newton", "J": "joule",
     "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "C": "coulomb", "F": "farad", "T": "tesla",
     "Omega": "ohm",
 }  # fmt: skip
-"""Units of one letter. They count in upright type only: `5m` and `5\\Omega` are products."""
+"""Units of one letter. They count only in upright type: `5m` and `5\\Omega` are products."""
 
 CUSTOMARY_RATES: Mapping[str, frozenset[str]] = {
     "m": frozenset({"s", "min"}),
@@ -46,7 +46,7 @@ CUSTOMARY_RATES: Mapping[str, frozenset[str]] = {
     "l": frozenset({"min"}),
     "g": frozenset({"L", "mL", "ml", "cm"}),
 }
-"""Quotients of letters that are units in plain text too, above and below: `9.8 m/s^2`."""
+"""Letters, above and below, whose quotient is a unit in plain text too: `9.8 m/s^2`."""
 
 _REGULAR = spelled(
     "meter centimeter millimeter kilometer decimeter micrometer nanometer inch foot yard mile gram kilogram milligram"
@@ -121,7 +121,7 @@ _ABBREVIATIONS = (
     ("square", "sq"),
     ("degree", "deg"),
 )
-# Also words or products of symbols: they count in upright type only.
+# Also words or products of symbols: they count only in upright type.
 _UPRIGHT_ABBREVIATIONS = (
     ("inch", "in"),
     ("mile", "mi"),
@@ -136,21 +136,21 @@ _UPRIGHT_ABBREVIATIONS = (
     ("cubic", "cu"),
 )
 UPRIGHT_ABBREVIATIONS = frozenset(name for _, names in _UPRIGHT_ABBREVIATIONS for name in names.split()) - {"cu"}
-"""Abbreviations that are a unit behind a blank too if nothing else can be meant: `5 mi`."""
+"""Abbreviations that are a unit also after a blank, if nothing else can be meant: `5 mi`."""
 
 ENDING_UNITS = frozenset({"in", "min", "sec"})
-"""Abbreviations that are something else where more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
+"""Abbreviations that are something else if more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
 
 _POWERS = ("square", "cubic", "squared", "cubed")
 
 UNIT_ABBREVIATIONS = spelled("in st nd rd th").union(*(names.split() for _, names in _ABBREVIATIONS))
-"""Abbreviations that are units wherever they stand behind a value, in plain text too; and the ends of ordinals."""
+"""Abbreviations that are units anywhere after a value, also in plain text; and the ends of ordinals."""
 
 SI_PREFIXES: Mapping[str, str] = {
     "p": "pico", "n": "nano", "m": "milli", "c": "centi", "d": "deci", "k": "kilo", "M": "mega", "G": "giga",
     "T": "tera",
 }  # fmt: skip
-"""Prefixes by their letter. The micro signs are looked for where units are written out."""
+"""Prefixes by their letter. Micro signs are handled where units are written out."""
 
 SI_UNITS: Mapping[str, str] = {
     "m": "meter", "g": "gram", "s": "second", "L": "liter", "l": "liter", "A": "ampere", "V": "volt", "F": "farad",
@@ -158,7 +158,7 @@ SI_UNITS: Mapping[str, str] = {
     "mol": "mole", "eV": "electronvolt", "K": "kelvin", "Sv": "sievert", "Bq": "becquerel", "S": "siemens",
     "Ω": "ohm", "Ω": "ohm", "\\Omega": "ohm",
 }  # fmt: skip
-"""Units that bear a prefix, by their symbol."""
+"""Units that may have a prefix, by their symbol."""
 
 PREFIXED_UNITS = frozenset(prefix + symbol for prefix in SI_PREFIXES for symbol in SI_UNITS if symbol.isascii()) - {
     "pH"
@@ -166,7 +166,7 @@ PREFIXED_UNITS = frozenset(prefix + symbol for prefix in SI_PREFIXES for symbol 
 """Symbols of units with their prefixes: mV."""
 
 UNITS: Mapping[str, str] = {
-    # A prefix means what its case says: mPa is not MPa. Two small letters are left out: 2 PS is twice a segment.
+    # The case of a prefix matters: mPa is not MPa. Two small letters are left out: 2 PS is twice a segment.
     **{
         spelling: spelling
         for spelling in (prefix + symbol for prefix in SI_PREFIXES for symbol in SI_UNITS)
@@ -198,14 +198,14 @@ NO_COUNTED_WORDS = NO_UNIT_WORDS | spelled(
     " impossible unknown cannot can't doesn't isn't aren't don't exist exists except excluding without always sometimes"
     " divergent diverges unbounded"
 )
-"""Words that what is counted does not have: `0.5 infinitely many` are two answers, and no amount."""
+"""Words that do not occur in counted nouns: `0.5 infinitely many` are two answers, not an amount."""
 
 NO_NOUNS = spelled("true false yes odd even rational irrational prime composite positive negative")
-"""Words that are not the last one of what is counted: 5 odd numbers are 5, and "5 odd" says something of 5."""
+"""Words that do not end a counted noun: 5 odd numbers are 5, but "5 odd" is a statement about 5."""
 
 
 def is_unit(word: str) -> bool:
-    """Whether a word of two letters and more behind a number is certainly a unit, also one with a prefix: picovolt."""
+    """Whether a word of two or more letters after a number is certainly a unit, also with a prefix: picovolt."""
     if word in UNIT_ABBREVIATIONS or word in _POWERS:
         return word in UNITS and word not in ENDING_UNITS and word not in _POWERS
     if len(word) < 3:
@@ -215,7 +215,7 @@ def is_unit(word: str) -> bool:
 
 
 def singular(word: str) -> str:
-    """One spelling for a word that counts: `apples` is `apple`, `boxes` is `box`, `kg` is `kilogram`."""
+    """One spelling for a unit or counted noun: `apples` is `apple`, `boxes` is `box`, `kg` is `kilogram`."""
     known = UNITS.get(word) or UNITS.get(word.lower())
     if known is not None:
         return known

@@ -12,18 +12,18 @@ from crucible_worker.grading.math.walk import walk
 __all__ = ["MAX_NODES", "in_components"]
 
 MAX_NODES = 400
-"""Nodes of a sum of unit vectors that is taken apart."""
+"""Nodes of a sum of unit vectors that is split."""
 
 _MARKED = (
     (Symbol("hat i"), Symbol("hat j"), Symbol("hat k")),
     (Symbol("hat x"), Symbol("hat y"), Symbol("hat z")),
 )
-# Unmarked letters are unit vectors where j is among them: i alone is the imaginary unit.
+# Unmarked letters are unit vectors if j is among them: i alone is the imaginary unit.
 _PLAIN = (Constant("i"), Symbol("j"), Symbol("k"))
 
 
 def in_components(target: Node, answer: Node) -> tuple[Node, Node] | None:
-    """Both as components, where one of them is a sum of unit vectors; None where that does not apply."""
+    """Both as components, if one of them is a sum of unit vectors; otherwise None."""
     for one, other, reverse in ((target, answer, False), (answer, target, True)):
         if not isinstance(one, Sum | Product | Symbol):
             continue
@@ -36,7 +36,7 @@ def in_components(target: Node, answer: Node) -> tuple[Node, Node] | None:
 
 
 def _size(node: Node) -> int:
-    """How many components a vector has; 0 of what is none."""
+    """How many components a vector has; 0 if it is not a vector."""
     match node:
         case Collection("tuple" | "bracket", items):
             return len(items)
@@ -63,7 +63,7 @@ def _components(node: Node, size: int) -> tuple[Node, ...] | None:
 
 
 def _coefficients(node: Node, basis: Sequence[Node]) -> Mapping[Node, list[Node]] | None:
-    """What each unit vector is multiplied by, as terms; None where a part has none of them, or more than one."""
+    """The factors of each unit vector, as terms; None if a part has no unit vector, or more than one."""
     if node in basis:
         return {unit: [ONE] if unit == node else [] for unit in basis}
     if isinstance(node, Sum):

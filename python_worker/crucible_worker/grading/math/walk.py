@@ -1,4 +1,4 @@
-"""Going through trees: parts, names, replacing. Nothing here compares."""
+"""Traversal of trees: parts, names, replacing. Nothing here compares."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BINDING = frozenset({"sum", "product", "integral", "limit", "derivative"})
-"""Calls whose first argument is a variable of their own."""
+"""Calls with a bound variable as the first argument."""
 
 # By type, as every walk over a tree comes here for each of its nodes.
 _PARTS: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
@@ -67,7 +67,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with each part changed; the node itself where nothing did."""
+    """The node with each part changed; the node itself if nothing changed."""
     parts = children(node)
     changed = tuple(map(change, parts))
     if all(map(operator.is_, changed, parts)):
@@ -115,9 +115,9 @@ def walk(node: Node) -> list[Node]:
 
 
 def nodes_of(node: Node) -> list[Node]:
-    """The node and everything in it, level by level: faster than `walk`, where the order does not matter."""
+    """The node and everything in it, level by level: faster than `walk`, if the order does not matter."""
     found = [node]
-    for current in found:  # which grows meanwhile
+    for current in found:  # it grows meanwhile
         parts = _PARTS.get(type(current))
         if parts is not None:
             found.extend(parts(current))
@@ -125,7 +125,7 @@ def nodes_of(node: Node) -> list[Node]:
 
 
 def arithmetic(node: Node) -> bool:
-    """Whether this is a number or a formula: nothing in it but arithmetic, degrees and percents."""
+    """Whether this is a number or a formula: only arithmetic, degrees and percents."""
     return all(
         isinstance(part, _ARITHMETIC) or (isinstance(part, Quantity) and part.unit in ("degree", "percent"))
         for part in nodes_of(node)

@@ -18,7 +18,7 @@ __all__ = ["cached", "find"]
 
 
 def find(request: dict[str, Any]) -> Sequence[Path]:
-    """Where the cache has a data set: <owner>___<name>/<configuration>/<version>/<commit>, of the commit asked for."""
+    """Paths of a data set in the cache: <owner>___<name>/<configuration>/<version>/<commit>, of the given commit."""
     owner, name = request["repo_id"].split("/")
     root = Path(config.HF_DATASETS_CACHE).expanduser() / f"{owner}___{camelcase_to_snakecase(name)}"
     return [
@@ -29,11 +29,11 @@ def find(request: dict[str, Any]) -> Sequence[Path]:
 
 
 def cached(request: dict[str, Any], found: Sequence[Path]) -> Any:
-    """The builder of what was found; of several commits, that which was written last.
+    """The builder of what was found; if there are several commits, the last one written.
 
     Raises:
         NotFound: nothing was found (NOT_CACHED), or not the configuration (UNKNOWN_DATASET).
-        InvalidField: there are several configurations, and none is asked for.
+        InvalidField: there are several configurations, and none is given.
     """
     configs = sorted({_config(directory) for directory in found})
     if not configs:
@@ -49,7 +49,7 @@ def cached(request: dict[str, Any], found: Sequence[Path]) -> Any:
     chosen = [directory for directory in found if _config(directory) == name]
     if not chosen:
         raise NotFound(
-            f"is {name!r}, which the worker's cache has not; there are {', '.join(configs)}",
+            f"is {name!r}, which is not in the worker's cache; there are {', '.join(configs)}",
             reason=Reason.UNKNOWN_DATASET,
             field=f"{FIELD}.config",
         )

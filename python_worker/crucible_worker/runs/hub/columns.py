@@ -22,39 +22,39 @@ _METADATA = "metadata."
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Where in a row a value of a record lies."""
+    """The path in a row to a value of a record."""
 
     key: str
-    """What it is: "input", "metadata.level"."""
+    """Key in the record: "input", "metadata.level"."""
     path: tuple[str, ...]
     """The column, and the fields within it."""
     labels: Sequence[str] | None
-    """Names of the classes that its numbers stand for, if they do."""
+    """Names of the classes, if its numbers are class labels."""
 
 
 def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> list[Column]:
     """Find the columns of a request in a data set.
 
     Args:
-        columns: by key; if empty, the columns that are called as the keys are.
-        features: types of the columns by name, as the library tells them: mappings for columns with fields.
+        columns: by key; if empty, the columns with the names of the keys.
+        features: types of the columns by name, as the library reports them: mappings for columns with fields.
 
     Raises:
-        InvalidField: names the column that is not there and those that are, or says that nothing is the input.
+        InvalidField: names the missing column and the existing ones, or says that no column is the input.
     """
     wanted = columns or {key: key for key in _KEYS if key in features}
     there = ", ".join(map(str, features))
     if "input" not in wanted:
-        raise InvalidField(FIELD, f"says not which column is the input; there are {there}")
+        raise InvalidField(FIELD, f"does not say which column is the input; there are {there}")
     if "target" in wanted and "targets" in wanted:
-        raise InvalidField(FIELD, f"says not whether the column target or targets is to be taken; there are {there}")
+        raise InvalidField(FIELD, f"does not say whether to use the column target or targets; there are {there}")
     return [_find(key, column, features) for key, column in wanted.items()]
 
 
 def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
-    """Every column that can be told in text, if the rows have a shape by which they are known without a mapping.
+    """Every column that has a text form, if the rows have a shape that is recognized without a mapping.
 
-    Rows with an input are not among them: of these, the columns that are called as the keys are taken, and no others.
+    Rows with an input are not among them: their columns are used only if they have the names of the keys.
 
     Args:
         features: as `find_columns` takes them.
@@ -66,7 +66,7 @@ def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
 
 
 def _is_plain(feature: Any) -> bool:
-    """Whether values of a type can be told in text: those of images, sounds and bytes cannot."""
+    """Whether values of a type have a text form: images, sounds and bytes have none."""
     if isinstance(feature, Mapping):
         return all(map(_is_plain, feature.values()))
     if hasattr(feature, "feature"):
@@ -75,12 +75,12 @@ def _is_plain(feature: Any) -> bool:
 
 
 def row_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """A row of `whole_rows`, classes by their names."""
+    """A row of `whole_rows`, with the names of classes."""
     return {column.key: _named(row[column.key], column.labels) for column in columns}
 
 
 def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:
-    # A column's own name may hold a dot.
+    # The name of a column may contain a dot.
     parts = (column,) if column in features else tuple(column.split("."))
     found: Any = features
     for part in parts:
@@ -89,7 +89,7 @@ def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:
             problem = f"is {column[:200]!r}, which is no column; there are {there}"
             raise InvalidField(f'{FIELD}["{key}"]', problem, reason=Reason.NO_SUCH_COLUMN)
         found = found[part]
-    # Of a list the type of its items says what their numbers stand for.
+    # For a list, the type of its items names the classes.
     found = getattr(found, "feature", found)
     return Column(key=key, path=parts, labels=getattr(found, "names", None))
 
@@ -102,9 +102,9 @@ def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    """The record that a row is; what is wrong with it is for the reader of records to say.
+    """The record of a row; the reader of records reports what is wrong with it.
 
-    Numbers are written as JSON does, classes by their names; messages lose what is null in them.
+    Numbers are written as in JSON, classes by their names; null fields of messages are left out.
     """
     record: dict[str, Any] = {}
     for column in columns:
@@ -116,7 +116,7 @@ def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, An
             if value is not None:
                 record.setdefault("metadata", {})[column.key.removeprefix(_METADATA)] = value
         elif column.key == "input":
-            record["input"] = _asked(value)
+            record["input"] = _without_nulls(value)
         elif column.key == "target" and isinstance(value, list):
             record["targets"] = [_text(item) for item in value]
         elif column.key == "targets" and not isinstance(value, list):
@@ -131,11 +131,11 @@ def _named(value: Any, labels: Sequence[str] | None) -> Any:
         return value
     if isinstance(value, list):
         return [_named(item, labels) for item in value]
-    # -1 stands for a class that is not told.
+    # -1 is an unknown class.
     return labels[value] if isinstance(value, int) and 0 <= value < len(labels) else None
 
 
-def _asked(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [

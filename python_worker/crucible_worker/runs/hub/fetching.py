@@ -21,24 +21,24 @@ _log = logging.getLogger(__name__)
 
 
 def fetched(request: dict[str, Any]) -> Any:
-    """The builder of a data set, all of which is in the cache now.
+    """The builder of a data set; afterwards the whole data set is in the cache.
 
     Raises:
         BridgeError: see `runs.hub.loading.read_rows`.
     """
     bound_silence()
     try:
-        # Asked first, and once: the library would ask for half a minute.
+        # Queried first, and once: the library would retry for half a minute.
         api = HfApi(endpoint=config.HF_ENDPOINT)
         commit = api.dataset_info(request["repo_id"], revision=request["revision"], timeout=SILENT_SECONDS).sha
     except Exception as error:
         raise _problem(request, error) from error
     try:
-        # By this address it is a repository of the hub, and no directory that happens to be called so.
+        # This address names a repository of the hub, never a local directory of the same name.
         builder = load_dataset_builder(f"hf://datasets/{request['repo_id']}", name=request["config"], revision=commit)
     except Exception as error:
         raise _problem(request, error) from error
-    if builder.hash != commit:  # the hub was lost since, and the library has taken what the cache has
+    if builder.hash != commit:  # the connection was lost meanwhile, and the library used its cache
         raise _unreachable()
     try:
         builder.download_and_prepare()
@@ -48,20 +48,20 @@ def fetched(request: dict[str, Any]) -> Any:
 
 
 def _problem(request: dict[str, Any], error: Exception) -> BridgeError:
-    """What the library's error means; its text may hold signed addresses, and is for the worker's log."""
+    """Our error for one of the library; its text may contain signed URLs, and goes only to the worker's log."""
     if is_of_network(error):
         return _unreachable()
     missing = (DatasetNotFoundError, DataFilesNotFoundError, RepositoryNotFoundError, RevisionNotFoundError)
     if isinstance(error, missing):
         commit = f" of commit {request['revision']}" if request["revision"] else ""
         return NotFound(
-            f"is {request['repo_id']!r}{commit}, which the hub has not, or does not show to this worker",
+            f"is {request['repo_id']!r}{commit}, which the hub does not have, or does not show to this worker",
             reason=Reason.UNKNOWN_DATASET,
             field=FIELD,
         )
     told = str(error).partition("\n")[0]
     if isinstance(error, ValueError) and told.startswith(("BuilderConfig ", "Config name is missing")):
-        # The library has no class of its own for these; it lists the configurations.
+        # The library has no class for these errors; their text lists the configurations.
         if request["config"] is None:
             return InvalidField(f"{FIELD}.config", f"is not given: {told}")
         return NotFound(f"is {request['config']!r}: {told}", reason=Reason.UNKNOWN_DATASET, field=f"{FIELD}.config")

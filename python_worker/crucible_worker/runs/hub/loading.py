@@ -1,4 +1,4 @@
-"""Rows of a hub's data set as the records of a file are, from a child process."""
+"""Rows of a data set of the hub, in the form of a file's records, from a child process."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 def read_rows(
     source: HubDataset, *, network: bool, limit: int | None, go_on: Callable[[], None]
 ) -> Generator[Line, None, None]:
-    """The rows of a data set, in order, numbered from 1, malformed ones included. Close it: that ends the child.
+    """The rows of a data set, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:
         source: which data set.
-        network: whether the hub may be asked; else, and where the environment says HF_HUB_OFFLINE or
+        network: whether the hub may be queried; otherwise, or if the environment sets HF_HUB_OFFLINE or
             HF_DATASETS_OFFLINE, only the cache is read.
-        limit: rows that are wanted; all if None.
-        go_on: called while the child is silent; raises to have this given up.
+        limit: number of rows; all if None.
+        go_on: called while the child is silent; it raises to stop the reading.
 
     Raises:
         FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or the data set cannot be read
             (HUB_DATASET_REFUSED).
         NotFound: there is no such data set, configuration or split (UNKNOWN_DATASET), or the cache does not have it
             (NOT_CACHED).
-        InvalidField: a column is not there (NO_SUCH_COLUMN), which one is the input or which configuration is meant is
-            not told.
+        InvalidField: a column does not exist (NO_SUCH_COLUMN), or the source does not say which one is the input or
+            which configuration is meant.
         Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the child has died (HUB_READER_DIED).
     """
     if importlib.util.find_spec(_NEEDED) is None:
@@ -56,7 +56,7 @@ def read_rows(
             field=FIELD,
         )
     request = {**dataclasses.asdict(source), "limit": limit}
-    # Columns that are asked for are chosen by the child, which need not read the others.
+    # The child selects the requested columns, so that it need not read the others.
     rows = RowReader({}, field=FIELD, cure="name the columns, as in &input=question&target=answer")
     died = Unavailable(
         "the process that reads data sets of the hub has died", reason=Reason.HUB_READER_DIED, field=FIELD

@@ -21,7 +21,7 @@ from crucible_worker.runs.row_process import answer
 __all__ = ["main", "rows"]
 
 _BATCH_ROWS = 64
-"""Rows that are taken from the files at once."""
+"""Rows that are read from the files at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ def main() -> None:
 
 
 def _plain(value: object) -> str:
-    """Dates and decimals as text; of what else JSON does not have, such as images, a text would say nothing."""
+    """Dates and decimals as text; other types that JSON lacks, such as images, have no useful text form."""
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal):
         return str(value)
-    raise InvalidField(COLUMNS, f"names one of type {type(value).__name__}, which cannot be told in text")
+    raise InvalidField(COLUMNS, f"names one of type {type(value).__name__}, which has no text form")
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -52,7 +52,7 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return
     whole = None if request["columns"] else whole_rows(data.features)
     columns = whole or find_columns(request["columns"], data.features)
-    # Others may be large, or be decoded as they are read.
+    # Other columns may be large, or need decoding.
     data = data.select_columns(list(dict.fromkeys(column.path[0] for column in columns)))
     if request["limit"] is not None:
         data = data.take(min(request["limit"], len(data)))
@@ -66,14 +66,14 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _opened(request: dict[str, Any]) -> Any:
-    """The split, its rows still on disk; None where it has none, of which the library makes no data set."""
+    """The split, its rows still on disk; None if it has no rows, as the library makes no data set of it then."""
     from datasets import config
 
     from crucible_worker.runs.hub.caching import cached, find
     from crucible_worker.runs.hub.fetching import fetched
 
     found = find(request)
-    # A commit does not change: one that is in the cache need not be asked for.
+    # A commit does not change: if it is in the cache, the hub need not be queried.
     if config.HF_HUB_OFFLINE or (request["revision"] is not None and found):
         builder = cached(request, found)
     else:
@@ -94,7 +94,7 @@ def _opened(request: dict[str, Any]) -> Any:
 
 
 def _refused(request: dict[str, Any], error: Exception) -> BridgeError:
-    # The text may hold paths of this machine: they are for the worker's log.
+    # The text may contain paths of this machine, and goes only to the worker's log.
     _log.error("data set %s cannot be read", request["repo_id"], exc_info=error)
     return FailedPrecondition(f"cannot be read: {type(error).__name__}", reason=Reason.HUB_DATASET_REFUSED, field=FIELD)
 

@@ -1,12 +1,12 @@
-"""What is recorded of a sample beside its result: msgpack to frozen values and back, in pairs, within bounds.
+"""What is recorded of a sample besides its result: msgpack to frozen values and back, in pairs, within bounds.
 
-    content     what the sample is: input, targets, choices, metadata; without its id, so that equal ones are one
-    frame       what stands around a sample's input in its prompt: most prompts of an evaluation have the same one
-    record      prompt, turns, and what of all this was left out; it refers to the frame, to the sample's input, to the
-                prompt and to the result's output, in place of repeating them
+    content     what the sample is: input, targets, choices, metadata; without its id: equal ones are stored once
+    frame       the text around a sample's input in its prompt: most prompts of an evaluation have the same one
+    record      prompt, turns, and which parts of them were left out; it refers to the frame, to the sample's input, to
+                the prompt and to the result's output, in place of repeating them
 
-Text may hold what is no Unicode, as files do: it is packed as it is. Long records are compressed: questions to judges
-and the turns of an episode repeat each other.
+Text may contain lone surrogates, as files do: they are packed unchanged. Long records are compressed: questions to
+judges and the turns of an episode repeat each other.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ __all__ = [
 SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_record_bytes"
 """Limits of the worker that truncate records."""
 SAMPLE, INPUT, PROMPT, TURNS = "sample", "sample.input", "prompt", "turns"
-"""Parts of a record as `TruncatedPart.part` names them; "sample.targets" and so on beside them."""
+"""Parts of a record as `TruncatedPart.part` names them; there are also "sample.targets" and so on."""
 
 _TEXT, _MESSAGES, _TOKENS, _FRAMED = range(4)
-# What a turn's text is where it repeats something.
+# The value of a turn's text if it repeats another text.
 _AS_PROMPT, _AS_OUTPUT, _AS_INPUT = range(3)
 _TURN_BYTES = 16
 _HEAD_BYTES, _TEXT_BYTES = 24, 5  # of a content's lists, and of the head of a text
-_LONG = 1024  # bytes from which on compression is worth its time
-_COMPRESSED = b"\x78"  # how what zlib has made begins, and nothing that is packed here
+_LONG = 1024  # bytes from which compression is worth its time
+_COMPRESSED = b"\x78"  # first byte of zlib's output; nothing that is packed here begins with it
 
 
 def closed(record: bytes) -> bytes:
-    """A content or a record as it is kept: compressed if it is long."""
+    """The stored form of a content or a record: compressed if it is long."""
     if len(record) < _LONG:
         return record
     compressed = zlib.compress(record, 1)
@@ -85,24 +85,24 @@ def closed(record: bytes) -> bytes:
 
 
 def opened(record: bytes) -> bytes:
-    """What `closed` was given."""
+    """The inverse of `closed`."""
     return zlib.decompress(record) if record.startswith(_COMPRESSED) else record
 
 
 def text_bytes(text: str) -> int:
-    """Bytes of a text in UTF-8, a lone surrogate as the three that it is packed as."""
+    """Bytes of a text in UTF-8; a lone surrogate counts as the three bytes that it is packed as."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def content_to_record(sample: Sample, most: int) -> bytes:
-    """Pack what a sample is, in at most so many bytes (and some for what was left out): the input first."""
+    """Pack what a sample is, in at most `most` bytes (and some for what was left out): the input first."""
     values = [_input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
     record = pack_text(values)
     return record if len(record) <= most else pack_text(_truncated_content(sample, most))
 
 
 def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[TruncatedPart, ...]]:
-    """Unpack what a sample is, and what of it was left out."""
+    """Unpack what a sample is, and which parts of it were left out."""
     asked, targets, choices, metadata, *left_out = unpack_text(record)
     sample = Sample(
         id=sample_id,
@@ -115,7 +115,7 @@ def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[Tr
 
 
 def kernel_of(sample: Sample) -> str:
-    """What of a sample stands somewhere in its prompt, as a rule: its text, or its last message; empty for none."""
+    """The text of a sample that its prompt usually contains: its input, or its last message; empty for none."""
     if isinstance(sample.input, str):
         return sample.input
     if isinstance(sample.input, Conversation) and sample.input.messages:
@@ -124,12 +124,12 @@ def kernel_of(sample: Sample) -> str:
 
 
 Frame: TypeAlias = tuple[str | None, tuple[tuple[str, str], ...], str, str]
-"""What stands around a text in a prompt: the last message's role, None for plain text; the messages before it, each its
-role and content; what comes before the text, and what comes behind it."""
+"""The parts of a prompt around a text: the last message's role, None for plain text; the messages before it, each with
+role and content; what comes before the text, and what comes after it."""
 
 
 def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
-    """What stands around a text in a prompt; None where it is not in there."""
+    """The parts of a prompt around a text; None if the prompt does not contain it."""
     if not kernel or isinstance(prompt, TokenPrompt):
         return None
     if isinstance(prompt, str):
@@ -138,7 +138,7 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
         *earlier, last = prompt.messages
         before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role
-        if text == kernel:  # as a rule
+        if text == kernel:  # the usual case
             return role, before, "", ""
     at = text.rfind(kernel)
     return None if at < 0 else (role, before, text[:at], text[at + len(kernel) :])
@@ -166,29 +166,29 @@ def _framed(frame: Frame, kernel: str) -> SamplePrompt:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RecordParts:
-    """What a record holds besides what the sample is."""
+    """What a record has besides the content of the sample."""
 
     prompt: SamplePrompt | None
     """The prompt."""
     turns: tuple[Turn, ...]
     """The transcript."""
     left_out: tuple[TruncatedPart, ...]
-    """What is not there whole."""
+    """Parts that are truncated or left out."""
     framed: bool = False
-    """Whether the prompt was made of the sample's input, as that is kept."""
+    """Whether the prompt was made from the sample's input as recorded."""
     repeats: int = 0
-    """Turns whose text is that input, or that prompt."""
+    """Turns with that input, or that prompt, as their text."""
 
 
 def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, output: str, most: int) -> bytes:
-    """Pack prompt and turns, in at most so many bytes (and some for what was left out).
+    """Pack prompt and turns, in at most `most` bytes (and some for what was left out).
 
     Args:
-        parts: what is to be packed, with what was left out of it before.
-        frame: where the prompt's frame is kept; None where the prompt has to be packed itself.
-        kernel: what that frame is around; empty where the reader will not have it.
-        output: of the result, which the reader will have.
-        most: how many bytes.
+        parts: what to pack, with what was left out of it before.
+        frame: number of the prompt's frame; None if the prompt itself must be packed.
+        kernel: the text that the frame surrounds; empty if the reader will not have it.
+        output: of the result; the reader will have it.
+        most: bound on the bytes.
     """
     prompt = None
     if parts.prompt is not None:
@@ -198,13 +198,13 @@ def parts_to_record(parts: RecordParts, *, frame: int | None, kernel: str, outpu
     if len(record) <= most:
         return record
     left_out = list(parts.left_out)
-    # The prompt has what the turns leave it, and half in any case.
+    # The prompt gets what the turns leave, and at least half.
     room = max(most // 2, most - sum(map(_packed_bytes, turns)))
     if prompt is not None and prompt[0] != _FRAMED and (size := _packed_bytes(prompt)) > room:
         assert parts.prompt is not None
         prompt, lost = _truncated_prompt(parts.prompt, room)
         left_out.append(TruncatedPart(part=PROMPT, bytes=lost, limit=SAMPLE_LIMIT))
-        # Turns that repeat the prompt would repeat what is left of it.
+        # Turns that repeat the prompt would repeat its truncated form.
         turns = [_turn_to_value(turn, None, output, kernel) for turn in parts.turns]
         room = min(size, room)
     texts = [turn.text for turn in parts.turns]
@@ -218,9 +218,9 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
     """Unpack prompt and turns.
 
     Args:
-        record: what `parts_to_record` gave.
-        frame: the frame that is kept there.
-        kernel: what it is around.
+        record: what `parts_to_record` returned.
+        frame: returns the frame of a number.
+        kernel: the text that the frame surrounds.
         output: of the result.
     """
     values = unpack_text(record)
@@ -238,7 +238,7 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
 
 
 def prompt_bytes(prompt: SamplePrompt | None) -> int:
-    """About what a prompt takes."""
+    """Approximate size of a prompt."""
     if isinstance(prompt, str):
         return text_bytes(prompt)
     count = 0
@@ -249,13 +249,13 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
 
 
 def turns_bytes(turns: Iterable[Turn]) -> int:
-    """About what turns take."""
+    """Approximate size of turns."""
     arrays = [array for turn in turns for array in (turn.token_ids, turn.logprobs) if array is not None]
     return sum(_TURN_BYTES + text_bytes(turn.text) for turn in turns) + sum(array.nbytes for array in arrays)
 
 
 def _values(prompt: Any, turns: Sequence[Any], left_out: Sequence[TruncatedPart]) -> list[Any]:
-    """As short as it can be: most records are a prompt in a frame."""
+    """The values without trailing empty ones: most records are a prompt in a frame."""
     values = [prompt, turns, [[part.part, part.bytes, part.limit] for part in left_out]]
     while values and not values[-1]:
         values.pop()
@@ -271,7 +271,7 @@ def _packed_bytes(value: object) -> int:
 
 
 def _truncated(text: str, most: int) -> tuple[str, int]:
-    """The beginning of a text in at most so many bytes, and how many bytes were left out."""
+    """The beginning of a text in at most `most` bytes, and how many bytes were left out."""
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= most:
         return text, 0
@@ -289,7 +289,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         nonlocal room
         taken, lost = [], 0
         for index, text in enumerate(texts):
-            # A text without its name, or role, is of no use: those behind it go as well.
+            # A text without its name, or role, is of no use: it and those after it are left out.
             room -= _TEXT_BYTES + (text_bytes(names[index]) + _TEXT_BYTES if names else 0)
             if room <= 0:
                 lost += text_bytes(text)
@@ -309,7 +309,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         contents = take(INPUT, [message.content for message in sample.input.messages], roles)
         asked = [list(pair) for pair in zip(roles, contents)] or ""
     else:
-        # Of tokens and images there is no beginning that would be of use.
+        # The beginning of tokens or images would be of no use.
         asked = _input_to_value(sample.input)
         if (size := _packed_bytes(asked)) > most:
             left_out.append([INPUT, size, SAMPLE_LIMIT])
@@ -340,10 +340,10 @@ def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
 
 
 def _truncated_turns(turns: Sequence[list[Any]], texts: Sequence[str], most: int) -> tuple[list[list[Any]], int | None]:
-    """Turns without their arrays where there is no room for these; then the first ones, the last of them truncated.
+    """Turns without their arrays, if there is no room for these; then the first turns, with the last one truncated.
 
     Returns:
-        The turns, and the bytes that were left out of them; None where they are whole.
+        The turns, and the bytes that were left out of them; None if they are complete.
     """
     if not turns or sum(map(_packed_bytes, turns)) <= most:
         return list(turns), None

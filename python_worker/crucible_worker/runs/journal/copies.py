@@ -1,18 +1,17 @@
-"""How workers notice that the journal is a copy, or was set back to an older state. Then its log gets a new identity.
+"""How workers detect that the journal is a copy, or was set back to an older state. Then its log gets a new identity.
 
-Subscribers resume by the log's identity and a sequence. A backup that is restored has the identity of its log, and
-gives sequences a second time that subscribers have seen. So the journal keeps which file it is, and a file next to it
-keeps up to which sequence events were committed:
+Subscribers resume by the log's identity and a sequence. A restored backup has the identity of its log, and assigns
+sequences again that subscribers have seen. So the journal records which file it is, and a file next to it (the mark)
+records up to which sequence events were committed:
 
-| what happened                                      | what tells                                                  |
+| what happened                                      | what shows it                                               |
 |----------------------------------------------------|-------------------------------------------------------------|
 | the journal, or its directory, was copied or moved | the journal's file was born at another time                 |
 | an older journal was copied over the present one   | the mark's sequence lies beyond that of the journal         |
 | an older directory was copied over the present one | two marks: the present one's name is its sequence           |
 | a snapshot of the whole file system was restored   | nothing, unless the mark is removed                         |
 
-A false alarm costs subscribers what they have not seen twice: they get OTHER_LOG and read the log from its beginning.
-No evaluation is touched.
+After a false alarm, subscribers get OTHER_LOG and read the log from its beginning. No evaluation changes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from crucible_worker.runs.journal.queries import Head, Reads, head
 __all__ = ["MARK_BYTES", "MARK_PREFIX", "Mark", "log_of_its_own", "mark_path", "read_marks", "recognize", "write_mark"]
 
 MARK_PREFIX = "journal.told."
-"""Beginning of a mark's name; the rest is the sequence that it had when it was named."""
+"""Beginning of a mark's file name; the rest is its sequence at the time of naming."""
 MARK_BYTES = 54
 """Size of a mark."""
 
@@ -55,16 +54,16 @@ class Mark:
     """The sequence."""
 
     def fits(self, log: Head) -> bool:
-        """Whether the log is this one, with all that was committed."""
+        """Whether the log is this one, and has all that was committed."""
         return self.log_id == log.log_id and self.sequence <= log.sequence
 
     def to_bytes(self) -> bytes:
-        """What the file holds."""
+        """The content of the file."""
         return f"{self.log_id} {self.sequence:020d}\n".encode()
 
     @classmethod
     def of_bytes(cls, content: bytes) -> Mark:
-        """What a file holds; a mark of no log if it is damaged."""
+        """Read the content of a file; a mark of no log if it is damaged."""
         found = _MARK.fullmatch(content)
         return cls("", 0) if found is None else cls(found[1].decode(), int(found[2]))
 
@@ -75,13 +74,13 @@ def read_marks(state_dir: Path) -> dict[Path, Mark]:
     for path in state_dir.glob(f"{MARK_PREFIX}*"):
         try:
             marks[path] = Mark.of_bytes(path.read_bytes())
-        except FileNotFoundError:  # renamed meanwhile: it is found under its new name, here or by who looks again
+        except FileNotFoundError:  # renamed meanwhile: it is found under its new name, here or by the next read
             continue
     return marks
 
 
 def mark_path(state_dir: Path, sequence: int) -> Path:
-    """Where a mark lies that is named after this sequence."""
+    """Path of the mark that is named after this sequence."""
     return state_dir / f"{MARK_PREFIX}{sequence}"
 
 
@@ -109,7 +108,7 @@ def recognize(connection: sqlite3.Connection, path: Path) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Again, inside the transaction: no other worker writes, so all marks and the log are of one moment.
+        # Again, inside the transaction: no other worker writes, so marks and log are consistent.
         if not _is_recognized(connection, path):
             _settle(connection, path)
         connection.execute("COMMIT")
@@ -119,11 +118,11 @@ def recognize(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_recognized(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether this is the file that the journal remembers, with all that its one mark says."""
-    # The marks first: what is committed meanwhile makes the log longer, never the marks read here.
+    """Whether this is the file that the journal has recorded, with all that its one mark says."""
+    # The marks first: a commit meanwhile makes the log longer, but not the marks read here.
     marks = list(read_marks(path.parent).values())
     log = head(connection)
-    return len(marks) == 1 and marks[0].fits(log) and _is_same(_remembered(connection), _Born.at(path))
+    return len(marks) == 1 and marks[0].fits(log) and _is_same(_remembered(connection), _FileIdentity.at(path))
 
 
 def log_of_its_own(source: Reads) -> str:
@@ -134,20 +133,20 @@ def log_of_its_own(source: Reads) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Born:
-    """Which file a file is."""
+class _FileIdentity:
+    """The identity of a file."""
 
     birth_ns: int
-    """When it was made; 0 if the file system does not tell. A copy never has it, and no tool can set it."""
+    """Time of birth; 0 if the file system does not have it. A copy never has the same, and no tool can set it."""
     inode: int
-    """Its number, which a later file may get again, and some file systems number anew at each mount."""
+    """Its inode: a later file may get the same, and some file systems assign new ones at each mount."""
 
     @classmethod
-    def at(cls, path: Path) -> _Born:
+    def at(cls, path: Path) -> _FileIdentity:
         return cls(_birth_ns(path), path.stat().st_ino)
 
 
-def _is_same(one: _Born | None, other: _Born) -> bool:
+def _is_same(one: _FileIdentity | None, other: _FileIdentity) -> bool:
     if one is None:
         return False
     if one.birth_ns and other.birth_ns:
@@ -155,15 +154,15 @@ def _is_same(one: _Born | None, other: _Born) -> bool:
     return one.inode == other.inode
 
 
-def _remembered(connection: sqlite3.Connection) -> _Born | None:
+def _remembered(connection: sqlite3.Connection) -> _FileIdentity | None:
     row = connection.execute("SELECT birth_ns, inode FROM journal_file").fetchone()
-    return None if row is None else _Born(*row)
+    return None if row is None else _FileIdentity(*row)
 
 
 def _settle(connection: sqlite3.Connection, path: Path) -> None:
     log, marks = head(connection), read_marks(path.parent)
-    remembered, present = _remembered(connection), _Born.at(path)
-    # A journal that remembers no file was made by a worker that did not know of this: it may have no mark.
+    remembered, present = _remembered(connection), _FileIdentity.at(path)
+    # A journal without a recorded file was made by an earlier release: it may have no mark.
     moved = remembered is not None and not (marks and _is_same(remembered, present))
     if moved or not all(mark.fits(log) for mark in marks.values()):
         log_id = log_of_its_own(connection)

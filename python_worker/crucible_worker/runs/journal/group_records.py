@@ -1,6 +1,6 @@
 """Rollouts of a sample as the journal keeps them: msgpack inside of the sample's record.
 
-They are bytes there, so that whoever wants a score alone does not unpack a token.
+They are bytes there, so that a reader of the score alone unpacks no tokens.
 """
 
 from __future__ import annotations

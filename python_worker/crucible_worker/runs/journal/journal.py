@@ -1,4 +1,4 @@
-"""The journal of one worker: a writer, readers, and the news that something was written by anybody."""
+"""The journal of one worker: a writer, readers, and the news of commits by any worker."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from crucible_worker.runs.journal.writer import JournalUnavailable, Transaction,
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
 
 READERS = 4
-"""Reads of calls that run at once; each thread keeps a connection."""
+"""Concurrent reads of calls; each thread has a connection."""
 STREAM_READERS = 2
-"""Reads of streams that run at once, in threads that no other call waits for: there may be hundreds of streams."""
+"""Concurrent reads of streams, in separate threads so that no other call waits for them: there may be hundreds."""
 PROBE_SECONDS = 0.5
-"""While the journal cannot be written: how often that is tried again."""
+"""Seconds between two tries to write while the journal cannot be written."""
 PROBE_BYTES = 64 * 1024
 """What a try writes: a disk that takes less than this is still full."""
 
@@ -44,7 +44,7 @@ class Journal:
         self._local = threading.local()
         self._glance = connect(path, read_only=True)
         self.news = News(self._glance)
-        """Tells when something was committed, by this worker or another one."""
+        """Reports commits of this worker and of others."""
         self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
         self.writable = True
         """Whether the last transaction could be written."""
@@ -57,16 +57,16 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """The state directory that it lies in."""
+        """The state directory that contains it."""
         return self._path.parent
 
     @classmethod
     async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
-        """Open the journal of a state directory, made where there is none.
+        """Open the journal of a state directory; create it if there is none.
 
         Args:
             state_dir: shared by every worker of the machine.
-            encode_event: how an event becomes the bytes that are kept and sent.
+            encode_event: encodes an event to the bytes that are recorded and sent.
 
         Raises:
             FailedPrecondition: the directory cannot be used.
@@ -139,7 +139,7 @@ class Journal:
         return await self._loop.run_in_executor(threads, apply)
 
     def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
-        """Have a function applied to the next transaction; see `Writer.submit`."""
+        """Apply a function in the next transaction; see `Writer.submit`."""
         return self._writer.submit(function, size)
 
     async def aclose(self) -> None:
@@ -153,12 +153,12 @@ class Journal:
             await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
             connection.close()
-        # Last, as the last connection of all workers moves the WAL into the journal, which a reading one cannot.
+        # Last: the last connection of all workers moves the WAL into the journal, which a read-only one cannot do.
         await self._writer.close()
 
     def _unreadable(self, error: sqlite3.DatabaseError) -> JournalUnavailable:
         if not isinstance(error, sqlite3.OperationalError):
-            # Not a passing trouble: it is damaged. Health says so until it can be written again.
+            # Not a transient error: the journal is damaged. Health says so until it can be written again.
             self._loop.call_soon_threadsafe(self._failed, str(error))
         return JournalUnavailable(f"the journal cannot be read: {error}", reason=Reason.JOURNAL_UNREADABLE)
 

@@ -1,9 +1,9 @@
-"""The time that workers have lived through, and what the machine's clock said meanwhile.
+"""The time during which workers have run, and the readings of the machine's clock meanwhile.
 
-The machine's clock may be wrong: a month ahead until the network is up, or after a restore. What is removed because of
-its age is lost for good, so one reading of that clock removes nothing. The journal counts the time in which at least
-one worker ran, by the monotonic clock, and keeps readings of the machine's clock by that time. The earliest reading of
-the last hours is the one to trust.
+The machine's clock may be wrong: a month ahead until the network is up, or after a restore. A record that is removed
+because of its age is lost for good, so a single reading of that clock removes nothing. The journal counts the time in
+which at least one worker ran, by the monotonic clock (the lived time), and records readings of the machine's clock with
+it. The earliest reading of the last hours is trusted.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from crucible_worker.runs.journal.writer import Transaction
 __all__ = ["READING_SECONDS", "Life", "trusted_clock"]
 
 READING_SECONDS = 60.0
-"""Time lived between two readings that are kept, unless the clock went back."""
+"""Lived time between two recorded readings, unless the clock went back."""
 
 
 class Life:
-    """The time that one worker has lived through since it was made."""
+    """Counts the lived time of one worker."""
 
     def __init__(self) -> None:
         self._counted_ns = time.monotonic_ns()
 
     def beat(self, transaction: Transaction) -> None:
-        """Add the time since the last beat, as far as no other worker has counted it, and read the machine's clock."""
+        """Add the time since the last beat that no other worker has counted, and read the machine's clock."""
         now = time.monotonic_ns()
         lived, through = transaction.execute("SELECT lived_ns, through_ns FROM lived").fetchone() or (0, 0)
         if through > now:
@@ -41,9 +41,9 @@ class Life:
 
 
 def trusted_clock(transaction: Transaction, grace_seconds: float) -> int:
-    """The earliest that the machine's clock said during the last so many seconds lived; 0 while they are not over.
+    """The earliest reading of the machine's clock in the last `grace_seconds` of lived time; 0 until these are over.
 
-    What lies before this time by the retention's limit has done so at every reading of that time.
+    A record that is too old by this time is too old by every reading in that period.
     """
     row = transaction.execute("SELECT lived_ns FROM lived").fetchone()
     lived = 0 if row is None else row[0]

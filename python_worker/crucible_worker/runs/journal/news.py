@@ -1,7 +1,7 @@
-"""News that something was committed, by whichever worker.
+"""News of commits by any worker.
 
-SQLite tells for 2.5 us whether another connection has committed (`PRAGMA data_version`), so asking 50 times a second
-costs nothing, sits on the event loop without blocking it, and works across processes without any channel between them.
+SQLite reports in 2.5 us whether another connection has committed (`PRAGMA data_version`). So polling 50 times a second
+costs nothing, does not block the event loop, and works across processes without any channel between them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from crucible_worker.runs.journal.writer import JournalUnavailable
 __all__ = ["POLL_SECONDS", "News"]
 
 POLL_SECONDS = 0.02
-"""How often other workers' commits are asked for, while anybody waits."""
+"""Seconds between two polls for other workers' commits, while a call waits."""
 
 
 class News:
-    """Wakes whoever waits for a commit. One per journal and process, used on the loop only."""
+    """Wakes the calls that wait for a commit. One per journal and process, used on the loop only."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class News:
         return self._count
 
     def close(self) -> None:
-        """Wake everybody and stop asking."""
+        """Wake all waiting calls and stop polling."""
         self._closed = True
         if self._poll is not None:
             self._poll.cancel()
@@ -77,7 +77,7 @@ class News:
         try:
             version = self._data_version()
         except sqlite3.DatabaseError:
-            # The disk is in trouble. Whoever waits is woken: what it reads or writes next tells it what is wrong.
+            # The disk fails. Waiting calls are woken: their next read or write raises the error.
             version = None
         if version != self._version:
             self._version = version

@@ -3,7 +3,7 @@
 Example: `unpack(pack({"step": 3})) == {"step": 3}`.
 
 Texts of files and models may hold lone surrogates, which are no Unicode. msgspec refuses them, and msgpack packs them
-in the same format, so that `pack_text` and `unpack_text` query it for such texts alone.
+in the same format, so that `pack_text` and `unpack_text` use it only for such texts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Plans in the journal, and by which evaluations their parts are evaluated at each step.
+"""Plans in the journal, and which evaluations run their parts at each step.
 
-What a step has is written in the transaction that makes its evaluation, so that neither is there without the other,
-whichever worker is told of the step, and however many are told at once.
+The evaluations of a step are recorded in the transaction that creates them, so that neither exists without the other,
+even if several workers receive the step at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 
 class Overtaken(Exception):
-    """Another call has meanwhile started an evaluation of this step that has a part in common with this one."""
+    """Raised when another call has meanwhile started an evaluation of this step with a part of this one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanRow:
-    """A plan as the journal keeps it; see the schema for what the columns mean."""
+    """The row of a plan; see the schema for the meaning of the columns."""
 
     plan_id: str
     fingerprint: str
@@ -45,14 +45,14 @@ class PlanRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepRow:
-    """What a part of a plan has at a step."""
+    """The evaluation of a part of a plan at a step."""
 
     fingerprint: str
     evaluation_id: str
 
 
 def find_plan(source: Reads, plan_id: str) -> PlanRow | None:
-    """A plan by its identity; its record may be large, and is read by `record_of`."""
+    """A plan by its id, without its record, which may be large; see `record_of`."""
     row = source.execute("SELECT plan_id, fingerprint, used_ns FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
     return None if row is None else PlanRow(*row)
 
@@ -61,7 +61,7 @@ def record_of(source: Reads, plan_id: str) -> bytes:
     """The record of a plan.
 
     Raises:
-        NotFound: it is no longer kept.
+        NotFound: it is no longer retained.
     """
     row = source.execute("SELECT record FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
     if row is None:
@@ -70,13 +70,13 @@ def record_of(source: Reads, plan_id: str) -> bytes:
 
 
 def step_rows(source: Reads, plan_id: str, step: int) -> Mapping[int, StepRow]:
-    """By part, what a step has."""
+    """The rows of a step, by part."""
     sql = "SELECT part, fingerprint, evaluation_id FROM plan_steps WHERE plan_id = ? AND step = ? ORDER BY part"
     return {part: StepRow(*row) for part, *row in source.execute(sql, (plan_id, step))}
 
 
 def refuse_other_model(rows: Mapping[int, StepRow], fingerprint: str) -> None:
-    """Raise AlreadyExists where a step has evaluations of another model."""
+    """Raise AlreadyExists if a step has evaluations of another model."""
     for row in rows.values():
         if row.fingerprint != fingerprint:
             raise AlreadyExists(
@@ -89,7 +89,7 @@ def refuse_other_model(rows: Mapping[int, StepRow], fingerprint: str) -> None:
 
 
 def keep(transaction: Transaction, plan_id: str, run_id: str, fingerprint: str, record: bytes) -> bool:
-    """Keep a plan; whether it was there already.
+    """Record a plan; returns whether it existed already.
 
     Raises:
         AlreadyExists: the id belongs to another plan.
@@ -111,10 +111,10 @@ def keep(transaction: Transaction, plan_id: str, run_id: str, fingerprint: str, 
 
 
 def touch(transaction: Transaction, plan_id: str, fingerprint: str) -> None:
-    """Write down that a plan is used.
+    """Record that a plan is used.
 
     Raises:
-        NotFound: it is no longer kept.
+        NotFound: it is no longer retained.
     """
     sql = "UPDATE plans SET used_ns = ? WHERE plan_id = ? AND fingerprint = ?"
     if transaction.execute(sql, (time.time_ns(), plan_id, fingerprint)).rowcount == 0:
@@ -124,18 +124,18 @@ def touch(transaction: Transaction, plan_id: str, fingerprint: str) -> None:
 def take(
     transaction: Transaction, plan_id: str, step: int, parts: Sequence[int], fingerprint: str, evaluation_id: str
 ) -> None:
-    """Say that an evaluation evaluates these parts at a step; saying it again changes nothing.
+    """Record that an evaluation runs these parts at a step. Idempotent.
 
     Args:
-        transaction: that which makes the evaluation.
-        plan_id: of a plan that is kept.
+        transaction: the one that creates the evaluation.
+        plan_id: of a recorded plan.
         step: the step.
-        parts: places in the plan.
+        parts: indices in the plan.
         fingerprint: of the step with its model.
         evaluation_id: the evaluation.
 
     Raises:
-        AlreadyExists: the step is evaluated with another model.
+        AlreadyExists: the step has evaluations of another model.
         Overtaken: one of the parts belongs to another evaluation.
     """
     rows = step_rows(transaction, plan_id, step)
@@ -149,12 +149,12 @@ def take(
 
 
 def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> tuple[bool, int]:
-    """Remove a plan that was used before then and whose run has no evaluation.
+    """Remove a plan that was last used before `before_ns`, if its run has no evaluation.
 
-    At most `chunk` rows of its steps go in one transaction, the plan with the last of them.
+    At most `chunk` rows of its steps are removed in one transaction, the plan with the last of them.
 
     Returns:
-        Whether there may be more, and how many plans are gone.
+        Whether there may be more, and how many plans were removed.
     """
     row = transaction.execute(
         """SELECT plan_id FROM plans WHERE used_ns < ?
@@ -175,4 +175,4 @@ def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> tuple
 
 
 def _gone() -> NotFound:
-    return NotFound("is that of a plan which is no longer kept", reason=Reason.UNKNOWN_PLAN, field="plan_id")
+    return NotFound("is that of a plan which is no longer retained", reason=Reason.UNKNOWN_PLAN, field="plan_id")

@@ -1,4 +1,4 @@
-"""The lock of the worker that prepares the journal. Who waits for it says for whom, and gives up in the end."""
+"""The lock of the worker that prepares the journal. A worker that waits logs which process has it, and may give up."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from crucible_bridge.reasons import Reason
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 
 NOTICE_SECONDS = 1.0
-"""Preparing takes milliseconds: a worker that waits longer says so."""
+"""Preparing takes milliseconds: a worker that waits longer logs it."""
 WAIT_SECONDS = 60.0
-"""How long a worker waits before it gives up; an older journal of many gigabytes is brought up to date in less."""
+"""Seconds before a worker gives up; the upgrade of a journal of many gigabytes takes less."""
 _POLL_SECONDS = 0.05
 _LOCKS = Path("/proc/locks")
 
@@ -29,11 +29,11 @@ _log = structlog.get_logger(__name__)
 
 @contextlib.contextmanager
 def exclusively(path: Path, ended: threading.Event) -> Iterator[None]:
-    """Have a lock file for oneself.
+    """Lock a file exclusively.
 
     Args:
         path: the file.
-        ended: set once the start is given up: no thread may wait on.
+        ended: set once the start is given up: no thread may wait any longer.
 
     Raises:
         FailedPrecondition: another process has it for `WAIT_SECONDS`, or the start was given up.
@@ -68,7 +68,7 @@ def _lock(file: int, path: Path, ended: threading.Event) -> None:
 
 
 def _holder(file: int) -> str:
-    """Which process has the lock, as far as the kernel tells."""
+    """Which process has the lock, as far as the kernel shows it."""
     inode = os.fstat(file).st_ino
     with contextlib.suppress(OSError):  # there is no such list in some containers
         for line in _LOCKS.read_text().splitlines():
@@ -83,4 +83,4 @@ def _command(pid: str) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:200]
     except OSError:
-        return "its command is not to be seen"
+        return "its command is not visible"

@@ -56,8 +56,8 @@ SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
 
 
 EVENT_PAGE_BYTES = 1024 * 1024
-"""A page of events ends when its records have this size: one is encoded in a millisecond, during which the interpreter
-does nothing else, and a stream that is not read keeps one."""
+"""A page of events ends when its records have this size: encoding one takes a millisecond, during which the interpreter
+does nothing else, and a stream that is not read keeps one in memory."""
 EVALUATION_PAGE_BYTES = 8 * 1024 * 1024
 """Likewise a page of evaluations."""
 
@@ -81,17 +81,17 @@ class Head:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extent:
-    """Where in the log an evaluation's events stand, and whether more of them can come."""
+    """Where in the log an evaluation's events are, and whether more of them can come."""
 
     state: EvaluationState
     first_sequence: int
-    """0 while there is none."""
+    """0 if there is none yet."""
     last_sequence: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """An evaluation as the journal keeps it; see the schema for what the columns mean."""
+    """The row of an evaluation; see the schema for the meaning of the columns."""
 
     number: int
     evaluation_id: str
@@ -117,9 +117,9 @@ class Row:
     cancel_reason: str | None
     result: bytes | None
     apart: bytes | None = None
-    """Of the request what is kept apart from this row."""
+    """The parts of the request that are stored separately."""
     rendering: bytes | None = None
-    """How models are asked, as far as that is known."""
+    """How models are prompted, as far as that is known."""
 
     @property
     def contents_known(self) -> bool:
@@ -149,10 +149,10 @@ def head(source: Reads) -> Head:
 
 
 def find(source: Reads, evaluation_id: str) -> Row | None:
-    """An evaluation by its identity.
+    """An evaluation by its id.
 
     Raises:
-        sqlite3.DatabaseError: the journal is damaged: a page that is missing may be an index without entries.
+        sqlite3.DatabaseError: the journal is damaged: a lost page may show as an index without entries.
     """
     row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
     if row is None:
@@ -174,17 +174,17 @@ def find_by_number(source: Reads, number: int) -> Row:
 
 
 def find_rendering(source: Reads, number: int) -> Renderings | None:
-    """How the models of an evaluation are asked; None where it began before that was kept."""
+    """How the models of an evaluation are prompted; None if an earlier release started it and did not record that."""
     row = source.execute("SELECT record FROM evaluation_renderings WHERE number = ?", (number,)).fetchone()
     return None if row is None else renderings_from_record(row[0])
 
 
 def _removed() -> NotFound:
-    return NotFound("this evaluation is no longer kept", reason=Reason.UNKNOWN_EVALUATION, field="evaluation_id")
+    return NotFound("this evaluation is no longer retained", reason=Reason.UNKNOWN_EVALUATION, field="evaluation_id")
 
 
 def extent_of(source: Reads, number: int) -> Extent:
-    """Where the events of an evaluation stand; without its request and its result, which may be large.
+    """Where the events of an evaluation are; does not read its request and its result, which may be large.
 
     Raises:
         NotFound: retention has removed it.
@@ -206,9 +206,9 @@ def list_rows(
     before: int | None = None,
     limit: int | None = None,
 ) -> tuple[list[Row], bool]:
-    """Evaluations, newest first, and whether there are more; `before` is the number that the page before ended with.
+    """Evaluations, newest first, and whether there are more; `before` is the last number of the page before.
 
-    At most `limit` of them, and, where there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together.
+    At most `limit` of them, and, if there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together.
     """
     conditions: list[tuple[str, Sequence[object]]] = []
     if run_id is not None:
@@ -235,7 +235,7 @@ def list_rows(
 
 
 def evaluation_of(row: Row) -> Evaluation:
-    """An evaluation as its row tells it."""
+    """The evaluation of a row."""
     ended = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
     return Evaluation(
         evaluation_id=row.evaluation_id,
@@ -272,19 +272,19 @@ def read_events(
     limit: int,
     page_bytes: int = EVENT_PAGE_BYTES,
 ) -> tuple[list[tuple[int, bytes]], int]:
-    """Sequences and records of events after one sequence, up to and with another; and the last sequence examined.
+    """Sequences and records of the events after one sequence, through another; and the last sequence examined.
 
-    At most `limit` of them, and no more once they have `page_bytes` together. Those of `NEW_KINDS` are among them
-    only where `new_kinds` asks for them all, or `kinds` names them.
+    At most `limit` of them, and no more once they have `page_bytes` together. Events of `NEW_KINDS` are included only
+    if `new_kinds` is set, or `kinds` names them.
     """
     first = [kind for kind in kinds if kind not in NEW_KINDS]
     later = [kind for kind in kinds if kind in NEW_KINDS]
-    only = _Only(after, number, without_kind, run_id)
+    only = _EventConditions(after, number, without_kind, run_id)
     page: list[tuple[int, bytes]] = []
     if first or not kinds:
         page, through = _event_page(source, "events", only, through, first, limit, page_bytes)
     if later or (new_kinds and not kinds):
-        # There are few of them: a page without any is the rule, and costs no sorting.
+        # They are rare: most pages have none, and need no sorting.
         more, through = _event_page(source, "later_events", only, through, later, limit, page_bytes)
         if more:
             page = sorted([*(row for row in page if row[0] <= through), *more])
@@ -295,7 +295,7 @@ def read_events(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Only:
+class _EventConditions:
     """Which events are wanted, of whichever kind; see `read_events`."""
 
     after: int
@@ -305,7 +305,7 @@ class _Only:
 
 
 def _event_page(
-    source: Reads, table: str, only: _Only, through: int, kinds: Sequence[str], limit: int, page_bytes: int
+    source: Reads, table: str, only: _EventConditions, through: int, kinds: Sequence[str], limit: int, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
     conditions: list[tuple[str, Sequence[object]]] = [("sequence > ? AND sequence <= ?", (only.after, through))]
     if only.number is not None:
@@ -339,7 +339,7 @@ def read_samples(
     records: bool = True,
     page_bytes: int = SAMPLE_PAGE_BYTES,
 ) -> tuple[list[SampleResult], str]:
-    """A page of samples in the data set's order, with what is recorded of them unless that is not wanted.
+    """A page of samples in the data set's order, with their records unless these are not wanted.
 
     It ends once its records have `page_bytes`.
 
@@ -368,9 +368,9 @@ def read_samples(
 def sample_of_event(
     source: Reads, evaluation_id: str, position: int, label: str, repeat: int, attempt: int
 ) -> SampleResult | None:
-    """What became of a sample in the run that an event tells of, with what is recorded of it.
+    """The result of a sample in the run that an event reports, with its record.
 
-    None where the evaluation is no longer retained, or the sample has run again since.
+    None if the evaluation is no longer retained, or the sample has run again since.
     """
     found = source.execute("SELECT number FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
     if found is None:
@@ -388,7 +388,7 @@ def sample_of_event(
 def _results(
     source: Reads, number: int, conditions: Sequence[tuple[str, Sequence[object]]], *, records: bool, limit: int
 ) -> Iterator[tuple[tuple[int, int, int], SampleResult, int]]:
-    """Results of an evaluation in order, each with its place before it, and about its bytes behind it."""
+    """Results of an evaluation in order, each between its place and its approximate size in bytes."""
     where, parameters = _where(conditions)
     joined, columns = _RECORDS_OF_SAMPLES, "r.usage, NULL, NULL"
     before: list[object] = []
@@ -423,16 +423,16 @@ def _results(
 
 
 def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
-    """Every result of one evaluator, by its index, in the data set's order, one at a time; not what they took."""
+    """Every result of one evaluator, by its index, in the data set's order, one at a time; without usage."""
     sql = "SELECT label, verdict, record FROM samples WHERE number = ? AND evaluator = ? ORDER BY position, repeat"
     for label, verdict, record in source.execute(sql, (number, evaluator)):
         yield sample_from_record(label, verdict, record)
 
 
 def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mapping[SampleKey, Usage]]:
-    """What the samples took that were run before.
+    """Usage of the samples that were run before.
 
-    Those with a final verdict together, by the evaluator's index; the others by their place.
+    Of those with a final verdict the sum, by the evaluator's index; of the others each, by its place.
     """
     totals: dict[int, UsageSum] = {}
     again: dict[SampleKey, Usage] = {}
@@ -448,7 +448,7 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
 
 
 def spent_of(source: Reads, number: int) -> Usage | None:
-    """What the samples took that were run before, all together; None where no model was queried."""
+    """Total usage of the samples that were run before; None if no model was queried."""
     final, again = spent_before(source, number)
     return UsageSum.of((*final.values(), *again.values())).usage
 
@@ -463,10 +463,10 @@ def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str,
 
 
 def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
-    """What was run before, by the evaluator's index, in the data set's order; numbers, as there may be millions.
+    """The samples that were run before, by the evaluator's index, in the data set's order.
 
-    Four each: position, repeat, attempts so far, and whether it is final (1 or 0): every verdict is, except an error
-    that may go away when it is asked again.
+    Four numbers for each, as there may be millions: position, repeat, attempts so far, and whether it is final (1 or
+    0): every verdict is, except a retryable error.
     """
     sql = """SELECT position, evaluator, repeat, attempt, NOT retryable FROM samples WHERE number = ?
              ORDER BY position, evaluator, repeat"""

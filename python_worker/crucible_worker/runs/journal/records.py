@@ -1,11 +1,11 @@
 """Records of the journal: frozen values to msgpack and back, in pairs.
 
-A record is a map with the field names as keys, so that a later version can add fields. Inline samples are not kept:
-they come with the request, and the fingerprint tells whether they are the same.
+A record is a map with the field names as keys, so that a later version can add fields. Inline samples are not
+recorded: they come with the request, and the fingerprint shows whether they are the same.
 
-SQLite writes a row as a whole, and that of an evaluation is written with each batch of samples. Large options and
-labels, and the prompt of the data set, are therefore kept apart from it, once: the row has a digest in place of such
-options, and no labels.
+SQLite writes a row as a whole, and the row of an evaluation is written with each batch of samples. Large options and
+labels, and the prompt of the data set, are therefore stored once in another row: that of the evaluation has a digest in
+place of such options, and no labels.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ __all__ = [
 
 
 MAX_ROW_BYTES = 1024
-"""Options of an evaluator, or labels, whose record is larger are kept apart."""
+"""Options of an evaluator, or labels, with a larger record are stored in another row."""
 
 _APART = "kept_apart"
 _BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage"})
 _SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
-"""What the record of a sample has: the fields that every release knows. Verdict and evaluator are columns beside it;
-what is recorded, and what it took, stands in another row."""
+"""Fields of a sample's record: those that every release knows. Verdict and evaluator are separate columns; prompt,
+turns and usage are in another row."""
 _sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
@@ -110,7 +110,7 @@ _USAGE = (
     "unreported_calls",
     "cost",
 )
-"""Numbers of a usage, as a record has them in a row; later ones come behind the judges."""
+"""Numbers of a usage in the order of a record; later ones come after the judges."""
 _UNSET = (None, None, None, None)
 
 
@@ -123,7 +123,7 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
     }
     labels = dict(request.labels) if _digest_if_large(request.labels) is not None else {}
     prompt = _prompt_to_map(request.dataset.prompt)
-    # Earlier releases take no further field of a request; of what is kept apart they read options and labels alone.
+    # Earlier releases accept no further field of a request; of this other row they read only options and labels.
     later: dict[str, Any] = {} if request.record is Record.FULL else {"record": request.record.value}
     if prompt:
         later["prompt"] = prompt
@@ -133,7 +133,7 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
 
 
 def request_to_record(request: EvaluateRequest) -> bytes:
-    """Pack a request, without inline samples and without what is kept apart."""
+    """Pack a request, without inline samples and without what `apart_to_record` packs."""
     return pack(
         {
             "evaluation_id": request.evaluation_id,
@@ -157,7 +157,7 @@ def request_to_record(request: EvaluateRequest) -> bytes:
 
 
 def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRequest:
-    """Unpack a request, with what was kept apart if that is given; an inline data set comes back empty."""
+    """Unpack a request, with what `apart_to_record` packed if that is given; an inline data set comes back empty."""
     data = unpack(record)
     data["model"] = parse_model(data["model"])
     kept = _kept_apart(apart)
@@ -179,22 +179,22 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Renderings:
-    """How the models of an evaluation are asked."""
+    """How the models of an evaluation are prompted."""
 
     examples_fingerprint: str = ""
-    """Content of the examples of its prompt; empty where there are none, and until they have been read."""
+    """Fingerprint of the examples of its prompt; empty if there are none, and until they have been read."""
     evaluators: tuple[EvaluatorRendering, ...] = ()
-    """As it was resolved, in the request's order; empty until the model is loaded."""
+    """The resolved rendering of each evaluator, in the request's order; empty until the model is loaded."""
 
 
 def renderings_to_record(renderings: Renderings) -> bytes:
-    """Pack how models are asked."""
+    """Pack how models are prompted."""
     evaluators = [{**_fields(one), "others": dict(one.others)} for one in renderings.evaluators]
     return pack({"examples_fingerprint": renderings.examples_fingerprint, "evaluators": evaluators})
 
 
 def renderings_from_record(record: bytes) -> Renderings:
-    """Unpack how models are asked."""
+    """Unpack how models are prompted."""
     data = unpack(record)
     return Renderings(
         examples_fingerprint=data["examples_fingerprint"],
@@ -203,7 +203,7 @@ def renderings_from_record(record: bytes) -> Renderings:
 
 
 def sample_to_record(sample: SampleResult) -> bytes:
-    """Pack what became of a sample."""
+    """Pack the result of a sample."""
     data = dict(zip(_SAMPLE, _sample_values(sample)))
     if sample.problem is not None:
         data["problem"] = _problem_to_map(sample.problem)
@@ -214,12 +214,12 @@ def sample_to_record(sample: SampleResult) -> bytes:
 
 
 def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes | None = None) -> SampleResult:
-    """Unpack what became of a sample, and what it took, where that is given."""
+    """Unpack the result of a sample, and its usage if that is given."""
     data = unpack(record)
-    # Every sample is read once more when its evaluator is aggregated: as a rule there is nothing more to unpack.
+    # Every sample is read once more when its evaluator is aggregated: usually there is nothing more to unpack.
     if data["problem"] is not None:
         data["problem"] = Problem(**data["problem"])
-    if data.get("group") is not None:  # there were none once
+    if data.get("group") is not None:  # earlier releases recorded none
         data["group"] = group_from_record(data["group"])
     if usage is not None:
         data["usage"] = usage_from_record(usage)
@@ -229,13 +229,13 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes
 def with_record(
     result: SampleResult, record: bytes, content: bytes | None, frame: Callable[[int], Frame]
 ) -> tuple[SampleResult, int]:
-    """A result with what is recorded of its sample, and about how many bytes that takes.
+    """A result with the record of its sample, and the approximate bytes of that.
 
     Args:
-        result: what became of the sample.
+        result: of the sample.
         record: its prompt and its turns.
-        content: what the sample is, where that is kept.
-        frame: what stands around the input in a prompt, by the frame's number.
+        content: what the sample is, if that is recorded.
+        frame: returns the frame of a number.
     """
     sample, left_out = None, ()
     kernel = ""
@@ -244,7 +244,7 @@ def with_record(
         sample, left_out = content_from_record(content, result.sample_id)
         kernel = kernel_of(sample)
         if left_out and isinstance(sample.input, Conversation):
-            kernel = ""  # what is last now need not have been the last message
+            kernel = ""  # the last message of a truncated input need not be the original last one
     parts = parts_from_record(opened(record), frame=frame, kernel=kernel, output=result.output)
     if any(part.part == SAMPLE for part in parts.left_out):
         sample, left_out = None, ()
@@ -261,7 +261,7 @@ def with_record(
 
 
 def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn]:
-    """Turns with the tokens of what was said in them, where the rollouts have kept these: they are not kept twice."""
+    """Turns with their tokens, taken from the rollouts if these have them: they are not stored twice."""
     said = [iter(trajectory.transitions) for trajectory in group.trajectories]
     for turn in turns:
         transition = None
@@ -274,49 +274,49 @@ def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn
 
 
 def score_from_record(record: bytes) -> tuple[str, float | None]:
-    """The id of a sample and its score, where it has one."""
+    """The id of a sample and its score, if it has one."""
     data = unpack(record)
     return data["sample_id"], data["score"]
 
 
 def usage_to_record(usage: Usage | Meter | None) -> bytes | None:
-    """Pack what a sample took; None where no model was queried."""
+    """Pack the usage of a sample; None if no model was queried."""
     return None if usage is None else pack(_usage_to_list(usage))
 
 
 def usage_from_record(record: bytes | None) -> Usage | None:
-    """Unpack what a sample took; None where that is not known."""
+    """Unpack the usage of a sample; None if it is not known."""
     return None if record is None else _usage_from_list(unpack(record))
 
 
 def evaluator_result_to_record(result: EvaluatorResult) -> bytes:
-    """Pack what an evaluator ended with; its specification is the request's, and what it took that of its samples."""
+    """Pack the result of an evaluator, without specification (in the request) and usage (in its samples)."""
     return pack(_result_to_map(result))
 
 
 def evaluator_result_from_record(spec: EvaluatorSpec, record: bytes) -> EvaluatorResult:
-    """Unpack what an evaluator ended with."""
+    """Unpack the result of an evaluator."""
     return _result_from_map(spec, unpack(record))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What an evaluation ended with."""
+    """The result of an evaluation."""
 
     metrics: Metrics
-    """Of the evaluators that finished."""
+    """Metrics of the evaluators that finished."""
     results: tuple[EvaluatorResult, ...] = ()
-    """Evaluators one by one."""
+    """The result of each evaluator."""
     problem: Problem | None = None
     """Why it failed or was cancelled."""
     usage: Usage | None = None
-    """What all of it took."""
+    """Total usage."""
     engine: ServerEngine | None = None
-    """What served its model."""
+    """The program that served its model."""
 
 
 def result_to_record(ended: Ended) -> bytes:
-    """Pack what an evaluation ended with."""
+    """Pack the result of an evaluation."""
     return pack(
         {
             "metrics": _metrics_to_map(ended.metrics),
@@ -324,7 +324,7 @@ def result_to_record(ended: Ended) -> bytes:
                 {**_result_to_map(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
             ],
             "problem": _problem_to_map(ended.problem),
-            # Not in the results: earlier releases take no further field of these.
+            # Not in the results: earlier releases accept no further field there.
             "usages": [_usage_to_list(result.usage) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
             "engine": None if ended.engine is None else _fields(ended.engine),
@@ -333,7 +333,7 @@ def result_to_record(ended: Ended) -> bytes:
 
 
 def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
-    """Unpack what an evaluation ended with; options that were kept apart come from there."""
+    """Unpack the result of an evaluation; `apart` has the options that are stored in another row."""
     data = unpack(record)
     kept = _kept_apart(apart)
     usages = data.get("usages") or [None] * len(data["results"])
@@ -375,7 +375,7 @@ def _usage_to_list(usage: Usage | Meter | None) -> list[Any] | None:
     """The numbers in the order of `_USAGE`, then the judges', without what is unset at the end."""
     if usage is None:
         return None
-    # Every sample has one: the usual ones are short, and without names.
+    # Every sample has one, so it is short and without names.
     numbers: list[Any] = [usage.calls, usage.prompt_tokens, usage.output_tokens]
     further = (usage.cached_prompt_tokens, usage.reasoning_tokens, usage.unreported_calls or None, usage.cost)
     if further != _UNSET or usage.judges:
@@ -386,7 +386,7 @@ def _usage_to_list(usage: Usage | Meter | None) -> list[Any] | None:
 
 
 def _usage_from_list(data: Sequence[Any] | None) -> Usage | None:
-    if data is None:  # there were none once
+    if data is None:  # earlier releases recorded none
         return None
     numbers = {name: number for name, number in zip(_USAGE, data) if number is not None}
     judges = data[len(_USAGE)] if len(data) > len(_USAGE) else ()

@@ -20,9 +20,9 @@ __all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
 PREPARE_LOCK = "prepare.lock"
-"""Name of the lock of who makes the journal, or brings it to the present version."""
+"""Name of the lock file of the worker that creates or upgrades the journal."""
 SCHEMA_VERSION = 2
-"""FinishedSample as SQLite's `user_version`; an older journal is brought to it, a newer one refused."""
+"""Stored as SQLite's `user_version`; an older journal is upgraded to it, a newer one refused."""
 BUSY_SECONDS = 5.0
 """How long a writer waits for the writers of other workers before it calls the journal unwritable."""
 
@@ -65,7 +65,7 @@ CREATE TABLE evaluations (
 );
 CREATE INDEX evaluations_by_state ON evaluations (state);
 CREATE INDEX evaluations_by_run ON evaluations (run_id, step);
--- What became of a sample, in the data set's order. A sample that is run again replaces its row.
+-- The result of a sample, in the data set's order. A sample that is run again replaces its row.
 CREATE TABLE samples (
     number INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -86,7 +86,7 @@ CREATE TABLE events (
     run_id TEXT NOT NULL,
     record BLOB NOT NULL
 );
--- What is written to find out whether writing works again.
+-- Written to find out whether writing works again.
 CREATE TABLE probe (one INTEGER PRIMARY KEY CHECK (one = 1), filling BLOB NOT NULL);
 """
 
@@ -111,8 +111,8 @@ CREATE TABLE plan_steps (
 """
 
 _ADDITIONS = """
--- Events of the kinds that joined the catalogue later (NEW_KINDS), in the one sequence of the log. Workers of a release
--- before read `events` alone: they send no kind that their callers do not know.
+-- Events of later kinds (NEW_KINDS), in the same sequence of the log. Workers of an earlier release read only `events`:
+-- so they send no kind that their callers do not know.
 CREATE TABLE IF NOT EXISTS later_events (
     sequence INTEGER PRIMARY KEY,
     number INTEGER NOT NULL,
@@ -126,15 +126,15 @@ CREATE TABLE IF NOT EXISTS lived (
     lived_ns INTEGER NOT NULL,
     through_ns INTEGER NOT NULL
 );
--- What the machine's clock said after so much time lived.
+-- Readings of the machine's clock by lived time.
 CREATE TABLE IF NOT EXISTS clock_readings (lived_ns INTEGER PRIMARY KEY, unix_ns INTEGER NOT NULL);
--- One row: which file the journal is, so that a copy is noticed.
+-- One row: which file the journal is, so that a copy is detected.
 CREATE TABLE IF NOT EXISTS journal_file (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     birth_ns INTEGER NOT NULL,
     inode INTEGER NOT NULL
 );
--- Of a request what is too large for the row of its evaluation: options and labels.
+-- The parts of a request that are too large for the row of its evaluation: options and labels.
 CREATE TABLE IF NOT EXISTS requests_apart (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TRIGGER IF NOT EXISTS requests_apart_go AFTER DELETE ON evaluations
 BEGIN
@@ -148,18 +148,18 @@ CREATE TABLE IF NOT EXISTS evaluator_spans (
     result BLOB,
     PRIMARY KEY (number, evaluator)
 ) WITHOUT ROWID;
--- They go with their evaluation, whichever release's worker removes it.
+-- They are removed with their evaluation, whichever release's worker removes it.
 CREATE TRIGGER IF NOT EXISTS evaluator_spans_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluator_spans WHERE number = OLD.number;
 END;
--- How models are asked: a row from the evaluation's beginning on; none where that was before this table.
+-- How models are prompted: one row per evaluation; none if an earlier release started it.
 CREATE TABLE IF NOT EXISTS evaluation_renderings (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluation_renderings WHERE number = OLD.number;
 END;
--- What samples of data sets are, each once by content, whatever data sets and evaluations have it.
+-- Contents of samples, each stored once, whatever data sets and evaluations have it.
 CREATE TABLE IF NOT EXISTS contents (
     content INTEGER PRIMARY KEY,
     digest BLOB NOT NULL UNIQUE,
@@ -167,7 +167,7 @@ CREATE TABLE IF NOT EXISTS contents (
 );
 -- Data sets of which contents are recorded, by their fingerprint.
 CREATE TABLE IF NOT EXISTS recorded_datasets (dataset INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE);
--- Which content stands where in a data set.
+-- Which content is at which position of a data set.
 CREATE TABLE IF NOT EXISTS dataset_contents (
     dataset INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -182,7 +182,7 @@ CREATE TABLE IF NOT EXISTS recorded_evaluations (
     bytes INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS recorded_evaluations_by_dataset ON recorded_evaluations (dataset);
--- What stands around the input in the prompts of an evaluator.
+-- The text around the input in the prompts of an evaluator.
 CREATE TABLE IF NOT EXISTS prompt_frames (
     number INTEGER NOT NULL,
     evaluator INTEGER NOT NULL,
@@ -190,9 +190,9 @@ CREATE TABLE IF NOT EXISTS prompt_frames (
     record BLOB NOT NULL,
     PRIMARY KEY (number, evaluator, frame)
 ) WITHOUT ROWID;
--- Of a sample's result what earlier releases do not know, in the run of that attempt: prompt and turns, where they are
--- recorded, and what it took. A worker of an earlier release that runs the sample again leaves this row as it is: then
--- it belongs to no result.
+-- The parts of a sample's result that earlier releases do not know, in the run of that attempt: prompt and turns, if
+-- they are recorded, and usage. A worker of an earlier release that runs the sample again leaves this row unchanged:
+-- then it belongs to no result.
 CREATE TABLE IF NOT EXISTS sample_records (
     number INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -203,7 +203,7 @@ CREATE TABLE IF NOT EXISTS sample_records (
     usage BLOB,
     PRIMARY KEY (number, position, evaluator, repeat)
 ) WITHOUT ROWID;
--- All of it goes with the last evaluation that needs it, whichever release's worker removes that.
+-- All of it is removed with the last evaluation that needs it, whichever release's worker removes that.
 CREATE TRIGGER IF NOT EXISTS sample_records_go AFTER DELETE ON samples
 BEGIN
     DELETE FROM sample_records WHERE number = OLD.number AND position = OLD.position AND evaluator = OLD.evaluator
@@ -227,20 +227,20 @@ BEGIN
     DELETE FROM contents WHERE content = OLD.content;
 END;
 """
-"""What a journal gets that workers of this version's earlier releases work on without: it stays of their version."""
+"""Tables that earlier releases of this schema version work without: adding them does not change the version."""
 
 _CHANGES = {0: _TABLES + _PLAN_TABLES, 1: _PLAN_TABLES}
-"""What brings a journal of each version to the present one; 0 is an empty file."""
+"""Statements that upgrade a journal of each version to the present one; 0 is an empty file."""
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open one connection, in autocommit: transactions are begun and ended by name.
+    """Open one connection, in autocommit: transactions are begun and ended explicitly.
 
     Any thread may use it, one at a time: a connection is handed between threads, never shared.
     """
     target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     connection = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    # NORMAL in WAL mode: nothing committed is lost when the process dies, the last commits may be at a loss of power.
+    # NORMAL in WAL mode: no commit is lost when the process dies; the last commits may be lost at a power failure.
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:  # the file is read here for the first time
@@ -250,7 +250,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
-    """Make the state directory and the journal in it, where they do not exist; several workers may do so at once.
+    """Create the state directory and the journal in it, if they do not exist; several workers may do so at once.
 
     Args:
         state_dir: the directory.
@@ -266,7 +266,7 @@ def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
     path = state_dir / JOURNAL_FILE
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The switch to WAL mode ignores SQLite's own busy time-out: a lock of our own makes the others wait.
+        # The switch to WAL mode ignores SQLite's busy time-out: our lock makes the other workers wait.
         with exclusively(state_dir / PREPARE_LOCK, ended or threading.Event()):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with contextlib.closing(connect(path)) as connection:
@@ -278,7 +278,7 @@ def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
 
 
 def unusable(state_dir: Path, error: Exception) -> FailedPrecondition:
-    """What a worker refuses to start with."""
+    """The error with which a worker refuses to start."""
     return FailedPrecondition(f"state directory {state_dir} cannot be used: {error}", reason=Reason.STATE_DIR_UNUSABLE)
 
 

@@ -1,4 +1,4 @@
-"""The mark next to the journal, as one writer keeps it: up to which sequence events were committed, and so told."""
+"""Keeps the mark next to the journal up to date for one writer: up to which sequence events were committed."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from crucible_worker.runs.journal.queries import Head, Reads
 __all__ = ["RENAME_SECONDS", "Told"]
 
 RENAME_SECONDS = 60.0
-"""How often the mark is named after its sequence: what an older directory copied over this one does not overwrite."""
+"""Seconds between renames of the mark to its sequence: a copy of an older directory does not overwrite it."""
 
 _SEQUENCE_AT = 33  # after the log's identity and a blank
 _log = structlog.get_logger(__name__)
 
 
 class Told:
-    """Used by the writer's thread alone. Other workers write to the same mark, inside transactions except in `keep`."""
+    """Used only by the writer's thread. Other workers write to the same mark, inside transactions except in `keep`."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Take the directory; the mark is opened by the first transaction."""
+        """Store the directory; the first transaction opens the mark."""
         self._state_dir = state_dir
         self._file = -1
         self._named_at = -RENAME_SECONDS
 
     def check(self, source: Reads, log: Head) -> None:
-        """Bring the mark up to date at the begin of a transaction; a log that was set back gets a new identity.
+        """Update the mark at the beginning of a transaction; a log that was set back gets a new identity.
 
         Args:
             source: the transaction.
-            log: as it was committed.
+            log: as committed.
 
         Raises:
             OSError: the mark cannot be read or written.
@@ -43,7 +43,7 @@ class Told:
         if not mark.fits(log):
             log_id = log_of_its_own(source)
             _log.warning("journal_was_set_back", log_id=log_id, previous_log_id=log.log_id, sequence=log.sequence)
-            # Before the commit: no other worker may find the new log with the mark of the old one.
+            # Before the commit: no other worker may read the new log with the mark of the old one.
             os.pwrite(self._file, Mark(log_id, log.sequence).to_bytes(), 0)
         elif mark.sequence < log.sequence:
             self._write(log.sequence)
@@ -51,10 +51,10 @@ class Told:
             self.name(log.sequence)
 
     def keep(self, sequence: int) -> None:
-        """Write down what was committed. Should another worker have committed more, `check` mends that."""
+        """Write the committed sequence. If another worker has committed more meanwhile, `check` corrects the mark."""
         try:
             self._write(sequence)
-        except OSError as error:  # what is committed stays so; the next transaction tries again
+        except OSError as error:  # the commit stands; the next transaction tries again
             _log.warning("mark_not_written", reason=str(error))
 
     def name(self, sequence: int) -> None:
@@ -75,7 +75,7 @@ class Told:
         if self._file < 0 or os.fstat(self._file).st_nlink == 0:
             self.close()
             path = next(iter(read_marks(self._state_dir)), None)
-            if path is None:  # it was removed, which says something to the next worker that starts, not to this one
+            if path is None:  # it was removed: only the next worker that starts reacts to that
                 path = write_mark(self._state_dir, Mark(log.log_id, log.sequence))
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         return Mark.of_bytes(os.pread(self._file, MARK_BYTES + 1, 0))

@@ -1,8 +1,8 @@
 """The one thread of a process that writes to the journal.
 
-Whoever wants something written submits a function of a Transaction. The thread takes what has gathered, applies it in
-order inside one SQLite transaction, and answers all of it after the commit: a batch of 1,024 costs little more than a
-batch of one. SQLite waits for other workers' writers by sleeping up to 0.1 s, which is why this never runs on the loop.
+A caller submits a function of a Transaction. The thread collects what was submitted, applies it in order inside one
+SQLite transaction, and answers all of it after the commit: a batch of 1,024 costs little more than a batch of one.
+SQLite waits for other workers' writers by sleeping up to 0.1 s, which is why this never runs on the loop.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from crucible_worker.runs.journal.told import Told
 __all__ = ["MAX_BATCH", "ROWS_TOGETHER", "JournalUnavailable", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
-"""Size of the submissions, together, after which an SQLite transaction takes no further one."""
+"""Total size of submissions at which a SQLite transaction accepts no further one."""
 CLOSE_SECONDS = 0.2
-"""How long the last transaction of a writer waits for those of other workers."""
+"""Seconds that the last transaction of a writer waits for those of other workers."""
 RETRY_SECONDS = 1.0
-"""What a caller is told to wait while the journal cannot be used."""
+"""Seconds after which a caller may retry while the journal cannot be used."""
 ROWS_TOGETHER = (64, 32, 16, 8, 4, 2, 1)
-"""Rows of one INSERT, the most that are left first. SQLite releases the interpreter's lock at every statement and waits
+"""Rows of one INSERT, largest first. SQLite releases the interpreter's lock at every statement and waits
 for it again, up to 5 ms while the loop is busy. There are few sizes, so that each is compiled once."""
 
 _STOP = object()
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 
 class JournalUnavailable(Unavailable):
-    """The journal cannot be used just now: its disk is full or in trouble, or the worker is on its way out."""
+    """The journal cannot be used just now: its disk is full or fails, or the worker ends."""
 
     default_reason = Reason.JOURNAL_UNWRITABLE
 
@@ -52,7 +52,7 @@ class JournalUnavailable(Unavailable):
 
 
 class Transaction:
-    """What a submitted function works with; it is inside BEGIN IMMEDIATE, so what it reads stays true until commit."""
+    """The argument of a submitted function. It is inside BEGIN IMMEDIATE: what is read does not change until commit."""
 
     def __init__(self, connection: sqlite3.Connection, encode_event: Callable[[Event], bytes]) -> None:
         self._connection = connection
@@ -81,7 +81,7 @@ class Transaction:
                 start += count
 
     def append(self, number: int, events: Sequence[Event]) -> int:
-        """Give events the next sequences of the log; returns the last. `number` is their evaluation's, or 0."""
+        """Append events to the log; returns the last sequence. `number` is their evaluation's, or 0."""
         rows: list[tuple[object, ...]] = []
         for sequence, event in enumerate(events, self.sequence + 1):
             row = (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
@@ -94,13 +94,13 @@ class Transaction:
         return self.sequence
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Do something once, and only if, this is committed; must not raise."""
+        """Call `action` after the commit, and only then; it must not raise."""
         self._after_commit.append(action)
 
     def if_undone(self, action: Callable[[], None]) -> None:
-        """Do something once, and only if, this is not committed: take back what is not in the journal; must not raise.
+        """Call `action` only if this is not committed, to undo changes outside the journal; it must not raise.
 
-        It is done when this function's part is undone, because it raised, or the whole transaction.
+        It is called when the submitted function is undone, because it raised, or the whole transaction.
         """
         self._if_undone.append(action)
 
@@ -131,7 +131,7 @@ class Writer:
 
         Args:
             path: the journal.
-            encode_event: how an event becomes the bytes that are kept.
+            encode_event: encodes an event to the bytes that are recorded.
             on_commit: called on the loop after each commit, with the log's last sequences before and after it.
             on_failure: called on the loop when a transaction could not be written, with the cause.
         """
@@ -149,14 +149,14 @@ class Writer:
         self._thread.start()
 
     def submit(self, function: Callable[[Transaction], Any], size: int = 1) -> asyncio.Future[Any]:
-        """Have a function applied in the next batch; the future is done after its commit.
+        """Apply a function in the next batch; the future is done after its commit.
 
-        A BridgeError that the function raises undoes that function alone and is the future's; so is any other error.
-        When the batch cannot be written, every future of it gets JournalUnavailable.
+        An error that the function raises undoes only that function and is set on its future. When the batch cannot be
+        written, every future of it gets JournalUnavailable.
 
         Args:
             function: what to apply.
-            size: how much it writes, in events or so: other workers' writers wait for as long as a batch takes.
+            size: how much it writes, roughly in events: other workers' writers wait while a batch is written.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closing:
@@ -196,7 +196,7 @@ class Writer:
             self._roll_back()
 
     def _gathered(self) -> list[Any]:
-        """What has been submitted until now: at least one, and no more once it is large enough."""
+        """The submissions until now: at least one, and no more once they are large enough."""
         batch, size = [self._queue.get()], 0
         while batch[-1] is not _STOP and (size := size + batch[-1].size) < MAX_BATCH:
             try:
@@ -214,7 +214,7 @@ class Writer:
             self._roll_back()
             for submission in batch:
                 submission.error = JournalUnavailable(f"the journal cannot be written: {error}")
-        except Exception as error:  # a bug: it must not end the one thread that writes, for which all others would wait
+        except Exception as error:  # a bug: it must not end the only writing thread, as all others would wait for it
             _log.exception("writer_failed")
             failure = repr(error)
             self._roll_back()
@@ -223,7 +223,7 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(self._answer, batch, failure, written)
         except RuntimeError:
-            # The loop is closed: the process is on its way out and nobody waits for an answer any more.
+            # The loop is closed: the process ends, and no caller waits for an answer any more.
             self._closing = True
 
     def _commit(self, batch: list[_Submission]) -> tuple[int, int]:
@@ -264,7 +264,7 @@ class Writer:
             submission.result = submission.function(transaction)
         except sqlite3.Error:
             raise
-        except Exception as error:  # any error of the function is the submitter's: it is handed to it, not lost
+        except Exception as error:  # any error of the function is passed to its submitter
             execute("ROLLBACK TO submission")
             transaction.sequence = sequence
             del transaction._after_commit[committed:]
@@ -275,17 +275,17 @@ class Writer:
         execute("RELEASE submission")
 
     def _is_in_place(self) -> bool:
-        """Whether the journal's path still leads to it: what is written to a file that was moved away, nobody finds."""
+        """Whether the journal is still at its path: writes to a file that was moved away would be lost."""
         return _identity(self._path) == self._file
 
     def _roll_back(self) -> None:
-        # SQLite may have rolled back by itself (a full disk): in_transaction tells.
+        # SQLite may have rolled back by itself (a full disk): in_transaction shows it.
         if not self._connection.in_transaction:
             return
         try:
             self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            # The next transaction cannot begin, fails, and brings us here again: until the disk is well.
+            # The next transaction cannot begin, fails, and this runs again until the disk works.
             _log.warning("rollback_failed", reason=str(error))
 
     def _answer(self, batch: list[_Submission], failure: str, written: tuple[int, int]) -> None:

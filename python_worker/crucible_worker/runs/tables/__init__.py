@@ -1,1 +1,1 @@
-"""Files of rows and columns, CSV and Parquet, read by a child process: only it imports a reader of theirs."""
+"""Files of rows and columns, CSV and Parquet, read by a child process: only it imports the libraries for them."""

@@ -1,6 +1,6 @@
-"""Rows of comma-separated values; read in the child process only, whose bound on a field it sets.
+"""Rows of comma-separated values; read only in the child process, as it sets the csv module's limit of a field.
 
-The first row names the columns. A cell is text; those of lists and objects hold JSON.
+The first row names the columns. A cell is text; cells with lists and objects are JSON.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from crucible_worker.runs.tables.loading import FIELD
 __all__ = ["MAX_COLUMNS", "csv_rows"]
 
 MAX_COLUMNS = 10_000
-"""Columns of a file."""
+"""Most columns of a file."""
 
 _JSON = frozenset({"targets", "choices", "messages", "metadata"})
 _OPTIONAL = frozenset({"target", "output", "answer", "completion", "id"})
-"""An empty cell of these columns is no value."""
+"""An empty cell of these columns means no value."""
 
 
 class _TooLong(ValueError):
@@ -36,10 +36,10 @@ def csv_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any] |
 
     Args:
         path: the file.
-        columns: which column is what; empty if their names say so.
+        columns: column by key of a record; empty if the columns have the names of the keys.
 
     Raises:
-        InvalidField: it has no columns, one twice, too many, or a row does not end (MALFORMED_FILE).
+        InvalidField: it has no columns, too many, or one twice, or a row does not end (MALFORMED_FILE).
         OSError: it cannot be read.
     """
     csv.field_size_limit(MAX_LINE_BYTES)
@@ -80,7 +80,7 @@ def _records(file: BinaryIO) -> Iterator[list[str] | Fault]:
 
 
 def _header(record: list[str] | Fault | None) -> list[str]:
-    """The names of the columns. One without a name, as an index has, is left out."""
+    """The names of the columns. A column without a name, such as an index, is left out."""
     if record is None:
         raise InvalidField(FIELD, "holds no sample", reason=Reason.EMPTY_DATASET)
     if isinstance(record, Fault):
@@ -97,13 +97,13 @@ def _header(record: list[str] | Fault | None) -> list[str]:
 
 
 class _Lines(Iterator[str]):
-    """Lines of a file, those of one row bounded together."""
+    """Lines of a file, with a bound on those of one row."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.size = 0
-        """Bytes since a row has begun."""
+        """Bytes since the beginning of the row."""
         self.number = 0
-        """Lines that were read."""
+        """Number of lines read."""
         self._file = file
 
     def __next__(self) -> str:
@@ -120,7 +120,7 @@ class _Lines(Iterator[str]):
 
 
 class _Cells:
-    """What the cells of a column hold."""
+    """Converts the cells of columns to values."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
         listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON}
@@ -136,5 +136,5 @@ class _Cells:
             try:
                 return json.loads(cell)
             except (ValueError, RecursionError):
-                return cell  # whoever wants a list says so
+                return cell  # if a list is needed, the reader of records refuses the text
         return cell

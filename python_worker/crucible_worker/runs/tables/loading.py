@@ -20,19 +20,19 @@ FIELD = "dataset.file"
 _NEEDED = "pyarrow"
 _READER = "crucible_worker.runs.tables.reader"
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""The other allocators of the library reserve more than they use, and the child's memory is bounded."""
+"""The library's other allocators reserve more than they use, and the child's memory is bounded."""
 
 
 def read_table(
     path: Path, source: FileDataset, rows: RowReader, go_on: Callable[[], None]
 ) -> Generator[Line, None, None]:
-    """The rows of a file, in order, numbered from 1, malformed ones included. Close it: that ends the child.
+    """The rows of a file, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:
         path: the file.
-        source: of which format it is, and its columns.
-        rows: what reads its rows.
-        go_on: called while the child is silent; raises to have this given up.
+        source: its format and its columns.
+        rows: reads its rows.
+        go_on: called while the child is silent; it raises to stop the reading.
 
     Raises:
         FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED).

@@ -17,22 +17,22 @@ from crucible_worker.runs.tables.loading import FIELD
 __all__ = ["parquet_rows"]
 
 _BATCH_ROWS = 64
-"""Rows that are taken from the file at once."""
+"""Rows that are read from the file at once."""
 _FEATURES = b"huggingface"
-"""Under which the datasets library writes down what the numbers of classes stand for."""
+"""The key under which the datasets library stores the names of classes."""
 
 
 def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The rows of a file, by column; columns of bytes, such as images, are left out unless they are asked for.
+    """The rows of a file, by column; columns of bytes, such as images, are left out unless they are requested.
 
     Args:
         path: the file.
-        columns: which column is what; empty if their names say so.
+        columns: column by key of a record; empty if the columns have the names of the keys.
 
     Raises:
-        InvalidField: it is no Parquet that can be read (MALFORMED_FILE).
+        InvalidField: it is no readable Parquet file (MALFORMED_FILE).
         OSError: likewise; or it cannot be opened.
-        MemoryError: it takes too much.
+        MemoryError: it needs too much memory.
     """
     try:
         file = pq.ParquetFile(path)
@@ -49,12 +49,12 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
     except (pa.ArrowException, ValueError, OverflowError) as error:  # also text that is not UTF-8, or a far date
-        problem = f"is no Parquet that can be read: {str(error).partition(chr(10))[0][:200]}"
+        problem = f"is no readable Parquet file: {str(error).partition(chr(10))[0][:200]}"
         raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from error
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values of a type can be told in text."""
+    """Whether values of a type have a text form."""
     if isinstance(kind, pa.BaseExtensionType):
         return False
     if pa.types.is_dictionary(kind):
@@ -65,7 +65,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _labels(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
-    """Names of the classes that the numbers of a column stand for, by column."""
+    """Names of classes, by column."""
     try:
         features = json.loads(metadata[_FEATURES])["info"]["features"]
         return {
@@ -74,7 +74,7 @@ def _labels(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return {}  # it is somebody else's, and says nothing
+        return {}  # written by another library: ignored
 
 
 def _value(value: Any, labels: Sequence[str] | None = None) -> Any:

@@ -19,7 +19,7 @@ from crucible_worker.runs.tables.loading import FIELD
 __all__ = ["MAX_MEMORY_BYTES", "main", "plain", "rows"]
 
 MAX_MEMORY_BYTES = 4 * 1024**3
-"""What reading may take: the pages of a small Parquet file can hold any number of equal values."""
+"""Memory that reading may take: the pages of a small Parquet file can contain any number of equal values."""
 
 
 def main() -> None:
@@ -29,10 +29,10 @@ def main() -> None:
 
 
 def plain(value: object) -> object:
-    """Dates, decimals and the like as text; of bytes a text would say nothing."""
+    """Dates, decimals and the like as text; bytes have no useful text form."""
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal | uuid.UUID):
         return str(value)
-    raise InvalidField(f"{FIELD}.columns", f"names one of type {type(value).__name__}, which cannot be told in text")
+    raise InvalidField(f"{FIELD}.columns", f"names one of type {type(value).__name__}, which has no text form")
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
@@ -53,8 +53,8 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
 
             yield from parquet_rows(request["path"], request["columns"])
     except OSError as error:
-        if error.errno is None:  # a fault that the library found in the file
-            raise _malformed(f"is no Parquet that can be read: {error}") from error
+        if error.errno is None:  # a fault in the file, detected by the library
+            raise _malformed(f"is no readable Parquet file: {error}") from error
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=FIELD) from error
     except MemoryError as error:
         raise _malformed(f"takes more than {MAX_MEMORY_BYTES:,} bytes of memory to be read") from error

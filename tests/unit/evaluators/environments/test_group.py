@@ -117,7 +117,7 @@ async def test_rollouts_need_an_environment_each() -> None:
 
     assert group.failure is not None
     assert group.failure.kind == "BAD_ENVIRONMENT"
-    assert group.failure.message == "made 1 environments, and 2 are missing"
+    assert group.failure.message == "made 1 environments, but 2 are needed"
 
 
 @pytest.mark.parametrize(("rounds", "max_retries", "failed"), [([[0, 2]], 1, 2), ([[1], [1]], 1, 2), ([[0]], 0, 1)])
@@ -138,7 +138,7 @@ async def test_fail_fast_makes_nothing_again() -> None:
     group = await grouped(builder, Strategy.FAIL_FAST)
 
     assert group.failure is not None
-    assert group.failure.message == "2 of 3 rollouts stand; rollout 1 failed: ValueError: no luck"
+    assert group.failure.message == "2 of 3 rollouts succeeded; rollout 1 failed: ValueError: no luck"
     assert builder.made == 1
 
 
@@ -174,7 +174,7 @@ async def test_a_group_of_too_few_environments_does_not_stand() -> None:
     group = await grouped(Scripts(), Strategy.MIN_VIABLE_GROUP, min_successful=4)
 
     assert group.failure is not None
-    assert (group.failure.kind, group.failure.message) == ("TOO_FEW_ROLLOUTS", "3 of 3 rollouts stand, and 4 have to")
+    assert (group.failure.kind, group.failure.message) == ("TOO_FEW_ROLLOUTS", "3 of 3 rollouts succeeded, and 4 must")
     assert not group.rollouts
 
 
@@ -268,11 +268,11 @@ async def test_a_group_has_rewards_metrics_and_tags() -> None:
         ("rewards", [1.0, 2.0, 3.0], "3 group rewards"),
         ("rewards", [(None, {})] * 3, "a NoneType as the group's reward"),
         ("rewards", [(1.0, {"total_turns": 1})] * 3, "'total_turns'"),
-        ("tags", "math", "no list of texts"),
-        ("tags", None, "no list of texts"),
-        ("tags", ["a", 1], "no list of texts"),
-        ("tags", [""], "no list of texts"),
-        ("tags", ["x" * 201], "no list of texts"),
+        ("tags", "math", "not a list of texts"),
+        ("tags", None, "not a list of texts"),
+        ("tags", ["a", 1], "not a list of texts"),
+        ("tags", [""], "not a list of texts"),
+        ("tags", ["x" * 201], "not a list of texts"),
         ("tags", ["a", "b", "a"], "some are equal"),
         ("tags", [str(index) for index in range(MAX_TAGS + 1)], "33 tags"),
         ("tags", ["a", "all"], "stands for every group"),

@@ -1,7 +1,8 @@
-"""What a process of environments says: it arrives as it was, and what is none is refused."""
+"""What the worker and a process of environments say arrives as it was; what is nonsense from the process is refused."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgpack
@@ -10,13 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crucible_bridge.arrays import to_tensor
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
+    Datum,
+    Dtype,
     ImageAssetChunk,
     ImageChunk,
     ModelInput,
     Problem,
+    Sample,
+    SampledSequence,
+    Tensor,
     TokensChunk,
     Trajectory,
     TrajectoryGroup,
@@ -25,9 +32,10 @@ from crucible_bridge.types import (
 )
 from crucible_worker.children.frames import HEADER, TooLong
 from crucible_worker.children.messages import unpack
+from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
-from crucible_worker.evaluators.environments.group import Course
+from crucible_worker.evaluators.environments.group import Course, Strategy, Tolerance
 from tests.tables import rows
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -85,11 +93,89 @@ FALLEN = st.builds(
 )
 
 
+INPUTS = st.one_of(
+    TEXTS,
+    st.builds(Conversation, messages=st.lists(st.builds(ChatMessage, TEXTS, TEXTS), max_size=3).map(tuple)),
+)
+SAMPLES = st.builds(
+    Sample,
+    id=TEXTS,
+    input=INPUTS,
+    targets=st.lists(TEXTS, max_size=3).map(tuple),
+    choices=st.lists(TEXTS, max_size=3).map(tuple),
+    metadata=st.dictionaries(TEXTS, TEXTS, max_size=3),
+)
+SEQUENCES = st.builds(
+    SampledSequence,
+    text=TEXTS,
+    tokens=IDS.map(tuple),
+    logprobs=st.none() | st.lists(st.floats(allow_nan=False), max_size=3).map(tuple),
+    stop_reason=TEXTS,
+    token_count=st.none() | st.integers(0, 9),
+)
+
+
+def _ordered(message: dict[str, Any]) -> dict[str, Any]:
+    return wire.received(wire.order(message)[HEADER.size :])
+
+
 def _sent(message: dict[str, Any]) -> dict[str, Any]:
     frame = wire.pack(message)
     (length,) = HEADER.unpack(frame[: HEADER.size])
     assert length == len(frame) - HEADER.size
     return unpack(frame[HEADER.size :])
+
+
+@given(
+    SAMPLES,
+    st.builds(
+        Tolerance,
+        strategy=st.sampled_from(Strategy),
+        max_retries=st.integers(0, 9),
+        min_successful=st.none() | st.integers(0, 9),
+    ),
+)
+def test_orders_arrive_as_they_were(sample: Sample, tolerance: Tolerance) -> None:
+    """Text that is no Unicode included, and whole numbers of any size among the options."""
+    options = {"depth": 10**300, "words": ["a", None, 0.5], "of": {"b": -(10**30)}}
+    order = {"op": "order", "sample": sample, "options": options, "tolerance": tolerance, "seed": 2**63, "course": None}
+
+    assert _ordered(order) == order
+
+
+def test_tokens_of_a_sample_arrive_to_the_last_bit() -> None:
+    """Arrays of every type, also of the one that numpy does not have, with their shape."""
+    arrays = {
+        "target_tokens": np.array([[1, -2]], np.int64),
+        "weights": np.array([np.nan, -0.0, np.inf], np.float32),
+        "mask": np.array([True, False]),
+        "half": Tensor(dtype=Dtype.BF16, shape=(2,), data=b"\x00\x3f\x80\x7f"),
+    }
+    sample = Sample(input=Datum(model_input=[1, 2, 3], loss_fn_inputs=arrays))
+
+    found = _ordered({"op": "order", "sample": sample})["sample"].input
+
+    assert wire.shown_to_map(found.model_input) == wire.shown_to_map(ModelInput.of([1, 2, 3]))
+    assert found.loss_fn_inputs.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert to_tensor(found.loss_fn_inputs[name]) == to_tensor(array)
+
+
+@given(SEQUENCES, st.none() | IDS.map(ModelInput.of), TEXTS, TEXTS)
+def test_answers_arrive_as_they_were(
+    sequence: SampledSequence, prompt: ModelInput | None, output: str, said: str
+) -> None:
+    """What a model generated, with its log-probabilities, infinite ones too."""
+    answer = Answer(
+        prompt=prompt, sequence=sequence, output=output, replaced=1, said=said, text=said, only_thought=False
+    )
+
+    found = _ordered({"op": "answer", "id": 7, "answer": answer, "error": None})["answer"]
+
+    assert dataclasses.replace(found, prompt=None) == dataclasses.replace(answer, prompt=None)
+    assert (found.prompt is None) is (prompt is None)
+    if prompt is not None and found.prompt is not None:
+        assert wire.shown_to_map(found.prompt) == wire.shown_to_map(prompt)
 
 
 @given(STANDING | FALLEN)

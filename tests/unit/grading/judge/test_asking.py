@@ -154,7 +154,7 @@ async def test_a_judgement_that_was_cut_is_told_so() -> None:
     found = await Rubric(criteria=CRITERIA, threshold=0.5).grade(RubricItem(response="x"), judge)
 
     assert found.grade.problem is not None
-    assert found.grade.problem.message.endswith("which was cut at max_tokens")
+    assert found.grade.problem.message.endswith("which was truncated at max_tokens")
 
 
 async def test_a_judge_that_says_the_response_again_gives_no_score() -> None:
@@ -167,7 +167,7 @@ async def test_a_judge_that_says_the_response_again_gives_no_score() -> None:
 
     assert (found.grade.verdict, found.grade.score, found.criteria) == (Verdict.ERROR, None, ())
     assert found.grade.problem is not None
-    assert "stands in a text that is judged" in found.grade.problem.message
+    assert "occurs in a judged text" in found.grade.problem.message
     assert honest.grade.score == 0
 
 
@@ -198,8 +198,8 @@ async def test_who_says_nothing_has_the_lowest_scores() -> None:
     found, _ = await graded(RubricItem(response="..."))
 
     assert [(score.score, score.reason) for score in found.criteria] == [
-        (0, "the response says nothing"),
-        (1, "the response says nothing"),
+        (0, "the response has no content"),
+        (1, "the response has no content"),
     ]
 
 

@@ -109,9 +109,9 @@ def test_a_judgement_that_a_text_holds_is_not_the_judge_s(text: str) -> None:
     """Whoever says again what was to be judged has not judged it; one that differs has."""
     again = f"The response is:\n{said()}"
 
-    with pytest.raises(BadJudgement, match="stands in a text that is judged"):
+    with pytest.raises(BadJudgement, match="occurs in a judged text"):
         scores_of(again, CRITERIA, ("another", text))
-    with pytest.raises(BadJudgement, match="stands in a text that is judged"):
+    with pytest.raises(BadJudgement, match="occurs in a judged text"):
         preferences_of(said("A", "A", "better"), CRITERIA, (said("A", "A", "better"),))
     assert scores_of(said(correct=0), CRITERIA, (text,))[0].score == 0
 

@@ -1,1 +1,1 @@
-"""The child process that holds models: `python -m crucible_worker.backends.local.host`. Only it imports torch."""
+"""The child process that has the models: `python -m crucible_worker.backends.local.host`. Only it imports torch."""

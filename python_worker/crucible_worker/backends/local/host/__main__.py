@@ -1,4 +1,4 @@
-"""Entry of the host: die with the worker, then import what is heavy and serve."""
+"""Entry point of the host: tie it to the worker's life, then import the heavy modules and serve."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from crucible_worker.limits import WorkerLimits
 
 
 def main() -> None:
-    """Serve the worker at the other end of a socket until it closes that or dies."""
+    """Serve the worker at the other end of a socket until it closes the socket or dies."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", metavar="auto|cpu|cuda|cuda:N", default="auto")
     parser.add_argument("--bounds", type=HostBounds.from_json, default=HostBounds.of(WorkerLimits()), help="as JSON")
     arguments, end = begin("crucible_worker.backends.local.host", __doc__, parser)
     bounds: HostBounds = arguments.bounds
     logging.basicConfig(stream=sys.stderr, format="model host: %(levelname)s %(name)s: %(message)s")
-    # Only now: these take seconds.
+    # Imported only now: these take seconds.
     from transformers.utils import logging as transformers_logging
 
     from crucible_worker.backends.local.host import checking, text_child
@@ -34,20 +34,20 @@ def main() -> None:
     from crucible_worker.backends.local.host.fork_server import ForkServer, import_architecture
 
     transformers_logging.disable_progress_bar()
-    # Before the first thread.
+    # Forked before the first thread starts.
     fork_server = ForkServer(
         functools.partial(text_child.serve, bounds=bounds, load=checking.load), import_architecture
     )
     engine = Engine(arguments.device, bounds, fork_server, Replies(end).send)
-    threading.Thread(target=_end_if_it_ends, args=(engine.run,), name="compute", daemon=True).start()
+    threading.Thread(target=_exit_when_it_ends, args=(engine.run,), name="compute", daemon=True).start()
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))
-    # The worker has closed its end. Nothing here is worth waiting for, least of all a thread amid a large product.
+    # The worker has closed its end: exit at once, without waiting for a thread in a large matrix product.
     os._exit(0)
 
 
-def _end_if_it_ends(run: Any) -> None:
-    """A host that no longer computes must not look alive: the worker then starts another one."""
+def _exit_when_it_ends(run: Any) -> None:
+    """End the host if its compute thread ends: the worker then starts another one."""
     try:
         run()
     finally:

@@ -1,7 +1,7 @@
-"""LoRA adapters: from a directory to layers within a model.
+"""Loads LoRA adapters: from a directory to layers in a model.
 
-The layers stay beside the weights. Merged into weights of 16 bits, the small changes of a young adapter would be lost
-to rounding; and where input and output embeddings are one tensor, an adapter of the one would change the other.
+The layers stay next to the weights. Merged into 16-bit weights, the small changes of a little trained adapter would be
+lost to rounding; and if input and output embeddings are one tensor, an adapter of the one would change the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TAKEN = frozenset(
 )
 """Fields of a configuration that decide what the layers compute."""
 _FLAGS = frozenset({"fan_in_fan_out", "lora_bias", "use_dora", "use_rslora"})
-"""Those of them that are on or off; any other value would be taken for one of both."""
+"""Those of them that are true or false; any other value would be read as one of the two."""
 _OF_TRAINING = frozenset(
     {
         "auto_mapping",
@@ -52,9 +52,9 @@ _OF_TRAINING = frozenset(
         "task_type",
     }
 )
-"""Fields that make no difference once it is trained."""
+"""Fields that make no difference after training."""
 _HARMLESS_BEGINNINGS = (True, False, "gaussian", "orthogonal", "eva")
-"""Of `init_lora_weights`: those that leave the model's own weights as they are. Others train against changed ones."""
+"""Values of `init_lora_weights` that leave the model's weights unchanged. Others train against changed weights."""
 
 
 def apply_adapter(model: Any, directory: Path) -> None:
@@ -64,10 +64,10 @@ def apply_adapter(model: Any, directory: Path) -> None:
 
     Args:
         model: a transformers model.
-        directory: holds adapter_config.json and adapter_model.safetensors.
+        directory: contains adapter_config.json and adapter_model.safetensors.
 
     Raises:
-        FailedPrecondition: it is no LoRA adapter of this model, is damaged, or asks for what is not done here (reason
+        FailedPrecondition: it is no LoRA adapter of this model, is damaged, or needs an unsupported feature (reason
             ADAPTER_REFUSED).
     """
     # Only here: models without an adapter need no peft.
@@ -83,11 +83,11 @@ def apply_adapter(model: Any, directory: Path) -> None:
         missing = get_peft_model_state_dict(wrapped, save_embedding_layers=False).keys() - weights.keys()
         unknown = set_peft_model_state_dict(wrapped, weights).unexpected_keys
     if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-        # Not every place of a model hands such a number on: what it says would look well.
-        raise _refused(directory, "holds weights that are not finite")
+        # Some layers do not propagate such values: the model's output would look valid.
+        raise _refused(directory, "has weights that are not finite")
     if missing or unknown:
         lacks = f"lacks {len(missing)} weights, the first is {min(missing)}" if missing else ""
-        holds = f"holds {len(unknown)} weights without a place, the first is {unknown[0]}" if unknown else ""
+        holds = f"has {len(unknown)} weights that the model does not have, the first is {unknown[0]}" if unknown else ""
         raise _refused(directory, " and ".join(filter(None, (lacks, holds))))
 
 
@@ -98,16 +98,16 @@ def _check_config(directory: Path, config: Any, defaults: dict[str, Any]) -> Non
         raise _refused(directory, f"is of type {str(config.get('peft_type'))[:60]!r}, not LORA")
     if config.get("init_lora_weights", True) not in _HARMLESS_BEGINNINGS:
         begun = str(config["init_lora_weights"])[:60]
-        raise _refused(directory, f"was begun by {begun!r}, which changes the model's own weights")
+        raise _refused(directory, f"was initialized by {begun!r}, which changes the model's own weights")
     for name in sorted(config.keys() - _TAKEN - _OF_TRAINING):
-        # A field that this peft does not know is at rest where it is empty.
+        # A field that this peft does not know has no effect if it is empty.
         if config[name] != defaults.get(name) and config[name]:
-            raise _refused(directory, f"asks for {name[:60]!r}, which is not done here")
+            raise _refused(directory, f"needs {name[:60]!r}, which is not supported here")
     _check_values(directory, config)
 
 
 def _check_values(directory: Path, config: dict[str, Any]) -> None:
-    """Refuse what peft would take and make nothing, or something else, of: it looks at few of these."""
+    """Refuse values that peft would accept and ignore or misread: it checks few of these."""
     for name, sane, wanted in (
         ("r", _is_rank, "a whole number from 1"),
         ("lora_alpha", _is_factor, "a number above 0"),
@@ -117,14 +117,14 @@ def _check_values(directory: Path, config: dict[str, Any]) -> None:
     for name, sane in (("rank_pattern", _is_rank), ("alpha_pattern", _is_factor)):
         pattern = config.get(name) or {}
         if not isinstance(pattern, dict) or not all(map(sane, pattern.values())):
-            raise _refused(directory, f"has a {name} that is none: {str(pattern)[:60]!r}")
+            raise _refused(directory, f"has an invalid {name}: {str(pattern)[:60]!r}")
     for name in sorted(_FLAGS & config.keys()):
         if not isinstance(config[name], bool):
             raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, neither true nor false")
 
 
 def _check_ranks(directory: Path, config: dict[str, Any], widest: int) -> None:
-    """Refuse ranks that no weight has: peft would make layers of them, of any size."""
+    """Refuse ranks larger than any weight: peft would make layers of any size from them."""
     ranks = {"r": config.get("r", 1), **(config.get("rank_pattern") or {})}
     for name, rank in ranks.items():
         if rank > widest:
@@ -137,7 +137,7 @@ def _is_rank(value: Any) -> bool:
 
 
 def _is_factor(value: Any) -> bool:
-    """What layers are scaled by: of 0 they would do nothing, of less the opposite of what was trained."""
+    """Whether a value can scale layers: with 0 they would do nothing, below 0 the opposite of what was trained."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 

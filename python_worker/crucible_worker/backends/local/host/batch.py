@@ -17,9 +17,8 @@ __all__ = ["Batch"]
 class Batch:
     """Rows and their cache.
 
-    Column c of the cache is real for a row if its mask says so; the last column is the last real one of every row, so
-    that one new column serves all. Positions count from each row's own first token: padding changes no result but in
-    the rounding.
+    The mask says whether column c of the cache is real for a row. The last column is real for every row, so that one
+    new column serves all. Positions count from each row's first token: padding changes results only by rounding.
     """
 
     def __init__(self, loaded: LoadedModel, rows: Sequence[Row]) -> None:
@@ -29,7 +28,7 @@ class Batch:
         self._mask = torch.empty((len(rows), 0), dtype=torch.long, device=loaded.device)
 
     def prefill(self) -> torch.Tensor:
-        """Read the prompts; logits of the token after each, shape (rows, vocabulary)."""
+        """Read the prompts; returns logits of the token after each, shape (rows, vocabulary)."""
         columns = max(len(row.prompt) for row in self.rows)
         padding = [columns - len(row.prompt) for row in self.rows]
         tokens = [[0] * pad + list(row.prompt) for pad, row in zip(padding, self.rows)]
@@ -38,13 +37,13 @@ class Batch:
         return self._forward(tokens, mask, positions)
 
     def advance(self) -> torch.Tensor:
-        """Read the last token of each row; logits of the next, shape (rows, vocabulary)."""
+        """Read the last token of each row; returns logits of the next, shape (rows, vocabulary)."""
         return self._forward(
             [[row.tokens[-1]] for row in self.rows], [[1] for _ in self.rows], [[row.length - 1] for row in self.rows]
         )
 
     def keep(self, indices: Sequence[int]) -> None:
-        """Drop all rows but these, and the columns that only the others needed."""
+        """Drop all rows except these, and the columns that only the dropped ones needed."""
         if len(indices) == len(self.rows):
             return
         self.rows = [self.rows[index] for index in indices]
@@ -60,13 +59,13 @@ class Batch:
                 layer.keys, layer.values = layer.keys[:, :, unused:], layer.values[:, :, unused:]
 
     def join(self, other: Batch) -> None:
-        """Take the rows of another batch of the same model, which is empty afterwards."""
+        """Move the rows of another batch of the same model into this one."""
         columns = max(self._mask.shape[1], other._mask.shape[1])
         mask = torch.cat([_pad(part, columns, axis=1) for part in (self._mask, other._mask)])
         pairs = list(zip(self._layers(), other._layers()))
         keys = [torch.cat([_pad(layer.keys, columns, axis=2) for layer in pair]) for pair in pairs]
         values = [torch.cat([_pad(layer.values, columns, axis=2) for layer in pair]) for pair in pairs]
-        # Nothing is changed before everything is there: running out of memory on the way leaves this batch as it was.
+        # Nothing is changed before all tensors are made: a lack of memory meanwhile leaves this batch unchanged.
         self._mask = mask
         for (layer, _), joined_keys, joined_values in zip(pairs, keys, values):
             layer.keys, layer.values = joined_keys, joined_values
@@ -74,7 +73,7 @@ class Batch:
         other.rows = []
 
     def _layers(self) -> list[Any]:
-        """The layers that hold keys and values; some models share theirs with others."""
+        """The layers that have keys and values; in some models, layers share them."""
         layers: list[Any] = self._cache.layers
         return [layer for layer in layers if layer.is_initialized]
 
@@ -85,7 +84,7 @@ class Batch:
         optional = {"position_ids": torch.tensor(positions, device=loaded.device), "logits_to_keep": 1}
         output = loaded.model(
             **given,
-            # A row that is alone for good has no padding, and recurrent models read a mask as one of the new tokens.
+            # A single row has no padding, and recurrent models read a mask as a mask of the new tokens.
             attention_mask=self._mask if loaded.joins_batches else None,
             use_cache=True,
             **{name: value for name, value in optional.items() if name in loaded.arguments},

@@ -1,4 +1,4 @@
-"""Whether a checkpoint can be loaded at all, found out by a child that can be killed."""
+"""Checks in a child, which can be killed, whether a checkpoint can be loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts | None
     """The checkpoint's texts, and whether it has a tokenizer.
 
     Raises:
-        FailedPrecondition: its configuration does not describe what its weights hold, or its tokenizer cannot be read
+        FailedPrecondition: its configuration does not describe its weights, or its tokenizer cannot be read
             (MODEL_REFUSED).
     """
     directory = Path(message["path"])

@@ -26,14 +26,14 @@ from crucible_worker.backends.local.host.text_process import TextProcess
 __all__ = ["MAX_OPEN_MODELS", "Engine"]
 
 MAX_OPEN_MODELS = 4
-"""Models in memory; of those without work the least recently used one goes first."""
+"""Most models in memory; the least recently used one without work is removed first."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(slots=True)
 class _Opened:
-    """What is held of a model."""
+    """A model in memory, with its texts."""
 
     scheduler: Scheduler
     texts: TextProcess | None
@@ -45,7 +45,7 @@ class _Opened:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of it has ended."""
+        """Whether none of its processes has ended."""
         return self.texts is None or not self.texts.dead
 
     def close(self) -> None:
@@ -54,13 +54,13 @@ class _Opened:
 
 
 class Engine:
-    """Takes requests from the pipe's thread, and answers them from whichever thread has the result.
+    """Accepts requests from the pipe's thread, and answers them from the thread that has the result.
 
-    Models load in one thread and compute in another. Chat templates and tokenizers run in processes of their own, as
-    they may take any time and memory; here tokens become text alone, which `check_tokenizer` has found to be linear.
+    Models load in one thread and compute in another. Chat templates and tokenizers run in separate processes, as they
+    may take any time and memory. Only the decoding of tokens runs here: `check_tokenizer` ensures that it is linear.
 
     Args:
-        device: where models compute that name none: "auto", "cpu", "cuda" or "cuda:N".
+        device: of models without a named one: "auto", "cpu", "cuda" or "cuda:N".
         bounds: of those processes.
         fork_server: makes them.
         answer: sends a result or an error; called from several threads.
@@ -77,7 +77,7 @@ class Engine:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
     def submit(self, message: dict[str, Any]) -> None:
-        """Take a request; it is answered in any case."""
+        """Accept a request; it is answered in any case."""
         identity, op = message["id"], message["op"]
         try:
             match op:
@@ -96,7 +96,7 @@ class Engine:
                     self._inbox.put((op, identity, message))
                 case _:
                     raise InternalError(f"the host has no operation {op!r}")
-        except Exception as error:  # whatever it is, it is answered; the host goes on
+        except Exception as error:  # any error is an answer; the host continues
             self._answer_error(identity, error)
 
     def run(self) -> None:
@@ -114,14 +114,14 @@ class Engine:
             self._threads = count
 
     def _receive(self) -> None:
-        """Handle what has come; wait for something where there is nothing to compute."""
+        """Handle received messages; wait for one if there is nothing to compute."""
         wait = not any(opened.busy for opened in self._models.values())
         while wait or not self._inbox.empty():
             op, identity, content = self._inbox.get()
             wait = False
             try:
                 self._handle(op, identity, content)
-            except Exception as error:  # whatever it is, it is answered; the host goes on
+            except Exception as error:  # any error is an answer; the host continues
                 self._answer_error(identity, error)
 
     def _handle(self, op: str, identity: int, content: Any) -> None:
@@ -176,7 +176,7 @@ class Engine:
         except ForkServerEnded:
             _log.exception("the fork server has ended, and so does the host")
             os._exit(1)
-        except Exception as error:  # whatever it is, it is answered; the host goes on
+        except Exception as error:  # any error is an answer; the host continues
             self._answer_error(identity, error)
         else:
             self._inbox.put(("loaded", identity, content))
@@ -184,12 +184,12 @@ class Engine:
     def _made(
         self, message: dict[str, Any], device: torch.device, opened: _Opened | None
     ) -> tuple[LoadedModel, TextProcess | None]:
-        """A model and its texts; those alone if only they have ended."""
+        """A model and its texts; only new texts if only these have ended."""
         directory = Path(message["path"])
         with refusing(directory, Reason.MODEL_REFUSED):
             model_type = read_config(directory).get("model_type")
         texts = TextProcess(self._fork_server.fork(str(model_type)), self._bounds, self._answer)
-        # First: what it finds out is that the host can load the rest.
+        # First: it checks that the host can load the rest.
         has_texts = texts.load(directory.name, {"path": str(directory)})
         if opened is not None:
             return opened.scheduler.loaded, texts

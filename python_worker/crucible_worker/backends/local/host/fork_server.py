@@ -1,7 +1,7 @@
-"""Children of the host: forked from a process that has imported transformers, and has done nothing else.
+"""Children of the host: forked from a process that has only imported transformers.
 
-An import of transformers takes seconds and 250 MB, a fork of the importer milliseconds and little memory. The host
-itself cannot fork: by then it has threads.
+An import of transformers takes seconds and 250 MB, a fork of that process milliseconds and little memory. The host
+itself cannot fork, as it has threads by then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_NAME_BYTES = 1_000
 
 
 class ForkServerEnded(Exception):
-    """There is no fork server any more: only another host gets a new one."""
+    """Raised when the fork server has ended: only another host gets a new one."""
 
 
 class Child:
@@ -29,18 +29,18 @@ class Child:
 
     def __init__(self, endpoint: socket.socket, pidfd: int) -> None:
         self.endpoint = endpoint
-        """Blocking; a child ends at the end of its input."""
+        """A blocking socket; a child ends at the end of its input."""
         self.pidfd = pidfd
-        """Signals sent by it reach this process and no later one of the same number."""
+        """Signals by it reach only this process, and no later one with the same id."""
 
     def close(self) -> None:
-        """Let go of it; it ends by itself if it still runs and reads."""
+        """Close the socket and the pidfd; a child that still runs ends when it reads."""
         self.endpoint.close()
         os.close(self.pidfd)
 
 
 class ForkServer:
-    """Forks children that run one function. It has to be made by the main thread, before there are other threads.
+    """Forks children that run one function. The main thread must make it, before there are other threads.
 
     Args:
         run: what a child does with its end of the socket; the child ends when it returns or raises.
@@ -56,7 +56,7 @@ class ForkServer:
         if os.fork() == 0:
             try:
                 die_with(parent)
-                # The channel to the worker above all: its end must be the host's alone.
+                # Above all the channel to the worker: only the host may have its end.
                 number = theirs.fileno()
                 os.closerange(3, number)
                 os.closerange(number + 1, os.sysconf("SC_OPEN_MAX"))
@@ -66,7 +66,7 @@ class ForkServer:
         theirs.close()
 
     def fork(self, name: str) -> Child:
-        """A new child, prepared for a name. Called by one thread at a time.
+        """Fork a child that is prepared for a name. Called by one thread at a time.
 
         Raises:
             ForkServerEnded: it was killed, or could not fork.
@@ -88,9 +88,9 @@ class ForkServer:
 
 
 def import_architecture(model_type: str) -> None:
-    """Import once what every child of an architecture would import."""
+    """Import once what all children of an architecture would import."""
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
-    # A type that the library does not know, or cannot import, is refused by the child, which says why.
+    # If the library does not know the type, or cannot import it, the child refuses it and reports why.
     with contextlib.suppress(Exception):
         MODEL_FOR_CAUSAL_LM_MAPPING[CONFIG_MAPPING[model_type]]

@@ -1,4 +1,4 @@
-"""From a directory to a model in memory."""
+"""Loads a model from a directory into memory."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from crucible_worker.backends.local.host.refusals import refusing
 __all__ = ["LoadedModel", "load", "load_tokenizer", "resolve_device"]
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache_params")
-"""Of attention (and of what is mixed with it), and of recurrent models."""
+"""Names of the cache's argument: in models with attention (also mixed with others), and in recurrent models."""
 _SMALL_PARAMETERS = 10_000_000
-"""A smaller model has one thread to itself: its products are done before a second one has woken up, and threads that
+"""A smaller model uses one thread: its matrix products are done before a second thread has woken up, and threads that
 wait for each other on a busy machine cost a multiple of the work. Its results then do not depend on the number of cores
 either."""
 _ALL_THREADS = torch.get_num_threads()
-"""As torch finds them at the start, before a small model has changed the number."""
+"""Threads of torch at the start, before a small model has changed the number."""
 _UNLIMITED = 1_000_000_000
-"""A tokenizer without a limit says 1e30."""
+"""A tokenizer without a limit reports 1e30."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedModel:
-    """A model that can be asked, and what has to be known of it."""
+    """A model that can compute, and the facts about it."""
 
     model: Any
     """The transformers model, in evaluation mode, without gradients."""
     tokenizer: Any | None
-    """Its tokenizer, where there is one."""
+    """Its tokenizer, if there is one."""
     device: torch.device
-    """Where its weights are."""
+    """The device of its weights."""
     context: int | None
-    """Tokens that fit; None where nothing says."""
+    """Context length in tokens; None if unknown."""
     vocabulary: int
-    """Token ids are below this."""
+    """Size of the vocabulary: token ids are below this."""
     stop_tokens: frozenset[int]
     """Tokens that end a text."""
     arguments: frozenset[str]
-    """What the forward pass takes."""
+    """Arguments of the forward pass."""
     cache_argument: str
-    """Under which name it takes a cache."""
+    """Name of the argument for a cache."""
     threads: int
-    """How many threads compute it, on a CPU."""
+    """Number of threads that compute it on a CPU."""
     joins_batches: bool
-    """Whether its cache is keys and values alone, which rows of different ages can share. Recurrent state cannot."""
+    """Whether its cache has only keys and values, which rows of different lengths can share; recurrent state cannot."""
 
     @property
     def single_threaded(self) -> bool:
@@ -62,12 +62,12 @@ class LoadedModel:
 
     def new_cache(self) -> DynamicCache:
         """An empty cache for one batch."""
-        # Without the configuration every layer keeps all keys, sliding windows being up to the mask: such layers can
-        # be padded and joined.
+        # Without the configuration every layer keeps all keys, and the mask does sliding windows: such layers can be
+        # padded and joined.
         return DynamicCache() if self.joins_batches else DynamicCache(config=self.model.config)
 
     def facts(self) -> dict[str, Any]:
-        """What the worker has to know of it."""
+        """Facts that the worker needs."""
         tokenizer = self.tokenizer
         return {
             "context": self.context,
@@ -80,7 +80,7 @@ class LoadedModel:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device that "auto", "cpu", "cuda" or "cuda:N" means here; "cuda" is the first.
+    """The device that "auto", "cpu", "cuda" or "cuda:N" means here; "cuda" is the first CUDA device.
 
     Raises:
         FailedPrecondition: this machine has no such device.
@@ -98,24 +98,24 @@ def resolve_device(name: str) -> torch.device:
 def load(
     directory: Path, device: torch.device, *, adapter: Path | None = None, dtype: str | None = None
 ) -> LoadedModel:
-    """Load a model and its tokenizer, which stays its own where there is an adapter.
+    """Load a model and its tokenizer; an adapter does not change the tokenizer.
 
-    Unless a type is asked for, weights become float32 on a CPU, whatever they are on disk: half precision is slow
-    there, and rounds differently from one processor to the next. On CUDA they stay as they are.
+    Unless a type is given, weights become float32 on a CPU, whatever their type on disk: half precision is slow there,
+    and rounds differently on different processors. On CUDA they keep their type.
 
     Args:
-        directory: the model's.
-        device: where it computes.
+        directory: of the model.
+        device: of the computation.
         adapter: directory of a LoRA adapter.
         dtype: element type of the weights.
 
     Raises:
-        FailedPrecondition: the files are no causal language model, or no adapter of it; they are damaged, or need code
-            of their own.
+        FailedPrecondition: the files are no causal language model, or no adapter of it; they are damaged, or need
+            custom code.
     """
     model, tokenizer, missing = _read(directory, _wanted_dtype(dtype, device))
     if missing:
-        # transformers would go on with random ones.
+        # transformers would continue with random ones.
         raise FailedPrecondition(
             f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
             reason=Reason.MODEL_REFUSED,
@@ -123,9 +123,9 @@ def load(
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
-        # It would take the last token for the whole text, and not say so.
+        # It would silently treat the last token as the whole text.
         raise FailedPrecondition(
-            f"{type(model).__name__} takes no cache, without which it cannot generate here", reason=Reason.MODEL_REFUSED
+            f"{type(model).__name__} accepts no cache, so it cannot generate here", reason=Reason.MODEL_REFUSED
         )
     vocabulary = min(model.get_input_embeddings().num_embeddings, model.config.get_text_config().vocab_size)
     if adapter is not None:
@@ -154,7 +154,7 @@ def _wanted_dtype(dtype: str | None, device: torch.device) -> torch.dtype | str:
 
 
 def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, list[str]]:
-    """Model and tokenizer as transformers makes them of the files, and the names of weights that no file has.
+    """Model and tokenizer as transformers reads them from the files, and the names of weights that no file has.
 
     Raises:
         FailedPrecondition: transformers cannot.
@@ -174,7 +174,7 @@ def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, l
 
 
 def load_tokenizer(directory: Path) -> Any | None:
-    """The tokenizer beside the weights, if there is one."""
+    """The tokenizer next to the weights, if there is one."""
     names = {file.name for file in directory.iterdir()}
     if names.isdisjoint({"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt"}):
         return None
@@ -182,14 +182,14 @@ def load_tokenizer(directory: Path) -> Any | None:
 
 
 def _detach_from_files(model: torch.nn.Module) -> None:
-    """Copy weights that may still be the mapped file: a checkpoint that is overwritten must not change what is open."""
+    """Copy weights that may still be a mapped file: overwriting a checkpoint must not change an open model."""
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.data = tensor.data.clone()
 
 
 def _context(config: Any, tokenizer: Any | None) -> int | None:
     text = config.get_text_config()
-    # In the order of trust; transformers maps most older names (n_positions) to the first.
+    # Most reliable first; transformers maps most older names (n_positions) to the first.
     for name in ("max_position_embeddings", "max_sequence_length", "seq_length", "max_seq_len"):
         limit = getattr(text, name, None)
         if isinstance(limit, int) and limit > 0:

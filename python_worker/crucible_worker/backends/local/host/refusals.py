@@ -1,4 +1,4 @@
-"""What transformers and peft raise at files that they can make nothing of, as one error."""
+"""Maps the errors of transformers and peft about invalid files to one error."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _RAISED = (
 
 @contextlib.contextmanager
 def refusing(directory: Path, reason: str) -> Iterator[None]:
-    """Turn a library's refusal of what lies in a directory into ours; a lack of memory stays what it is.
+    """Turn a library's error about a directory into ours; a lack of memory is raised unchanged.
 
     Raises:
-        FailedPrecondition: of that reason.
+        FailedPrecondition: with that reason.
     """
     try:
         yield

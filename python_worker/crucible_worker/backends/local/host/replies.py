@@ -1,4 +1,4 @@
-"""The way back from a host to its worker."""
+"""Replies of a host to its worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Replies"]
 
 
 class Replies:
-    """Frames to the worker: one at a time, from any thread."""
+    """Sends frames to the worker, one at a time, from any thread."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end

@@ -1,4 +1,4 @@
-"""Requests and their rows: what is still to be generated, and what was."""
+"""Requests and their rows: their state while tokens are generated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Request", "Row", "make_rows"]
 
 @dataclasses.dataclass(slots=True)
 class Request:
-    """A request of the worker, answered when each of its parts has a result."""
+    """A request of the worker; it is answered when each of its parts has a result."""
 
     identity: int
     """Its id on the pipe."""
     results: list[Any]
-    """One place per sample or per scored sequence; None until it is known."""
+    """One result per sample or scored sequence; None until it is known."""
     over: bool = False
-    """Whether it was answered, failed or aborted: what is left of it is dropped."""
+    """Whether it was answered, failed or was aborted: its remaining work is dropped."""
 
     _missing: int = dataclasses.field(init=False)
 
@@ -29,7 +29,7 @@ class Request:
         self._missing = len(self.results)
 
     def take(self, index: int, result: Any) -> bool:
-        """Take the result of a part; whether it was the last one missing."""
+        """Store the result of a part; returns whether all parts have one now."""
         self.results[index] = result
         self._missing -= 1
         return self._missing == 0
@@ -58,25 +58,25 @@ class Row:
         self._logprobs: list[float] = []
         self._stop = stop
         self._stop_tokens = stop_tokens
-        # Every token has at least a byte of text, but for special ones: this many tokens hold any stop string that the
-        # last token can have completed. Decoding only them keeps a long text from being decoded anew for every token.
+        # Every token except special ones has at least a byte of text: so many tokens contain any stop string that the
+        # last token can have completed. Only they are decoded for each new token, not the whole text.
         self._tail = max((len(text.encode()) for text in stop), default=0) + 8
 
     @property
     def length(self) -> int:
-        """Tokens so far, prompt included."""
+        """Number of tokens so far, including the prompt."""
         return len(self.prompt) + len(self.tokens)
 
     @property
     def capacity(self) -> int:
-        """Tokens that it may come to hold."""
+        """Most tokens that it may get."""
         return len(self.prompt) + self.limit
 
     def accept(self, choice: Choice, loaded: LoadedModel) -> dict[str, Any] | None:
-        """Append a token; the row's result if that was its last one.
+        """Append a token; returns the row's result if that was its last one.
 
         Returns:
-            `text`, `tokens`, `logprobs` and `stop_reason`, or None if the row goes on.
+            `text`, `tokens`, `logprobs` and `stop_reason`, or None if the row continues.
         """
         self.tokens.append(choice.token)
         self._logprobs.append(choice.logprob)
@@ -102,7 +102,7 @@ class Row:
 
 
 def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], loaded: LoadedModel) -> list[Row]:
-    """The rows of a request to sample: one per sample wanted."""
+    """The rows of a request for samples: one per sample."""
     stop_tokens = loaded.stop_tokens | _special(message["stop"], loaded)
     return [
         Row(
@@ -125,7 +125,7 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], 
 
 
 def _special(stop: Sequence[str], loaded: LoadedModel) -> frozenset[int]:
-    """The tokens that stop strings name: a special token has no text in an answer, where it could be found."""
+    """The special tokens that stop strings name: they have no text in an answer, so a text search would miss them."""
     if not stop or loaded.tokenizer is None:
         return frozenset()
     added = loaded.tokenizer.added_tokens_decoder

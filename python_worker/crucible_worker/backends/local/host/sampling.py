@@ -1,4 +1,4 @@
-"""Choosing the next token of each row, from its own logits, parameters and random numbers alone."""
+"""Chooses the next token of each row, only from its own logits, parameters and random numbers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Chooser:
 
     Args:
         temperature: 0 is greedy.
-        top_p: nucleus mass in (0, 1], of what `top_k` leaves.
-        top_k: most likely tokens kept; all if None.
+        top_p: nucleus mass in (0, 1], of the tokens that `top_k` keeps.
+        top_k: number of most likely tokens that are kept; all if None.
         seed: sample `index` of a prompt draws from (seed, index); from the system's entropy if None.
-        index: which of several samples.
+        index: of the sample among several.
     """
 
     def __init__(self, *, temperature: float, top_p: float, top_k: int | None, seed: int | None, index: int) -> None:
@@ -40,7 +40,8 @@ class Chooser:
 
     def draw(self, logits: torch.Tensor) -> int:
         """Draw a token from logits of shape (vocabulary,) after temperature, top_k and top_p, in this order."""
-        # The maximum first: small temperatures then cannot overflow. Float64, as a nucleus sums over the vocabulary.
+        # The maximum is subtracted first, so that small temperatures cannot overflow. Float64, as a nucleus sums over
+        # the vocabulary.
         scaled = (logits - logits.max()).double() / self.temperature
         tokens = None
         if self.top_k is not None and self.top_k < len(scaled):
@@ -49,14 +50,14 @@ class Chooser:
             scaled, tokens = scaled.sort(descending=True, stable=True)
         probabilities = scaled.softmax(0)
         if self.top_p < 1:
-            if tokens is None:  # top_k kept everything: no order yet
+            if tokens is None:  # top_k kept all tokens: not sorted yet
                 probabilities, tokens = probabilities.sort(descending=True, stable=True)
             before = probabilities.cumsum(0) - probabilities
             probabilities = probabilities * (before < self.top_p)
         cumulative = probabilities.cumsum(0)
         point = cumulative[-1] * self._random.random()
         index = int(torch.searchsorted(cumulative, point, right=True))
-        # Rounding can put the point on the total; the last token that has any mass is then the one.
+        # Rounding can put the point on the total; then the last token with any mass is chosen.
         index = min(index, int(probabilities.nonzero()[-1]))
         return index if tokens is None else int(tokens[index])
 
@@ -69,7 +70,7 @@ def choose(logits: torch.Tensor, choosers: list[Chooser]) -> list[Choice | None]
         choosers: one per row.
 
     Returns:
-        One choice per row; None where the logits are not a distribution (NaN or infinite).
+        One choice per row; None if its logits are not a distribution (NaN or infinite).
     """
     logits = logits.float()
     normalizers = logits.logsumexp(1)

@@ -1,4 +1,4 @@
-"""What one model does next: score, let waiting rows join, generate one more token for everybody."""
+"""Decides what one model does next: score, let waiting rows join, generate one more token for all rows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from crucible_worker.backends.local.host.scoring import Part, continuations, seq
 __all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
 
 MAX_ROWS = 64
-"""Rows of a batch."""
+"""Most rows of a batch."""
 MAX_BATCH_TOKENS = 65_536
-"""Rows times columns that a batch may come to have; a single row may have more."""
+"""Most rows times columns of a batch at its end; a single row may have more."""
 MAX_PREFILL_TOKENS = 8_192
-"""Rows times columns of the prompts that are read at once; a single prompt may have more."""
+"""Most rows times columns of the prompts that are read at once; a single prompt may have more."""
 SCORING_SECONDS = 0.02
-"""Scoring at one go, while rows wait for their next token; at least one sequence."""
+"""Seconds of scoring at a time while rows wait for their next token; at least one sequence."""
 
 Answer = Callable[[int, Any], None]
 """Sends a result, or a BridgeError, for the request of that id."""
@@ -40,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Measuring:
-    """A part of a request's sequences, which is measured by one pass."""
+    """A part of a request's sequences; one pass measures it."""
 
     request: Request
     first: int
-    """The place of its first row among the request's results."""
+    """Index of its first row among the request's results."""
     part: Part
 
 
@@ -62,41 +62,41 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is left to do, or to be dropped."""
+        """Whether there is work to do, or to drop."""
         return bool(self._requests or self._scoring or self._waiting or self._batches)
 
     def add_scoring(self, identity: int, message: dict[str, Any]) -> None:
-        """Take a request for the log-probabilities of given tokens."""
+        """Accept a request for the log-probabilities of given tokens."""
         tokens, targets = (list(map(tokens_from_bytes, given)) for given in zip(*message["items"], strict=True))
         self._measure_soon(identity, len(tokens), sequences(tokens, targets, together=message["together"]))
 
     def add_continuations(self, identity: int, message: dict[str, Any]) -> None:
-        """Take a request for the log-probabilities of continuations of one prompt."""
+        """Accept a request for the log-probabilities of continuations of one prompt."""
         given = list(map(tokens_from_bytes, message["continuations"]))
         self._measure_soon(identity, len(given), [continuations(tokens_from_bytes(message["prompt"]), given)])
 
     def add_argmax(self, identity: int, message: dict[str, Any]) -> None:
-        """Take a request for the likeliest tokens behind given ones."""
+        """Accept a request for the likeliest tokens after given ones."""
         tokens = list(map(tokens_from_bytes, message["items"]))
         self._measure_soon(identity, len(tokens), sequences(tokens))
 
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
-        """Take a request for samples."""
+        """Accept a request for samples."""
         request = self._requests[identity] = Request(identity, [None] * message["num_samples"])
         self._waiting.extend(make_rows(request, tokens_from_bytes(message["prompt"]).tolist(), message, self.loaded))
 
     def abort(self, identity: int) -> None:
-        """Forget a request; unknown ones were answered already."""
+        """Drop a request; unknown ones were answered already."""
         if (request := self._requests.pop(identity, None)) is not None:
             request.over = True
 
     def step(self) -> None:
         """Do a bounded amount of work."""
-        self._drop_what_is_over()
+        self._drop_finished()
         self._score()
         for batch in list(self._batches):
             self._generate(batch, prefill=False)
-        self._drop_what_is_over()
+        self._drop_finished()
         if joining := self._next_to_join():
             self._generate(Batch(self.loaded, joining), prefill=True)
 
@@ -107,7 +107,7 @@ class Scheduler:
             self._scoring.append(_Measuring(request, first, part))
             first += len(part.sizes)
 
-    def _drop_what_is_over(self) -> None:
+    def _drop_finished(self) -> None:
         self._waiting = deque(row for row in self._waiting if not row.request.over)
         for batch in self._batches:
             batch.keep([index for index, row in enumerate(batch.rows) if not row.request.over])
@@ -123,7 +123,7 @@ class Scheduler:
                 return
 
     def _next_to_measure(self) -> list[_Measuring]:
-        """What is measured side by side, in the order in which it came."""
+        """What is measured concurrently, in order of arrival."""
         chosen: list[_Measuring] = []
         while self._scoring and len(chosen) < self._measuring.width:
             if (each := self._scoring.popleft()).request.over:
@@ -141,7 +141,7 @@ class Scheduler:
             self._finish(each.request, index, result)
 
     def _next_to_join(self) -> list[Row]:
-        """Rows to read next, in the order they came, as far as they fit."""
+        """Rows to read next, in order of arrival, as far as they fit."""
         active = [row for batch in self._batches for row in batch.rows]
         joining: list[Row] = []
         capacity = max((row.capacity for row in active), default=0)
@@ -169,12 +169,12 @@ class Scheduler:
                     self._batches[0].join(batch)
                 else:
                     self._batches.append(batch)
-        except Exception as error:  # whatever it is, it is answered; the host goes on
+        except Exception as error:  # any error is an answer; the host continues
             for row in batch.rows:
                 self._fail(row.request, error)
 
     def _accept(self, batch: Batch, logits: torch.Tensor) -> list[int]:
-        """Give every row its next token; indices of the rows that go on."""
+        """Append the next token to every row; returns indices of the rows that continue."""
         going_on: list[int] = []
         for index, choice in enumerate(choose(logits, [row.chooser for row in batch.rows])):
             row = batch.rows[index]
@@ -197,7 +197,7 @@ class Scheduler:
         if request.over:
             return
         if not isinstance(error, BridgeError):
-            if "CUDA error" in str(error):  # its context is lost for good: only another process gets a new one
+            if "CUDA error" in str(error):  # CUDA's context is lost for good: only another process gets a new one
                 raise error
             _log.error("a model failed", exc_info=error)
             error = to_backend_error(error)
@@ -210,7 +210,7 @@ class Scheduler:
 
 
 def to_backend_error(error: Exception) -> BackendError:
-    """What the worker is told of an exception that nobody expected; the traceback is in the log."""
+    """The error that the worker gets for an unexpected exception; the traceback is in the log."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
         return BackendError("the model's device is out of memory", reason=Reason.OUT_OF_MEMORY, retryable=True)
     return BackendError(f"the model failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)

@@ -1,9 +1,9 @@
-"""Log-probabilities of given tokens, and the likeliest in their place: what belongs together is read by one pass.
+"""Log-probabilities of given tokens, or the likeliest tokens in their place; related sequences share a pass.
 
-The windows of one text belong together, and so do the continuations of one prompt, which is then read once: every
-attempt at an evaluation asks for them together. Sequences of different requests never share a pass. The number of rows
-of a pass selects the matrix kernels, and these differ in the last bits; a resumed evaluation must equal one that ran
-through, and the other requests of that time are not known.
+The windows of one text are related, and so are the continuations of one prompt, which is then read once: every attempt
+at an evaluation requests them together. Sequences of different requests never share a pass. The number of rows of a
+pass selects the matrix kernels, and these differ in the last bits. A resumed evaluation must equal one without
+interruption, and the other requests of that time are not known.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from crucible_worker.backends.local.host.loading import LoadedModel
 __all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "measure", "sequences"]
 
 POSITIONS_AT_ONCE = 512
-"""Positions whose distributions are computed at a time: 512 of a vocabulary of 150,000 take 0.6 GB in float64. A single
-sequence may have more."""
+"""Positions for which distributions are computed at a time: 512 with a vocabulary of 150,000 take 0.6 GB in float64. A
+single sequence may have more."""
 MAX_CACHED_TOKENS = 65_536
-"""Rows times columns of a prompt and what stands behind it, once for each continuation that is read at a time."""
+"""Most rows times columns of a prompt and its continuations that are read at a time; the prompt counts for each row."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """What one pass measures: rows of tokens, behind a prompt that they share or each for itself."""
+    """What one pass measures: rows of tokens, after a shared prompt or without one."""
 
     prompt: np.ndarray
     """Shape (p,), int64; may be empty."""
     rows: np.ndarray
-    """Shape (k, w), int64: what is read of each row behind the prompt, filled up to one width."""
+    """Shape (k, w), int64: the tokens read of each row after the prompt, padded to one width."""
     targets: np.ndarray
-    """Shape (k, m), int64: what is measured behind each token, m being w; with a prompt, behind that first: w + 1."""
+    """Shape (k, m), int64: what is measured after each token: m is w; with a prompt, also after that: m is w + 1."""
     sizes: Sequence[int]
-    """How many of its m targets each row has."""
+    """Number of real targets of each row, at most m."""
     greedy: bool = False
-    """Whether the likeliest tokens are asked for, and targets are not looked at."""
+    """Whether the likeliest tokens are requested; targets are ignored then."""
 
     @property
     def positions(self) -> int:
-        """Tokens that are read."""
+        """Number of tokens that are read."""
         return self.prompt.size + self.rows.size
 
 
 def sequences(
     tokens: Sequence[np.ndarray], targets: Sequence[np.ndarray] | None = None, *, together: bool = False
 ) -> Iterator[Part]:
-    """Sequences to be measured from their first token on.
+    """Parts of sequences that are measured from their first token on.
 
     Args:
-        tokens: of each, shape (n,), int64.
-        targets: of each, shape (n,), int64: entry i comes behind token i. None asks for the likeliest.
-        together: those that follow each other make one part, as far as they fit with each as long as the longest.
+        tokens: of each sequence, shape (n,), int64.
+        targets: of each sequence, shape (n,), int64: entry i follows token i. None requests the likeliest tokens.
+        together: consecutive sequences make one part, as far as they fit when padded to the longest.
     """
     first = 0
     while first < len(tokens):
@@ -71,11 +71,11 @@ def sequences(
                 break
             width = widest
             last += 1
-        rows = _filled(tokens[first:last], width)
+        rows = _padded(tokens[first:last], width)
         yield Part(
             prompt=np.empty(0, np.int64),
             rows=rows,
-            targets=rows if targets is None else _filled(targets[first:last], width),
+            targets=rows if targets is None else _padded(targets[first:last], width),
             sizes=[sequence.size for sequence in tokens[first:last]],
             greedy=targets is None,
         )
@@ -83,43 +83,43 @@ def sequences(
 
 
 def continuations(prompt: np.ndarray, given: Sequence[np.ndarray]) -> Part:
-    """Continuations of one prompt, every token of which is measured.
+    """The part of continuations of one prompt; every token of them is measured.
 
     Args:
         prompt: shape (p,), int64, p at least 1.
         given: of each continuation, shape (n,), int64, n at least 1.
     """
     width = max(each.size for each in given)
-    targets = _filled(given, width)
-    # Behind the last token of a continuation nothing is asked.
+    targets = _padded(given, width)
+    # Nothing is measured after the last token of a continuation.
     return Part(prompt=prompt, rows=targets[:, :-1], targets=targets, sizes=[each.size for each in given])
 
 
 def measure(loaded: LoadedModel, part: Part) -> list[bytes]:
-    """Compute a part by one pass, or by as few as have room for it.
+    """Compute a part by one pass, or by as few as fit into memory.
 
     Returns:
-        Of each row, as many as it has targets: log-probabilities, float64, nats, of the model's logits normalized in
-        float64; or the likeliest tokens, int64, of equally likely ones that with the lowest id.
+        For each row, one value per target: log-probabilities, float64, nats, of the model's logits normalized in
+        float64; or the likeliest tokens, int64, among equally likely ones the one with the lowest id.
 
     Raises:
-        BackendError: likeliest tokens are asked for where the greatest logit is not finite (LOGITS_NOT_FINITE).
+        BackendError: a likeliest token is requested, but the greatest logit is not finite (LOGITS_NOT_FINITE).
     """
     prompt, rows, targets = part.prompt, part.rows, part.targets
     if not prompt.size:
         values = _of_rows(loaded, rows, targets, greedy=part.greedy)
     elif loaded.joins_batches:
-        values = _behind_prompt(loaded, prompt, rows, targets)
+        values = _after_prompt(loaded, prompt, rows, targets)
     else:
-        # A recurrent state cannot be shared out: the prompt is read with each row.
+        # A recurrent state cannot be shared by rows: the prompt is read with each row.
         before = np.broadcast_to(prompt, (len(rows), prompt.size))
         values = _of_rows(loaded, np.concatenate([before, rows], axis=1), targets)
     to_bytes = tokens_to_bytes if part.greedy else floats_to_bytes
     return [to_bytes(row[:size]) for row, size in zip(values, part.sizes, strict=True)]
 
 
-def _behind_prompt(loaded: LoadedModel, prompt: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Log-probabilities of targets, shape (k, w + 1), where the prompt is read once."""
+def _after_prompt(loaded: LoadedModel, prompt: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Log-probabilities of targets, shape (k, w + 1); the prompt is read once."""
     cache = loaded.new_cache()
     first = _logits(loaded, prompt[None], cache=cache, last=True)[:, -1]
     found = [_logprobs(first, targets[:, 0][None]).T]
@@ -144,17 +144,17 @@ def _of_rows(
         rows: shape (k, w).
         targets: shape (k, m), m at most w.
         cache: of the prompt that was read before the rows.
-        read: tokens that it holds.
-        greedy: ask for the likeliest tokens, not for the targets' log-probabilities.
+        read: number of tokens in the cache.
+        greedy: return the likeliest tokens, not the targets' log-probabilities.
     """
     width, wanted = rows.shape[1], targets.shape[1]
     found: list[np.ndarray] = []
     at_once = max(1, min(POSITIONS_AT_ONCE // max(width, 1), MAX_CACHED_TOKENS // max(read + width, 1)))
-    # A row of nothing has nothing behind it, and no model takes it.
+    # An empty row has no targets, and no model accepts it.
     for start in range(0, len(rows) if width else 0, at_once):
         some = targets[start : start + at_once]
-        behind = None if cache is None else _shared_out(loaded, cache, len(some))
-        logits = _logits(loaded, rows[start : start + at_once], cache=behind, read=read)[:, -wanted:].flatten(0, 1)
+        shared = None if cache is None else _shared_cache(loaded, cache, len(some))
+        logits = _logits(loaded, rows[start : start + at_once], cache=shared, read=read)[:, -wanted:].flatten(0, 1)
         values = _likeliest(loaded, logits) if greedy else _logprobs(logits, some.reshape(-1, 1))
         found.append(values.reshape(some.shape))
     return np.concatenate(found or [targets])
@@ -163,7 +163,7 @@ def _of_rows(
 def _logits(
     loaded: LoadedModel, rows: np.ndarray, *, cache: DynamicCache | None = None, read: int = 0, last: bool = False
 ) -> torch.Tensor:
-    """Logits behind each token, shape (rows, width, vocabulary); fewer columns where the `last` ones are enough."""
+    """Logits after each token, shape (rows, width, vocabulary); fewer columns if the `last` ones are enough."""
     given: dict[str, Any] = {"input_ids": torch.tensor(rows, device=loaded.device), "use_cache": cache is not None}
     if cache is not None:
         given[loaded.cache_argument] = cache
@@ -175,8 +175,8 @@ def _logits(
     return loaded.model(**given).logits
 
 
-def _shared_out(loaded: LoadedModel, cache: DynamicCache, count: int) -> DynamicCache:
-    """A cache for so many rows, each of which continues the prompt."""
+def _shared_cache(loaded: LoadedModel, cache: DynamicCache, count: int) -> DynamicCache:
+    """A cache for `count` rows that all continue the prompt."""
     made = loaded.new_cache()
     layers: list[Any] = cache.layers
     for index, layer in enumerate(layers):
@@ -186,8 +186,8 @@ def _shared_out(loaded: LoadedModel, cache: DynamicCache, count: int) -> Dynamic
 
 
 def _likeliest(loaded: LoadedModel, logits: torch.Tensor) -> np.ndarray:
-    """The likeliest token by each row of logits."""
-    # As they are: a wider type orders them no otherwise. What is behind the vocabulary is padding, and no token.
+    """The likeliest token of each row of logits."""
+    # Without conversion: a wider type has the same order. Logits beyond the vocabulary are padding.
     logits = logits[:, : loaded.vocabulary]
     if not logits.amax(1).isfinite().all():
         raise BackendError("the model's logits are not finite", reason=Reason.LOGITS_NOT_FINITE, retryable=False)
@@ -195,7 +195,7 @@ def _likeliest(loaded: LoadedModel, logits: torch.Tensor) -> np.ndarray:
 
 
 def _logprobs(logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
-    """Log-probabilities, shape (rows, m), of m targets by each row of logits."""
+    """Log-probabilities, shape (rows, m), of m targets for each row of logits."""
     wanted = torch.tensor(targets, device=logits.device)
     parts: list[torch.Tensor] = []
     for start in range(0, len(targets), POSITIONS_AT_ONCE):
@@ -205,8 +205,8 @@ def _logprobs(logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
     return torch.cat(parts).cpu().numpy()
 
 
-def _filled(given: Sequence[np.ndarray], width: int) -> np.ndarray:
-    """Sequences as rows of one width. A causal model sees nothing of what stands behind a token: any token fills."""
+def _padded(given: Sequence[np.ndarray], width: int) -> np.ndarray:
+    """Sequences as rows of one width. A causal model does not see the tokens after a position: any token can pad."""
     filled = np.zeros((len(given), width), np.int64)
     for row, sequence in zip(filled, given, strict=True):
         row[: sequence.size] = sequence

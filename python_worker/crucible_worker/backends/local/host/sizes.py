@@ -1,8 +1,8 @@
-"""Whether the configuration of a checkpoint describes what its weights hold, before a model is built of it.
+"""Checks that the configuration of a checkpoint describes its weights, before a model is built from it.
 
 A configuration is a few bytes, and may describe a model of any size. It is compared with the names and shapes in the
-safetensors, whose bytes are on disk. Building the described model takes no memory for weights (device "meta"), but it
-may take time: this runs in a process whose time and memory are bounded.
+safetensors files. Building the described model takes no memory for weights (device "meta"), but it may take time: this
+runs in a process with bounded time and memory.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from crucible_bridge.reasons import Reason
 __all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
 
 CONFIG = "config.json"
-"""What a model is."""
+"""The file with a model's configuration."""
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
-"""Of that file."""
+"""Most bytes of that file."""
 MAX_UNSAVED_WEIGHTS = 64 * 1024 * 1024
-"""Weights that a model may have beside those of its files: tables that are computed, or weights that are missing."""
+"""Most weights of a model that are not in its files: tables that are computed, or missing weights."""
 MAX_BUFFER_BYTES = 1024 * 1024 * 1024
-"""Tables that are computed from the configuration, of positions above all."""
+"""Most bytes of tables that are computed from the configuration, mainly of positions."""
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers")
 _WIDTHS = ("vocab_size", "hidden_size", "n_embd", "d_model")
 _PACKED = 16
-"""Weights in one element of a quantized checkpoint, at most."""
+"""Most weights in one element of a quantized checkpoint."""
 _Shapes = Mapping[str, tuple[int, ...]]
 _NUMBER = re.compile(r"\.(\d+)\.")
 
 
 def check_sizes(directory: Path) -> None:
-    """Refuse a configuration that describes a larger model than the safetensors hold.
+    """Refuse a configuration that describes a larger model than the safetensors contain.
 
     Raises:
         FailedPrecondition: names the field of config.json (MODEL_REFUSED).
@@ -57,18 +57,18 @@ def check_sizes(directory: Path) -> None:
     weights = sum(parameter.numel() for parameter in model.parameters())
     if weights > held + MAX_UNSAVED_WEIGHTS:
         layers = f"; they have {_layers(shapes)} layers" if _layers(shapes) else ""
-        raise _refused(directory, f"describes a model of {weights:,} weights, the safetensors hold {held:,}{layers}")
+        raise _refused(directory, f"describes a model of {weights:,} weights, the safetensors have {held:,}{layers}")
     tables = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     if tables > MAX_BUFFER_BYTES:
         raise _refused(
             directory,
-            f"asks for tables of {tables:,} bytes, {MAX_BUFFER_BYTES:,} are accepted: "
-            "see max_position_embeddings, or what it is called there",
+            f"needs tables of {tables:,} bytes, {MAX_BUFFER_BYTES:,} are accepted: "
+            "see max_position_embeddings, or its name in this configuration",
         )
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The configuration as it stands.
+    """The configuration, unchanged.
 
     Raises:
         FailedPrecondition: it is larger than `MAX_CONFIG_BYTES`, or no JSON object (MODEL_REFUSED).
@@ -88,7 +88,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def _shapes(directory: Path) -> _Shapes:
-    """Of every tensor, by name; the library makes sure that the files have the bytes of each."""
+    """Shape of every tensor, by name; the library checks that the files have the bytes of each."""
     found: dict[str, tuple[int, ...]] = {}
     for file in sorted(directory.glob("*.safetensors")):
         with safe_open(file, framework="pt") as tensors:
@@ -104,7 +104,7 @@ def _check_fields(
     for path, name, value in _sizes(config, ""):
         if name in _LAYERS and value > len(shapes):
             found = f"{len(shapes):,} tensors" + (f" of {_layers(shapes)} layers" if _layers(shapes) else "")
-            raise _refused(directory, f"says {path} is {value:,}; the safetensors hold {found}")
+            raise _refused(directory, f"says {path} is {value:,}; the safetensors have {found}")
         if name in _WIDTHS and value > widest:
             raise _refused(
                 directory, f"says {path} is {value:,}; no tensor of the safetensors has a side above {widest:,}"
@@ -112,7 +112,7 @@ def _check_fields(
 
 
 def _sizes(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, int]]:
-    """Path, name and value of the numbers that are sizes; of a text model within another one, too."""
+    """Path, name and value of the numbers that are sizes; includes those of a nested text model."""
     for name, value in config.items():
         if name in _LAYERS + _WIDTHS and isinstance(value, int):
             yield path + name, name, value
@@ -121,7 +121,7 @@ def _sizes(config: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, int
 
 
 def _layers(shapes: _Shapes) -> int:
-    """Layers that the names of tensors number; 0 if they number none."""
+    """Number of layers by the names of tensors; 0 if these have no numbers."""
     return max((int(number) + 1 for name in shapes for number in _NUMBER.findall(name)), default=0)
 
 

@@ -1,6 +1,6 @@
-"""What runs in a child of a host that has one tokenizer and chat template, until it is killed.
+"""Runs in a child of a host, with one tokenizer and chat template, until it is killed.
 
-Its memory is bounded, its time by the host. The first request loads the tokenizer, in that time and memory.
+Its memory is bounded; the host bounds its time. The first request loads the tokenizer, within the same bounds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["IMPORT_COOKBOOK", "LOAD", "Load", "serve"]
 LOAD = "load"
 """The first request: load a tokenizer."""
 IMPORT_COOKBOOK = "import_cookbook"
-"""The request before the first one that a renderer of tinker-cookbook answers."""
+"""The request that comes before the first one to a renderer of tinker-cookbook."""
 
 Load = Callable[[dict[str, Any], int], tuple[Texts | None, Any]]
-"""Loads what a first request names, with `max_rendered_chars`: its texts, if there are any, and the answer."""
+"""Loads what the first request names, with `max_rendered_chars`; returns its texts, or None, and the answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +48,12 @@ def serve(endpoint: socket.socket, *, bounds: HostBounds, load: Load) -> None:
                 assert texts is not None
                 result = texts.answer(message)
             frame = pack({"result": result})
-        except Exception as error:  # whatever it is, it is answered; the child has more to do
-            frame = pack({"error": error_to_map(_told(error, bounds.max_rendering_bytes))})
+        except Exception as error:  # any error is an answer; the child continues
+            frame = pack({"error": error_to_map(_error_of(error, bounds.max_rendering_bytes))})
         endpoint.sendall(frame)
 
 
-def _told(error: Exception, max_bytes: int) -> BridgeError:
+def _error_of(error: Exception, max_bytes: int) -> BridgeError:
     if isinstance(error, BridgeError):
         return error
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

@@ -1,4 +1,4 @@
-"""The process of one tokenizer's texts as the host sees it: asked by one thread, and killed when it takes too long."""
+"""The host's side of a process with one tokenizer: one thread calls it, and kills it if it takes too long."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from crucible_worker.children.messages import error_from_map, pack, unpack
 __all__ = ["CHARS_PER_SECOND", "TextProcess"]
 
 CHARS_PER_SECOND = 250_000
-"""A long text has a second more for each so many characters: a slow tokenizer reads twice as many."""
+"""A text gets a second more for each so many characters: a slow tokenizer reads twice as many per second."""
 _IMPORT_SECONDS = 120.0
-"""For the import of tinker-cookbook, which is no checkpoint's fault."""
+"""Further seconds for the import of tinker-cookbook, which no checkpoint causes."""
 
 _log = logging.getLogger(__name__)
 
 
 class TextProcess:
-    """Texts of one tokenizer. A request that exceeds its time costs itself and the process.
+    """Texts of one tokenizer. If a request exceeds its time, it fails and the process is killed.
 
-    Requests that wait then get the answer that the model is not open. The caller opens it again, which reads the files
+    Waiting requests then get the error that the model is not open. The caller opens it again, which reads the files
     again and starts another process.
 
     Args:
-        child: to be used by this alone.
+        child: used only by this object.
         bounds: of each request.
         answer: sends a result or an error for the request of that id.
     """
@@ -52,21 +52,21 @@ class TextProcess:
 
     @property
     def dead(self) -> bool:
-        """Whether it answers no more."""
+        """Whether it no longer answers."""
         return self._dead
 
     def load(self, name: str, fields: dict[str, Any]) -> Any:
-        """Have a tokenizer loaded. Requests are taken from then on.
+        """Load a tokenizer. Requests are accepted afterwards.
 
         Args:
             name: of the model, for errors.
             fields: what the child loads.
 
         Returns:
-            What the child answers; the process is ended if that is false, as there is no tokenizer.
+            The child's answer; if it is false, there is no tokenizer, and the process is ended.
 
         Raises:
-            FailedPrecondition: the model is refused, or takes longer than a limit grants.
+            FailedPrecondition: the model is refused, or exceeds a limit.
         """
         seconds = self._bounds.max_checkpoint_seconds
         found = None
@@ -86,10 +86,10 @@ class TextProcess:
         return found
 
     def submit(self, identity: int, message: dict[str, Any]) -> None:
-        """Take a request; it is answered in any case.
+        """Accept a request; it is answered in any case.
 
         Raises:
-            FailedPrecondition: the process is gone (the reason MODEL_NOT_OPEN).
+            FailedPrecondition: the process has ended (MODEL_NOT_OPEN).
         """
         with self._changed:
             if self._dead:
@@ -98,7 +98,7 @@ class TextProcess:
             self._changed.notify()
 
     def abort(self, identity: int) -> None:
-        """Forget a request that has not begun."""
+        """Drop a request that has not begun."""
         with self._changed:
             self._waiting.pop(identity, None)
 
@@ -141,7 +141,7 @@ class TextProcess:
         except TimeoutError:
             why, retryable = f"take longer than {seconds:g} s (max_rendering_seconds)", False
         except EOFError:
-            # Out of memory in a library's own code, or killed by chance: only another attempt can tell.
+            # Out of memory in a library's own code, or killed by chance: only another attempt can show it.
             bound = self._bounds.max_rendering_bytes
             why, retryable = f"ended their process, or need more than {bound:,} bytes (max_rendering_bytes)", True
         if self._dead:
@@ -158,7 +158,7 @@ class TextProcess:
         Raises:
             TimeoutError: it takes longer.
             EOFError: the process has ended.
-            BridgeError: what it answers.
+            BridgeError: the process answers with it.
         """
         until = time.monotonic() + seconds
         try:

@@ -21,11 +21,11 @@ from crucible_worker.rendering import tinker_cookbook
 __all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer"]
 
 MAX_TOKEN_CHARS = 4_096
-"""Characters of a token; 128 blanks are the longest ones of common tokenizers."""
+"""Most characters of a token; the longest one of common tokenizers is 128 blanks."""
 MAX_TOKENS_PER_CHAR = 4
-"""A tokenizer of bytes makes as many; with more, `max_rendered_chars` bounds the tokens of a text."""
+"""Tokens per character that are accepted, as a byte-level tokenizer makes; `max_rendered_chars` tokens always are."""
 MAX_DECODERS = 32
-"""Steps from tokens to text."""
+"""Most decoding steps from tokens to text."""
 
 _LINEAR_DECODERS = frozenset(
     {"BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "Replace", "Sequence", "Strip", "WordPiece"}
@@ -34,7 +34,7 @@ _MAX_SHOWN_BYTES = 300
 
 
 class Texts:
-    """What is asked of a tokenizer."""
+    """Answers requests to a tokenizer."""
 
     def __init__(self, tokenizer: Any, max_rendered_chars: int) -> None:
         self._tokenizer = tokenizer
@@ -67,7 +67,7 @@ class Texts:
             text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=prompted, tokenize=False)
         except (BridgeError, MemoryError):
             raise
-        except Exception as error:  # a program of another: whatever it raises is about these messages
+        except Exception as error:  # a foreign program: any error of it is about these messages
             said = shorten(f"{error}" or type(error).__name__, _MAX_SHOWN_BYTES)
             raise InvalidField("messages", f"are refused by the chat template: {said}") from error
         if len(text) > self._max_rendered_chars:
@@ -78,7 +78,7 @@ class Texts:
     def _encode_texts(self, texts: list[str], *, special: bool) -> list[list[int]]:
         wholes = self._encoded(texts, special=special)
         if special:
-            # Some tokenizers close a text as well; a prompt has to stay open.
+            # Some tokenizers also append an end token; a prompt must stay open.
             end = [self._tokenizer.eos_token_id]
             closed = [index for index, tokens in enumerate(wholes) if tokens[-1:] == end]
             bares = self._encoded([texts[index] for index in closed], special=False)
@@ -112,7 +112,7 @@ def _beyond(what: str, most: int) -> BackendError:
 
 
 def check_tokenizer(tokenizer: Any, directory: Path) -> None:
-    """Refuse a tokenizer whose way from tokens to text is not linear: that way is taken where models compute.
+    """Refuse a tokenizer that does not decode tokens in linear time: decoding runs in the process of the models.
 
     Raises:
         FailedPrecondition: it has a token of more than `MAX_TOKEN_CHARS`, or decoders that may take any time or make
@@ -133,7 +133,7 @@ def check_tokenizer(tokenizer: Any, directory: Path) -> None:
             raise _refused(
                 directory,
                 f"has a decoder {shorten(json.dumps(one), _MAX_SHOWN_BYTES)}: only decoders without regular "
-                "expressions are accepted, and of those that replace text, only such as do not make it longer",
+                "expressions are accepted, and decoders that replace text must not make it longer",
             )
 
 

@@ -1,1 +1,1 @@
-"""Models of the Hugging Face hub: found in the worker's cache of it, and fetched into it by a child process."""
+"""Models of the Hugging Face hub: found in the worker's cache, and fetched into it by a child process."""

@@ -1,6 +1,6 @@
-"""Where the cache of the Hugging Face hub has a model: `models--OWNER--NAME/snapshots/COMMIT`, by the library's layout.
+"""Finds a model in the cache of the Hugging Face hub: `models--OWNER--NAME/snapshots/COMMIT`, the library's layout.
 
-The files there are links to `blobs`, in the same folder; a branch or tag is a file in `refs` that holds its commit.
+The files there are links to `blobs`, in the same folder; a branch or tag is a file in `refs` that contains its commit.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _MAX_REF_BYTES = 100
 
 
 class HubCache:
-    """The cache of the hub, as the environment of the worker says where it is."""
+    """The cache of the hub, at the path that the worker's environment sets."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.root = _root(environment)
         """The folder of all repositories."""
 
     def repository(self, model: HubModel) -> Path:
-        """The folder of a model's repository, whether it is there or not: all files of the model lie below it."""
+        """The folder of a model's repository, which need not exist: all files of the model are below it."""
         return self.root / f"models--{model.repo_id.replace('/', '--')}"
 
     def snapshot(self, model: HubModel, commit: str | None = None) -> Path:
         """The folder of a model's files.
 
         Args:
-            model: which.
+            model: the reference.
             commit: of its repository; that of its revision if None.
 
         Raises:
@@ -57,7 +57,7 @@ class HubCache:
         return directory
 
     def is_whole(self, model: HubModel) -> bool:
-        """Whether the cache has all that is needed of a model."""
+        """Whether the cache has all necessary files of a model."""
         try:
             directory = self.snapshot(model)
             check_files(directory, (self.repository(model),))
@@ -77,7 +77,7 @@ class HubCache:
 
 
 def _root(environment: Mapping[str, str]) -> Path:
-    """As the library finds it."""
+    """The root of the cache, found as the library does."""
     if named := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
         return Path(named).expanduser()
     if home := environment.get("HF_HOME"):

@@ -1,6 +1,6 @@
 """The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub.fetcher`.
 
-It is sent a request, JSON, and answers with the commit that the cache has then, or what went wrong.
+It receives a request as JSON, and answers with the commit that the cache has then, or with an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _answer(question: bytes) -> bytes:
 
 def _fetched(repo_id: str, revision: str | None) -> str:
     try:
-        # Asked first, and with a bound: what has no safetensors need not be fetched.
+        # Queried first, and with a time-out: a repository without safetensors need not be fetched.
         info = HfApi().model_info(repo_id, revision=revision, timeout=SILENT_SECONDS)
         names = [sibling.rfilename for sibling in info.siblings or () if "/" not in sibling.rfilename]
         wanted = _wanted(repo_id, names)
@@ -54,13 +54,13 @@ def _fetched(repo_id: str, revision: str | None) -> str:
     except Exception as error:
         raise _problem(repo_id, revision, error) from error
     commit = Path(folder).name
-    if commit != info.sha:  # the hub was lost since, and the library has taken what the cache has
+    if commit != info.sha:  # the connection was lost meanwhile, and the library used its cache
         raise _unreachable()
     return commit
 
 
 def _wanted(repo_id: str, names: list[str]) -> list[str]:
-    """The files that make a model, of those at the top of its repository."""
+    """The files of a model, among those at the top of its repository."""
     suffixes = {Path(name).suffix for name in names}
     if ".safetensors" not in suffixes:
         if suffixes & PICKLED_SUFFIXES:
@@ -74,13 +74,13 @@ def _wanted(repo_id: str, names: list[str]) -> list[str]:
 
 
 def _problem(repo_id: str, revision: str | None, error: Exception) -> BridgeError:
-    """What the library's error means; its text may hold signed addresses, and is for the worker's log."""
+    """Our error for one of the library; its text may contain signed URLs, and goes only to the worker's log."""
     if is_of_network(error):
         return _unreachable()
     if isinstance(error, (RepositoryNotFoundError, RevisionNotFoundError)):
         of = f" of revision {revision!r}" if revision else ""
         return NotFound(
-            f"is {repo_id!r}{of}, which the hub has not, or does not show to this worker",
+            f"is {repo_id!r}{of}, which the hub does not have, or does not show to this worker",
             reason=Reason.MODEL_NOT_FOUND,
             field=FIELD,
         )

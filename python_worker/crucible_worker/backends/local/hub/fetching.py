@@ -16,19 +16,19 @@ from crucible_worker.children.once import Unanswered, ask_once
 __all__ = ["AT_ONCE", "fetch"]
 
 AT_ONCE = 2
-"""Models that are fetched at once."""
+"""Most models that are fetched at once."""
 
 _FETCHER = "crucible_worker.backends.local.hub.fetcher"
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    # Its transfers know no bound on silence.
+    # Xet's transfers have no time-out for silence.
     "HF_HUB_DISABLE_XET": "1",
 }
 
 
 async def fetch(model: HubModel) -> str:
-    """Have all files of a model in the cache; its commit. The child ends with this.
+    """Fetch all files of a model into the cache; returns its commit. The child ends with this call.
 
     Raises:
         NotFound: the hub has no such repository or revision, or does not show it to this worker (MODEL_NOT_FOUND).

@@ -1,4 +1,4 @@
-"""Entry of the text host: die with the worker, then import what is heavy and serve."""
+"""Entry point of the text host: tie it to the worker's life, then import the heavy modules and serve."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from crucible_worker.children.messages import unpack
 
 
 def main() -> None:
-    """Serve the worker at the other end of a socket until it closes that or dies."""
+    """Serve the worker at the other end of a socket until it closes the socket or dies."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bounds", type=HostBounds.from_json, required=True, help="as JSON")
     arguments, end = begin("crucible_worker.backends.tinker.host", __doc__, parser)
     bounds: HostBounds = arguments.bounds
     logging.basicConfig(stream=sys.stderr, format="text host: %(levelname)s %(name)s: %(message)s")
-    # Only now: these take seconds.
+    # Imported only now: these take seconds.
     from crucible_worker.backends.local.host import text_child
     from crucible_worker.backends.local.host.fork_server import ForkServer
     from crucible_worker.backends.tinker.host import tokenizers
     from crucible_worker.backends.tinker.host.engine import Engine
     from crucible_worker.rendering import tinker_cookbook
 
-    # It brings torch along, which maps more memory than a child is granted: the children share it.
+    # It imports torch, which maps more memory than a child may use: the children share it.
     tinker_cookbook.preload()
-    # Before the first thread.
+    # Forked before the first thread starts.
     fork_server = ForkServer(functools.partial(text_child.serve, bounds=bounds, load=tokenizers.load))
     engine = Engine(bounds, fork_server, Replies(end).send)
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))
-    # The worker has closed its end: nothing here is worth waiting for.
+    # The worker has closed its end: exit at once.
     os._exit(0)
 
 

@@ -20,9 +20,9 @@ from crucible_worker.backends.local.host.text_process import TextProcess
 __all__ = ["LOADERS", "MAX_TOKENIZERS", "Engine"]
 
 MAX_TOKENIZERS = 16
-"""Processes with a tokenizer; of more, the one that was least recently used is ended."""
+"""Most processes with a tokenizer; the least recently used one is ended."""
 LOADERS = 4
-"""Tokenizers that are loaded at a time: one may be fetched for a minute."""
+"""Tokenizers that are loaded at once: fetching one may take a minute."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class _Opened:
 
 
 class Engine:
-    """Takes requests from the pipe's thread; they are answered by the threads of the processes.
+    """Accepts requests from the pipe's thread; the threads of the processes answer them.
 
     Args:
         bounds: of the processes.
@@ -52,7 +52,7 @@ class Engine:
         self._loaders = ThreadPoolExecutor(LOADERS, thread_name_prefix="loader")
 
     def submit(self, message: dict[str, Any]) -> None:
-        """Take a request; it is answered in any case."""
+        """Accept a request; it is answered in any case."""
         identity, op = message["id"], message["op"]
         try:
             match op:
@@ -67,8 +67,8 @@ class Engine:
                         one.texts.abort(identity)
                 case _:
                     self._texts(message["model"]).submit(identity, message)
-        except Exception as error:  # whatever it is, it is answered; the host has more to do
-            self._answer(identity, _told(error))
+        except Exception as error:  # any error is an answer; the host continues
+            self._answer(identity, _error_of(error))
 
     def _texts(self, model: str) -> TextProcess:
         with self._lock:
@@ -84,8 +84,8 @@ class Engine:
         except ForkServerEnded:
             _log.exception("the fork server has ended, and so does the host")
             os._exit(1)
-        except Exception as error:  # whatever it is, it is answered; the host has more to do
-            self._answer(identity, _told(error))
+        except Exception as error:  # any error is an answer; the host continues
+            self._answer(identity, _error_of(error))
         else:
             self._answer(identity, facts)
 
@@ -117,7 +117,7 @@ class Engine:
             return self._fork_server.fork("")
 
 
-def _told(error: Exception) -> BridgeError:
+def _error_of(error: Exception) -> BridgeError:
     if isinstance(error, BridgeError):
         return error
     _log.error("a request failed", exc_info=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tinker.lib.public_interfaces.sampling_client import (
-    # What `get_tokenizer` of the library's clients calls. A client has a session and a key, which no child gets.
+    # `get_tokenizer` of the library's clients calls it. A client has a session and a key, which no child gets.
     _load_tokenizer_from_model_info as load_tokenizer,
 )
 
@@ -17,9 +17,9 @@ __all__ = ["load"]
 
 
 def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts, dict[str, Any]]:
-    """The texts of a base model, and what the worker has to know of its tokenizer.
+    """The texts of a base model, and the facts about its tokenizer that the worker needs.
 
-    It may be fetched from the Hugging Face hub, whose offline cache is honoured.
+    It may be fetched from the Hugging Face hub, or come from the hub's offline cache.
 
     Raises:
         FailedPrecondition: it cannot be loaded (NO_TOKENIZER).
@@ -30,7 +30,7 @@ def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts, dict[
     except MemoryError:
         raise
     except Exception as error:
-        # Loaders fail in many ways, all of which come to the same; their texts hold addresses and paths.
+        # Loaders fail in many ways, with the same meaning; their texts contain addresses and paths.
         why = f"that of {base_model!r} cannot be loaded ({type(error).__name__})"
         raise FailedPrecondition(why, reason=Reason.NO_TOKENIZER) from error
     facts = {

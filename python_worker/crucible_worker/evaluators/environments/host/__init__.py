@@ -1,1 +1,1 @@
-"""The processes in which environments of users run. Nothing of the worker imports this."""
+"""The processes in which environments of users run. No other module of the worker imports this."""

@@ -1,7 +1,7 @@
-"""Entry of a process of environments: bound to its parent, then one of three.
+"""Entry point of a process of environments: it is bound to its parent, then does one of three things.
 
-"describe" tells what an environment says of itself, and ends. "keep" loads an environment, and forks a process from it
-for each group at work. "play" is such a process where forking is not safe.
+"describe" sends an environment's description, and ends. "keep" loads an environment, and forks a process
+for each running group. "play" is such a process if forking is not safe.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from crucible_worker.children.entry import begin
 
 
 def main() -> None:
-    """Do one of these."""
+    """Run the process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("describe", "keep", "play"))
     parser.add_argument("environment", help="name of the environment")
     arguments, end = begin("crucible_worker.evaluators.environments.host", __doc__, parser)
-    # Only now: a worker that dies meanwhile leaves nothing behind.
+    # Imported only now: if the worker dies meanwhile, no process remains.
     from crucible_worker.evaluators.environments.host import child, fork_server
 
     if arguments.what == "describe":

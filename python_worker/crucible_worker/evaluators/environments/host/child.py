@@ -1,4 +1,4 @@
-"""A process that makes groups of rollouts, one at a time: all of it but the answers, which the worker is asked for."""
+"""A process that makes groups of rollouts, one at a time; it requests the model's answers from the worker."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def play_by_name(end: socket.socket, name: str) -> NoReturn:
 
 
 def play(end: socket.socket, environment: EnvironmentType) -> NoReturn:
-    """Make the groups that are asked for over a socket, until it is closed."""
-    # Python's own generator of random numbers is seeded anew by a fork.
+    """Make the groups that are ordered over a socket, until it is closed."""
+    # A fork already reseeds Python's own random number generator.
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
     asyncio.run(_serve(end, environment))
@@ -61,14 +61,14 @@ async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Lin
         return made[0]
 
     playing = asyncio.create_task(_played(order, make, own, _Asking(line, order["max_tokens"])))
-    ending = asyncio.create_task(line.orders.get())  # the one that has to be obeyed amid a group
+    ending = asyncio.create_task(line.orders.get())  # an order that interrupts a group
     await asyncio.wait({playing, ending}, return_when=asyncio.FIRST_COMPLETED)
     if playing.done():
         line.send(playing.result())
     playing.cancel()
     own.close(lambda: _cleaned_up(made))
     if not await own.wait_closed():
-        # Nothing ends that thread but the end of the process.
+        # Only the end of the process ends that thread.
         await line.drained()
         os._exit(1)
     if not ending.done():
@@ -77,7 +77,7 @@ async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Lin
 
 
 async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Asking) -> bytes:
-    """The frame that says what came of a group."""
+    """The frame with the result of a group."""
     try:
         found = await group.run(
             make,
@@ -92,13 +92,13 @@ async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Askin
         outcome = outcome_of(found, intermediates=order["intermediates"], transcript=order["transcript"])
         return wire.pack({"op": "found", "outcome": wire.outcome_to_map(outcome), "fallen": found.failure is not None})
     except TooLong as error:
-        message = f"is too large to be told: {str(error).removeprefix('a message of ')}"
+        message = f"is too large to be sent: {str(error).removeprefix('a message of ')}"
         return wire.pack(
             {"op": "failed", "error": error_to_map(InvalidField("group", message, reason=Reason.GROUP_TOO_LARGE))}
         )
     except BridgeError as error:
         return wire.pack({"op": "failed", "error": error_to_map(error)})
-    except Exception as error:  # a bug of ours, which is the worker's to tell
+    except Exception as error:  # our bug; the worker reports it
         return wire.pack({"op": "bug", "message": told(error)})
 
 
@@ -111,7 +111,7 @@ async def _cleaned_up(made: Sequence[Any]) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Asking:
-    """Has the worker ask the model."""
+    """Queries the model through the worker."""
 
     line: _Line
     max_tokens: int
@@ -124,7 +124,7 @@ class _Asking:
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             kind = type(observation).__name__
             raise ForeignFailure(
-                Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be asked: {told(error)}"
+                Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be sent to a model: {told(error)}"
             ) from error
 
     def tell(self, course: group.Course) -> None:
@@ -132,12 +132,12 @@ class _Asking:
 
 
 class _Line:
-    """The way to the worker and back."""
+    """The connection to the worker."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel, self._questions = channel, Questions(channel)
         self.orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        """What the worker has said that is no answer."""
+        """Messages of the worker that are not answers."""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -159,7 +159,7 @@ class _Line:
     async def _listen(self) -> None:
         while (body := await self._channel.receive()) is not None:
             self._heard(wire.received(body))
-        # The worker wants nothing more of this process.
+        # The worker does not need this process any more.
         os._exit(0)
 
     def _heard(self, message: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""The process in which a task of Inspect runs. Nothing of the worker imports it."""
+"""The process in which a task of Inspect runs. No other module of the worker imports it."""

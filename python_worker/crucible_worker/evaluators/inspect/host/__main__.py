@@ -1,4 +1,4 @@
-"""Entry of a task's process: die with the worker, take the order, then import what is heavy and run the task."""
+"""Entry point of a task's process: it dies with the worker, reads the order, then imports Inspect and runs the task."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ async def _serve(end: socket.socket) -> None:
     line = await Line.over(end)
     order = await line.receive()
     await line.tell(await _found(order, line))
-    # The end of this process is the worker's to bring about, as soon as it has read what was told.
+    # The worker ends this process, as soon as it has read the result.
     await line.closed()
 
 
 async def _found(order: dict[str, Any], line: Line) -> dict[str, Any]:
     try:
-        # Only now: this takes a second.
+        # Imported only now, as this takes a second.
         from crucible_worker.evaluators.inspect.host.running import run_task
     except ImportError as error:
         return {"op": "failed", "message": f"{type(error).__name__}: {error}"}

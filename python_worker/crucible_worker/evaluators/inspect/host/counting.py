@@ -1,4 +1,4 @@
-"""How far a task is: every question that has ended, scored or failed, is told to the worker."""
+"""Progress of a task: the worker is notified of every question that has ended, scored or failed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["count_questions"]
 
 
 def count_questions(line: Line) -> None:
-    """Tell the worker from now on how many questions of the task are done, each epoch for itself."""
+    """From now on, report to the worker how many questions of the task are done, counting each epoch."""
 
-    # Inspect makes the one instance that there is, so that its line comes from out here.
+    # Inspect creates the only instance, so the line comes from this scope.
     @hooks(name="crucible_questions", description="Tells the worker how many questions are done.")
     class _Counting(Hooks):
         def __init__(self) -> None:
@@ -29,5 +29,5 @@ def count_questions(line: Line) -> None:
             await self._tell()
 
         async def _tell(self) -> None:
-            # A task may have more than it said: one that finds its questions on the way.
+            # A task may have more questions than it announced, if it finds them while it runs.
             await line.tell({"op": "count", "done": self._done, "total": max(self._done, self._total)})

@@ -1,4 +1,4 @@
-"""What is read of a log of Inspect: every scorer, every metric, and what became of every sample."""
+"""The contents of an Inspect log: every scorer, every metric, and the result of every sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspect_ai.log import EvalResults, EvalSample, EvalScore  # pyright: ignore
 __all__ = ["MAX_RECORDS_BYTES", "findings"]
 
 MAX_RECORDS_BYTES = 512 * 1024
-"""Of the records of samples, as JSON; those behind it are left out, and counted."""
+"""Bytes of the records of samples, as JSON; further ones are left out, and counted."""
 
 _CUT = ("max_tokens", "model_length")
 _MAX_SHOWN = 500  # characters of a sample's error
@@ -22,12 +22,12 @@ def findings(results: EvalResults | None, samples: Sequence[EvalSample]) -> dict
     """A log, as a message.
 
     Args:
-        results: of its scorers; None where every sample has failed.
+        results: of its scorers; None if every sample has failed.
         samples: all that were run, failed ones included.
 
     Returns:
-        `scores`: of each scorer and reducer its metrics, null where one is not finite or no sample has a score.
-        `headline`: scorer, reducer and metric that sum the task up, null where there are none. `samples`, `errored`,
+        `scores`: for each scorer and reducer its metrics, null if one is not finite or no sample has a score.
+        `headline`: scorer, reducer and metric that summarise the task, null if there are none. `samples`, `errored`,
         `truncated`: counts, epochs included. `records`: one for each sample, as far as there is room. `first_error`:
         of the first sample that failed.
     """
@@ -51,7 +51,7 @@ def findings(results: EvalResults | None, samples: Sequence[EvalSample]) -> dict
 
 def _score(score: EvalScore, samples: Sequence[EvalSample]) -> dict[str, Any]:
     run = [sample for sample in samples if sample.error is None]
-    # Inspect counts those whose score is no number, not those to which a scorer gave none, in any of its epochs.
+    # Inspect counts samples whose score is not a number, but not those without a score in any epoch.
     given = {sample.id for sample in run if (sample.scores or {}).get(score.scorer) is not None}
     without = len({sample.id for sample in run} - given)
     none_scored = score.scored_samples == 0
@@ -68,7 +68,7 @@ def _score(score: EvalScore, samples: Sequence[EvalSample]) -> dict[str, Any]:
 
 
 def _scorer(scorer: str, score: str) -> str:
-    """A scorer's name; one that gives several numbers has those of them behind it, which others may use, too."""
+    """A scorer's name; if it gives several numbers, their names follow it, which other scorers may use too."""
     return scorer if scorer == score else f"{scorer}.{score}"
 
 
@@ -96,7 +96,7 @@ def _stop_reason(sample: EvalSample) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A score's value as JSON has it: null for what is not finite."""
+    """A score's value as JSON: null if it is not finite."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

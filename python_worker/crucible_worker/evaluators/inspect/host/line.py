@@ -1,4 +1,4 @@
-"""A task's process, its end of the line to the worker."""
+"""The connection of a task's process to the worker."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Line"]
 
 
 class Line:
-    """Asks the worker, any number of questions at once."""
+    """Sends questions to the worker, any number at once."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel, self._questions = channel, Questions(channel)
         self._listening: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
-        """Set when the worker wants no more than what there is."""
+        """Set when the worker wants only the results so far."""
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
-        """Speak over a socket."""
+        """Use this socket."""
         return cls(await Channel.over(end))
 
     async def receive(self) -> dict[str, Any]:
-        """The order, which comes first; answers are listened to from then on."""
+        """The order, which comes first; from then on answers are received."""
         order = await self._channel.receive()
         if order is None:
             os._exit(0)
@@ -36,7 +36,7 @@ class Line:
         return unpack(order)
 
     async def ask(self, **question: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer.
+        """Send a question, and wait for the answer.
 
         Raises:
             ValueError: the question is too long to be sent.
@@ -44,7 +44,7 @@ class Line:
         return await self._questions.ask(lambda identity: pack({"op": "ask", "id": identity, **question}))
 
     async def tell(self, message: dict[str, Any]) -> None:
-        """Say what came of the order."""
+        """Send the result of the order."""
         self._channel.send(pack(message))
         await self._channel.drained()
 
@@ -60,5 +60,5 @@ class Line:
                 self.stopped.set()
             else:
                 self._questions.answer(answer["id"], answer)
-        # The worker is not interested any more; a task's own cleaning up would only take time.
+        # The worker does not need the result any more; cleaning up would only take time.
         os._exit(0)

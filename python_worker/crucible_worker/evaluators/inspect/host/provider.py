@@ -1,4 +1,4 @@
-"""The worker's model as Inspect sees it: a model API whose every answer is asked of the worker."""
+"""The worker's model for Inspect: a model API that requests every answer from the worker."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _UNSUPPORTED = (
     "response_schema",
     "extra_body",
 )
-"""Of how a task wants to be answered: what is passed over in silence would make another task of it."""
+"""Parameters that are refused: ignoring them silently would change the task."""
 
 
 class CannotAsk(Exception):
-    """The worker's model cannot be asked like this, or did not answer; ends the sample that asks."""
+    """The worker's model does not support this question, or did not answer; ends the sample."""
 
     def __repr__(self) -> str:
-        # By which Inspect tells of it.
+        # The text that Inspect shows.
         return str(self)
 
 
@@ -52,8 +52,8 @@ class WorkerModel(ModelAPI):
     """One of the worker's models.
 
     Args:
-        line: where it is asked.
-        which: which one: "model", or the role that another one has in the task.
+        line: the connection to the worker.
+        which: "model", or the role of another model in the task.
     """
 
     def __init__(self, line: Line, which: str) -> None:
@@ -63,7 +63,7 @@ class WorkerModel(ModelAPI):
     async def generate(
         self, input: list[ChatMessage], tools: list[Any], tool_choice: Any, config: GenerateConfig
     ) -> ModelOutput:
-        """Ask the worker, which counts, bounds and repeats calls as those of every evaluator.
+        """Query the worker, which counts, limits and retries calls as for every evaluator.
 
         Raises:
             CannotAsk: with the worker's reason, or because of tools, pictures or a parameter that it does not know.
@@ -108,7 +108,7 @@ def _sampling(config: GenerateConfig) -> dict[str, Any]:
 
 
 def _content(choice: Mapping[str, Any]) -> str | list[Content]:
-    """What a task reads: a text, or reasoning and a text; scorers read the text alone."""
+    """The content for a task: a text, or reasoning and a text; scorers read only the text."""
     if not choice.get("reasoning"):
         return choice["text"]
     return [ContentReasoning(reasoning=choice["reasoning"]), ContentText(text=choice["text"])]
@@ -116,15 +116,15 @@ def _content(choice: Mapping[str, Any]) -> str | list[Content]:
 
 def _check_tools(tools: Sequence[Any]) -> None:
     if tools:
-        raise CannotAsk("TOOLS_UNSUPPORTED: the task gives the model tools, and the worker's models call none")
+        raise CannotAsk("TOOLS_UNSUPPORTED: the task has tools, and the worker's models cannot call them")
 
 
 def _text(message: ChatMessage) -> str:
     if isinstance(message, ChatMessageTool) or getattr(message, "tool_calls", None):
-        raise CannotAsk("TOOLS_UNSUPPORTED: the conversation holds calls of tools, and the worker's models call none")
+        raise CannotAsk("TOOLS_UNSUPPORTED: there are calls of tools, and the worker's models cannot call them")
     if isinstance(message.content, str):
         return message.content
     for part in message.content:
         if not isinstance(part, ContentText | ContentReasoning):
-            raise CannotAsk(f"CONTENT_UNSUPPORTED: a message holds content of type {part.type}, and text is accepted")
+            raise CannotAsk(f"CONTENT_UNSUPPORTED: a message holds content of type {part.type}, only text is accepted")
     return "\n".join(part.text for part in message.content if isinstance(part, ContentText))

@@ -1,4 +1,4 @@
-"""A task of Inspect from its order to what was found; whatever its code does wrong is told, not raised."""
+"""An Inspect task from its order to its findings; errors of its code are reported, not raised."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _MAX_SHOWN = 500  # characters of a task's own error
 
 
 async def run_task(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
-    """Run a task as it is ordered.
+    """Run a task by an order.
 
     Returns:
-        The message that tells what was found (`findings`), or why there is nothing.
+        The message with its findings (`findings`), or why there are none.
     """
     try:
         return await _run(order, line)
-    except (Exception, SystemExit) as error:  # whatever foreign code does
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         return _failed(f"{type(error).__name__}: {error}")
 
 
 async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
     if own := set(order["own_args"]):
-        # Inspect would pass over those that the task does not take.
+        # Inspect would ignore arguments that the task does not accept.
         (log,) = await eval_async(order["task"], task_args=order["task_args"], run_samples=False, **_quietly(order))
         if unknown := own - log.eval.task_args_passed.keys():
-            return _failed(f"the task takes no argument {', '.join(sorted(unknown))}")
+            return _failed(f"the task accepts no argument {', '.join(sorted(unknown))}")
     count_questions(line)
     model = _model(line, "model", order["defaults"])
     running = eval_async(
@@ -54,7 +54,7 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         task_args=order["task_args"],
         limit=order["limit"],
         epochs=order["epochs"],
-        # A sample that fails ends itself alone, is tried once, and is counted.
+        # A failed sample affects no other, is not repeated, and is counted.
         fail_on_error=False,
         retry_on_error=0,
         max_connections=order["max_connections"],
@@ -66,27 +66,27 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
     if logs is None:
         return _scored_so_far(Path(order["log_dir"]))
     if not logs:
-        return _failed("it was left without a log, as when a step of it exits")
+        return _failed("it ended without a log, as when one of its steps exits")
     if len(logs) > 1:
         return _failed(f"{len(logs)} tasks have this name")
     (log,) = logs
     if log.eval.model != str(model):
-        # To Inspect that is the stronger one, and what is found would be said of the worker's.
-        return _failed(f"the task brings the model {log.eval.model!r} along, and that is not the one to be evaluated")
+        # Inspect would prefer that model, and report its results as the worker's model's.
+        return _failed(f"the task sets its own model {log.eval.model!r}, which is not the evaluated one")
     if log.status != "success":
-        message = f"it was left {log.status}" if log.error is None else log.error.message
+        message = f"it ended with the status {log.status}" if log.error is None else log.error.message
         return {**_ended(log), "failure": message[:_MAX_SHOWN]} if log.samples else _failed(message)
     return findings(log.results, log.samples or [])
 
 
 async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: Line) -> list[EvalLog] | None:
-    """The logs of a run; None if the worker stopped it before, which leaves what was scored in a file."""
+    """The logs of a run; None if the worker stopped it before, its scores so far are then in a file."""
     evaluating, stopping = asyncio.create_task(running), asyncio.create_task(line.stopped.wait())
     try:
         try:
             await asyncio.wait({evaluating, stopping}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # A step has exited: asyncio ends its loop with SystemExit, and cancels every task, this one too.
+            # A step has exited: asyncio ends its loop with SystemExit, and cancels every task, including this one.
             with contextlib.suppress(asyncio.CancelledError, SystemExit):
                 await evaluating
             return []
@@ -101,7 +101,7 @@ async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: Lin
 
 
 def _scored_so_far(folder: Path) -> dict[str, Any]:
-    """What was found of the samples that had ended when the task was stopped."""
+    """Findings of the samples that had ended when the task was stopped."""
     logs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns) if folder.is_dir() else []
     if not logs:
         return {**_failed("it was stopped before its first sample"), "stopped": True}
@@ -109,13 +109,13 @@ def _scored_so_far(folder: Path) -> dict[str, Any]:
 
 
 def _ended(log: EvalLog) -> dict[str, Any]:
-    """What was found of those samples of a log that have ended, though the task as a whole has not."""
+    """Findings of the ended samples of a log, although the task as a whole has not ended."""
     ended = [sample for sample in log.samples or [] if not _was_stopped(sample)]
     log.samples = ended
     try:
         if ended:
             recompute_metrics(log)
-    except Exception as error:  # a metric is foreign code, and may be why the task has not ended: records stand
+    except Exception as error:  # a metric is foreign code, and may be why the task has not ended: records are kept
         return {**findings(None, ended), "failure": f"{type(error).__name__}: {error}"[:_MAX_SHOWN]}
     return findings(log.results if ended else None, ended)
 

@@ -1,1 +1,1 @@
-"""What runs inside a sandbox: Python's standard library is all that there is."""
+"""The code that runs inside a sandbox, where only Python's standard library is available."""

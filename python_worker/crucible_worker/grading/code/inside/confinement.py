@@ -1,8 +1,8 @@
-"""What a process that runs a program gives up first: memory, files, processes, and most ways to speak to the kernel.
+"""The privileges that a process gives up before it runs a program: memory, files, processes, most system calls.
 
-The sandbox around it has taken the network, the file system and the other processes away already. This filter takes
-what is left to do harm with inside: a program may start threads, but neither processes nor other programs, so that no
-limit of memory can be got round, and nobody stays behind; it may send signals to itself alone.
+The sandbox around it has no network, file system or other processes. This filter prevents the remaining harm inside: a
+program may start threads, but neither processes nor other programs, so that it cannot evade a memory limit and nothing
+remains running. It may send signals only to itself.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _NEVER = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
-    # Memory that no limit of a process counts, or that stays behind.
+    # Memory that no process limit counts, or that remains after the process.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -105,7 +105,7 @@ class _Program(ctypes.Structure):
 
 
 def prepare() -> None:
-    """Do once what is the same for every child.
+    """Prepare, once, what is the same for every child.
 
     Raises:
         OSError: there is no filter for this machine.
@@ -115,14 +115,14 @@ def prepare() -> None:
 
 
 def confine(memory_bytes: int, cpu_seconds: int) -> None:
-    """Give up what a program must not have. For the rest of the process's life.
+    """Give up what a program must not have, for the rest of the process's life.
 
     Args:
-        memory_bytes: address space beyond what Python needs for itself.
-        cpu_seconds: after which the kernel ends it.
+        memory_bytes: address space in addition to Python's own.
+        cpu_seconds: processor time after which the kernel ends it.
 
     Raises:
-        OSError: the kernel does not do as it is told.
+        OSError: the kernel refuses a limit or the filter.
     """
     _limit(resource.RLIMIT_AS, _INTERPRETER_BYTES + memory_bytes)
     _limit(resource.RLIMIT_CPU, cpu_seconds)
@@ -132,15 +132,15 @@ def confine(memory_bytes: int, cpu_seconds: int) -> None:
     _limit(resource.RLIMIT_NPROC, _THREADS)
     _limit(resource.RLIMIT_CORE, 0)
     library = _library()
-    _told(library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
-    _told(library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _checked(library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     instructions = _filter(os.getpid())
     program = _Program(len(instructions) // 8, instructions)
-    _told(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
+    _checked(library.prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
 
 
 def address_space() -> int:
-    """What this process takes of address space: the least limit at which a page more can be had. There is no /proc."""
+    """The address space of this process: the lowest limit at which it can get one more page, as there is no /proc."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, _LARGEST_PAGES
     try:
@@ -170,7 +170,7 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (bound, bound))
 
 
-def _told(result: int) -> None:
+def _checked(result: int) -> None:
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -199,7 +199,7 @@ def _filter(pid: int) -> bytes:
 
 @functools.cache
 def _fixed() -> tuple[bytes, int]:
-    """What the filter says to every child, and the column of this machine's numbers."""
+    """The rules of the filter for every child, and the column with this machine's numbers."""
     machine = platform.machine()
     if machine not in _MACHINES:
         raise OSError(errno.ENOSYS, f"no filter of system calls for {machine}")
@@ -211,7 +211,7 @@ def _fixed() -> tuple[bytes, int]:
         number = numbers[column]
         if number is not None:
             parts += [_jump(_EQUAL, number, 0, 1), deny]
-    # The C library falls back to clone, whose flags can be looked at.
+    # The C library falls back to clone, whose flags the filter can check.
     parts += [_jump(_EQUAL, _CLONE3[column], 0, 1), _answer(_ERRNO | errno.ENOSYS)]
     return b"".join(parts), column
 

@@ -1,11 +1,11 @@
-"""Exceptions that a program raised, as its tests see them.
+"""Exceptions of a program, as its tests see them.
 
-All of them reach the tests as one kind of exception, `ProgramError`, which no protocol of Python swallows. Where `f`
-raises StopIteration, `all(map(f, cases))` would otherwise stop at the first case and pass; so would a loop over a
-`__getitem__` that calls `f` stop at an IndexError, and `hasattr` at an AttributeError.
+All of them reach the tests as one kind of exception, `ProgramError`, which no protocol of Python swallows. If `f`
+raises StopIteration, `all(map(f, cases))` would otherwise stop at the first case and pass. So would a loop over a
+`__getitem__` that calls `f` at an IndexError, and `hasattr` at an AttributeError.
 
 Only the tests' own `try` and `with` statements see the exception by its type. `compiled` puts each of them between two
-guards: inside of it a `ProgramError` becomes the exception it stands for, and where that leaves the statement, it
+guards: inside, a `ProgramError` becomes the exception it stands for; when this exception leaves the statement, it
 becomes a `ProgramError` again. `assertRaises(ValueError, f, 1)` is guarded likewise.
 """
 
@@ -27,7 +27,7 @@ GUARDS = "__program_errors__"
 """The name by which rewritten tests find their `Guards`."""
 
 _RAISING = frozenset({"assertRaises", "assertRaisesRegex", "raises"})
-_RECURSION = 20_000  # Python's compiler of trees counts their levels, its parser does not
+_RECURSION = 20_000  # Python's compiler limits the levels of trees, its parser does not
 
 _Trial = ast.Try | ast.TryStar
 
@@ -41,7 +41,7 @@ class ProgramError(Exception):
         native.__dict__["program_error"] = self
 
     def __getattribute__(self, name: str) -> Any:
-        # For isinstance in libraries, which no protocol uses.
+        # For isinstance in libraries; no protocol uses it.
         return type(self.native) if name == "__class__" else super().__getattribute__(name)
 
     def __str__(self) -> str:
@@ -49,10 +49,10 @@ class ProgramError(Exception):
 
 
 class Guards:
-    """What stands around the `try` and `with` statements of tests.
+    """The guards around the `try` and `with` statements of tests.
 
     Args:
-        names: what tests take from the program; those that they catch are exceptions here.
+        names: the names that tests take from the program; those that they catch are exceptions here.
     """
 
     def __init__(self, names: Mapping[str, bool]) -> None:
@@ -60,20 +60,20 @@ class Guards:
         self.classes: dict[str, type[Exception]] = {}
         """Stand-ins for exceptions that the program defines, by name."""
         self.modules: set[str] = set()
-        """What tests import."""
+        """The modules that tests import."""
 
     @property
     def native(self) -> contextlib.AbstractContextManager[None]:
-        """Turns a `ProgramError` into the exception it stands for."""
+        """Converts a `ProgramError` to the exception it stands for."""
         return _Native()
 
     @property
     def back(self) -> contextlib.AbstractContextManager[None]:
-        """Turns an exception that `native` brought out into its `ProgramError` again."""
+        """Converts an exception from `native` back to its `ProgramError`."""
         return _Back()
 
     def calling(self, raises: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call what calls a function and wants it to raise."""
+        """Call a helper that calls a function and expects it to raise."""
 
         def guarded(function: Any) -> Any:
             def call(*given: Any, **given_named: Any) -> Any:
@@ -86,11 +86,11 @@ class Guards:
             return raises(*(_guarded(argument, guarded) for argument in arguments), **named)
 
     def error(self, answer: Mapping[str, Any], arguments: tuple[Any, ...] | None) -> ProgramError:
-        """The exception that an answer of the program tells of.
+        """The exception that an answer of the program describes.
 
         Args:
-            answer: the program's word.
-            arguments: those of the exception, where they are plain.
+            answer: the program's answer.
+            arguments: those of the exception, if they are plain values.
         """
         lineage = [name for name in answer.get("lineage", ()) if isinstance(name, str)]
         named = dict.fromkeys(self.classes[name] for name in lineage if name in self.classes)
@@ -131,7 +131,7 @@ class _Back(contextlib.AbstractContextManager[None]):
 
 
 def native_of(error: BaseException) -> BaseException:
-    """The exception that a `ProgramError` stands for; any other as it is."""
+    """The exception that a `ProgramError` stands for; any other is unchanged."""
     return vars(error)["native"] if type(error) is ProgramError else error
 
 
@@ -141,7 +141,7 @@ def is_own(error: BaseException) -> bool:
 
 
 def compiled(source: str, guards: Guards) -> types.CodeType:
-    """Compile tests, with guards around what catches exceptions, and calls for what they ask about types."""
+    """Compile tests, with guards around statements that catch exceptions, and calls for questions about types."""
     tree = ast.parse(source, "<tests>")
     guards.look(tree)
     asks = kinds.rewrite(tree)
@@ -156,7 +156,7 @@ def compiled(source: str, guards: Guards) -> types.CodeType:
 
 
 def _guard(tree: ast.Module) -> bool:
-    """Rewrite the statements and calls that catch exceptions; whether there are any. Not by recursion."""
+    """Rewrite the statements and calls that catch exceptions; returns whether there are any. Not recursive."""
     found = False
     for node in list(ast.walk(tree)):
         for block in _blocks(node):
@@ -211,25 +211,25 @@ def _guarded(argument: Any, guarded: Callable[[Any], Any]) -> Any:
 
 
 def _builtin_kinds(lineage: Sequence[str]) -> list[type[BaseException]]:
-    """Exceptions of Python's own, without those that others of them imply."""
+    """Python's own exceptions among them, without base classes of others."""
     kinds = [kind for name in dict.fromkeys(lineage) if isinstance(kind := getattr(builtins, name, None), type)]
     known = [kind for kind in kinds if issubclass(kind, BaseException) and kind is not BaseException]
     return [kind for kind in known if not any(issubclass(other, kind) for other in known if other is not kind)]
 
 
 def _kind(name: str, named: Sequence[type[Exception]], kinds: Sequence[type[BaseException]]) -> type[BaseException]:
-    """A class below all of these that can be one, with a name."""
+    """A class with this name below all of these bases that are compatible."""
     if not named and len(kinds) == 1 and name == kinds[0].__name__:
         return kinds[0]
     shown = name if name.isidentifier() else "ProgramError"
     try:
         return types.new_class(shown, (*named, *(kinds or [Exception])))
-    except TypeError:  # of two layouts
+    except TypeError:  # incompatible layouts
         return types.new_class(shown, (*named, *kinds[:1]))
 
 
 def _instance(kind: type[BaseException], message: str, arguments: tuple[Any, ...] | None) -> BaseException:
-    """An exception with these arguments where that gives it its message, otherwise with the message alone."""
+    """An exception with these arguments if they give it its message, otherwise with only the message."""
     for given in (arguments, (message,)):
         if given is None:
             continue
@@ -237,7 +237,7 @@ def _instance(kind: type[BaseException], message: str, arguments: tuple[Any, ...
             error = kind(*given)
             if str(error) == message or given == (message,):
                 return error
-        except Exception:  # some want more arguments than a text
+        except Exception:  # some need more arguments than a text
             continue
     bare = kind.__new__(kind)
     bare.args = (message,)

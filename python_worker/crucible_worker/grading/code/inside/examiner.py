@@ -1,8 +1,8 @@
 """Runs tests, in a child of a zygote that never runs a program: a function of the program is a proxy here.
 
-A call of it travels out through the worker, and a plain value comes back. What is compared with what was expected is
-therefore always a value of Python's own types, or an `Opaque`, which equals nothing and can do nothing. What the tests
-themselves use as a class gives an `Instance`: its methods are proxies as well, and that is all there is to it.
+A call of it goes through the worker, and a plain value comes back. So the value that is compared with the expected one
+is always of Python's own types, or an `Opaque`, which equals nothing and can do nothing. A name that the tests
+themselves use as a class gives an `Instance`, which has only methods, and these are proxies as well.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from crucible_worker.grading.code.inside.objects import (
 __all__ = ["examine"]
 
 _MAX_MESSAGE_CHARS = 300
-_MAX_ITEMS = 100_000  # of an iterator that the tests hand over
+_MAX_ITEMS = 100_000  # items of an iterator that the tests pass
 _ONE_BY_ONE = 256
 _MAX_AT_ONCE = 1024
 
 
 def examine(channel: socket.socket) -> None:
-    """Run tests, and say how they ended."""
+    """Run tests, and report how they ended."""
     order = frames.receive(channel)
     guards = errors.Guards(order["names"])
     module = types.ModuleType("tests")
@@ -69,7 +69,7 @@ def examine(channel: socket.socket) -> None:
         if own and isinstance(error, SystemExit) and error.code in (None, 0):
             told = {"passed": True}
         if own and isinstance(error, ImportError) and str(error.name).partition(".")[0] in guards.modules:
-            told = {"bad": f"the tests import what is not there: {told['message']}"}
+            told = {"bad": f"the tests import a missing module: {told['message']}"}
     caller.tell(told)
 
 
@@ -88,19 +88,19 @@ class _Caller:
         self._helpers = helpers
         self._nodes = nodes.Nodes(self.named, first=0)
         self._classes: dict[str, ProgramClass] = {}
-        self._other_classes: dict[str, type[Any]] = {}  # that the tests do not name
+        self._other_classes: dict[str, type[Any]] = {}  # classes that the tests do not name
         self._held: dict[str, int] = {}  # the numbers of classes
         self._iterators: weakref.WeakKeyDictionary[Iterator[Any], int] = weakref.WeakKeyDictionary()
         self._verdict: Mapping[str, Any] | None = None
         self._turn = threading.Lock()  # tests may have threads
 
     def tell(self, verdict: Mapping[str, Any]) -> None:
-        """Say how the tests ended; what was once seen stays true, whatever they have caught since."""
+        """Report how the tests ended; a verdict is final, even if the tests have caught its exception."""
         with self._turn:
             frames.send(self._channel, {"nonce": self._nonce, **(self._verdict or verdict)})
 
     def proxy(self, name: str, *, is_class: bool) -> Any:
-        """What stands for a function or a class of the program."""
+        """The proxy of a function or a class of the program."""
         if is_class:
             return self._classes.setdefault(name, program_class(self, name))
 
@@ -121,7 +121,7 @@ class _Caller:
             if answer.get("missing"):
                 self._fail_without(name)
             if type(answer.get("object")) is not int:
-                self.fail(f"{name} sent what is no class")
+                self.fail(f"{name} sent something that is not a class")
             self._held[name] = answer["object"]
         return self._held[name]
 
@@ -130,9 +130,9 @@ class _Caller:
         return next((self._classes[name] for name in lineage if name in self._classes), None)
 
     def is_instance(self, kind: ProgramClass, value: Any) -> bool:
-        """Whether a value of the tests is an instance of a class of the program, as `isinstance` there has it."""
+        """Whether a value of the tests is an instance of a class of the program, by `isinstance` there."""
         name, number = kind.__name__, self.held(kind.__name__)
-        if isinstance(value, Iterator) and not isinstance(value, ProgramObject):  # whose items are not to be taken
+        if isinstance(value, Iterator) and not isinstance(value, ProgramObject):  # its items must not be consumed
             if (of_program := self._iterators.get(value) if isinstance(value, Generator) else None) is None:
                 return False
             value = Opaque(self, name, "an iterator", of_program)
@@ -148,15 +148,15 @@ class _Caller:
         return found is True
 
     def operate(self, owner: str, number: int, operation: str, *arguments: Any) -> Any:
-        """Have the program do something to an object of its."""
+        """Let the program do something to one of its objects."""
         return self.call(operation, arguments, {}, of=number, operation=owner)
 
     def rest(self, number: int) -> Iterator[Any]:
-        """The items that an iterator of the program still has."""
+        """The remaining items of an iterator of the program."""
         return self._items(number)
 
     def attribute(self, owner: str, number: int, name: str) -> Any:
-        """What an object of the program has under a name: a value, or a proxy of a method."""
+        """An attribute of an object of the program: a value, or a proxy of a method."""
         answer = self._asked(owner, {"object": number, "attribute": name})
         if "method" not in answer:
             return self._value(f"{owner}.{name}", answer)
@@ -182,7 +182,7 @@ class _Caller:
         raise values.NotPlain(type(value).__name__)
 
     def read(self, mark: str, content: Any) -> Any:
-        """Iterators stay with the program, which is asked for their items."""
+        """Iterators stay with the program, which is queried for their items."""
         if mark == "node":
             return self._nodes.find(content)
         if mark == "iterator" and type(content) is int:
@@ -194,17 +194,17 @@ class _Caller:
         raise ValueError(f"no written value has the mark {mark!r:.20}")
 
     def named(self, name: str) -> Any:
-        """What the tests have under a name."""
+        """The object of the tests by a name."""
         known = vars(self._module).get(name)
         return None if isinstance(known, ProgramClass) else known
 
     def fail(self, reason: str) -> NoReturn:
-        """The program fails, for good."""
+        """The program fails, finally."""
         self._verdict = self._verdict or {"failed": "Failed", "message": reason, "line": 0, "own": False}
         raise Failed(reason)
 
     def give_up(self, reason: str) -> NoReturn:
-        """Nobody can tell whether the program passes."""
+        """Whether the program passes cannot be known."""
         self._verdict = self._verdict or {"unpassable": reason}
         raise Unpassable(reason)
 
@@ -219,18 +219,18 @@ class _Caller:
         is_class: bool = False,
         operation: str = "",
     ) -> Any:
-        """Have the program call one of its functions.
+        """Let the program call one of its functions.
 
         Args:
-            name: which.
+            name: the function's name.
             arguments: its arguments.
-            named: and those with names.
-            of: an object that the program keeps, whose method it is.
-            itself: whether it is this object that is called, or awaited.
-            is_class: whether objects come of it.
-            operation: where it is an operation on the object and no method, what the object came of.
+            named: its keyword arguments.
+            of: an object of the program that has it as a method.
+            itself: whether this object itself is called, or awaited.
+            is_class: whether it makes objects.
+            operation: for an operation on the object that is not a method, the name of what made the object.
         """
-        outer = self._nodes.begin()  # what is written may be an iterator that calls the program
+        outer = self._nodes.begin()  # a written value may be an iterator that calls the program
         try:
             written = values.encode(list(arguments), 0, self), values.encode(named, 0, self)
             table = self._nodes.table(lambda part: values.encode(part, 1, self))
@@ -251,11 +251,11 @@ class _Caller:
                 try:
                     _change((arguments, named), values.decode(answer["changed"], self))
                 except (ValueError, TypeError, RecursionError):
-                    self.fail(f"{name} changed its arguments to what is no plain value")
+                    self.fail(f"{name} changed its arguments to something that is not a plain value")
         return value
 
     def _items(self, number: int) -> Iterator[Any]:
-        """What an iterator of the program gives, as it is asked for: it may have no end, or be slow."""
+        """The items of an iterator of the program, on demand: it may be endless, or slow."""
         name, count, given = "an iterator of the program", 1, 0
         while True:
             answer = self._asked(name, {"object": number, "next": count})
@@ -276,7 +276,7 @@ class _Caller:
                 count = min(2 * count, _MAX_AT_ONCE)
 
     def _fail_without(self, name: str) -> NoReturn:
-        """The program lacks a name, which it should have defined, or only the tests could."""
+        """The program lacks a name that it should have defined, or that only the tests could define."""
         if name in self._helpers:
             self._verdict = self._verdict or {"bad": f"the tests use {name}, which they do not define"}
             raise Unpassable(name)
@@ -287,7 +287,7 @@ class _Caller:
             frames.send(self._channel, {"nonce": self._nonce, "call": asked})
             answer = frames.receive(self._channel)
         if answer is None:
-            self.fail(f"nobody answers for {name}")
+            self.fail(f"the program does not answer for {name}")
         return answer
 
     def _value(self, name: str, answer: Mapping[str, Any]) -> Any:
@@ -297,17 +297,17 @@ class _Caller:
                 return self._without_value(name, answer)
             return values.decode(answer["value"], self)
         except (ValueError, TypeError, RecursionError) as error:
-            self.fail(f"{name} sent what is no plain value: {type(error).__name__}")
+            self.fail(f"{name} sent something that is not a plain value: {type(error).__name__}")
 
     def _opaque(self, name: str, kind: str, told: Mapping[str, Any]) -> Opaque:
-        """What stands for an object of which a program has told this."""
+        """The proxy of an object that a program has described like this."""
         number = told.get("object")
         lineage, gives = ([str(each) for each in told.get(key, ())] for key in ("lineage", "gives"))
         shown = Function if told.get("callable") is True else Opaque
         return shown(self, name, kind, number if type(number) is int else None, lineage, gives)
 
     def type_of(self, value: Any) -> type[Any]:
-        """What `type(value)` is for the tests."""
+        """The result of `type(value)` for the tests."""
         if isinstance(value, Opaque) and value._proxy_lineage:
             name = value._proxy_lineage[0]
             if name in self._classes:
@@ -318,7 +318,7 @@ class _Caller:
         return bare or type(value)
 
     def same(self, value: Any, other: Any) -> bool:
-        """What `value is other` is for the tests."""
+        """The result of `value is other` for the tests."""
         if value is other or not (isinstance(value, ProgramObject) and isinstance(other, ProgramObject)):
             return value is other
         if value._proxy_number != other._proxy_number:
@@ -337,16 +337,16 @@ class _Caller:
             if kind == "coroutine":
                 return _awaited(self, name, answer.get("object"))
             return self._opaque(name, kind, answer)
-        return self.fail(f"{name} returned more than may pass")
+        return self.fail(f"{name} returned more than is allowed to pass")
 
 
 async def _awaited(caller: _Caller, name: str, number: int | None) -> Any:
-    """What a coroutine of the program gives, which runs there."""
+    """The result of a coroutine of the program, which runs there."""
     return caller.call(name, (), {}, of=number, itself=True)
 
 
 def _arguments(answer: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Those of an exception, where they are plain."""
+    """The arguments of an exception, if they are plain values."""
     try:
         arguments = values.decode(answer.get("arguments"))
     except (ValueError, TypeError, RecursionError):
@@ -355,7 +355,7 @@ def _arguments(answer: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:
-    """Do to the arguments here what the program did to its own."""
+    """Apply the program's changes of its arguments to the arguments here."""
     arguments, named = after
     for old, new in (*zip(given[0], arguments), *((given[1][key], named[key]) for key in given[1] if key in named)):
         if type(old) is not type(new):
@@ -376,12 +376,12 @@ def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:
 def _message(error: BaseException) -> str:
     try:
         return str(error)[:_MAX_MESSAGE_CHARS]
-    except Exception:  # the tests' own exception, whose text fails too: it has none
+    except Exception:  # the tests' own exception, whose `__str__` fails: it has no text
         return ""
 
 
 def _line(error: BaseException) -> int:
-    """Where the tests were, or 0."""
+    """The line at which the tests were, or 0."""
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == "<tests>":

@@ -1,6 +1,6 @@
 """Messages between the worker and the process in a sandbox: JSON in UTF-8, in frames.
 
-Half of a surrogate pair, which a program's text may hold, is written as the three bytes that it would be.
+Half of a surrogate pair, which a program's text may contain, is written as its three bytes.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ __all__ = [
 ]
 
 MAX_ORDER_BYTES = 4096
-"""Of what a zygote is told on its control socket, and of what it says there."""
+"""Bytes of a message on a zygote's control socket, in either direction."""
 ENVELOPE_BYTES = 8192
-"""At most, of an answer without its values: the nonce and the description of an exception."""
+"""Bytes of an answer without its values, at most: the nonce and the description of an exception."""
 SIZED = ("value", "changed", "nodes")
-"""Parts of an answer that count against the limit on returned values, each by itself."""
+"""Parts of an answer that count against the limit on returned values, each separately."""
 READY = b"ready"
-"""What a zygote says first."""
+"""The first message of a zygote."""
 SCRATCH = "/tmp"
-"""The one folder of a sandbox that can be written to."""
+"""The only writable folder of a sandbox."""
 
 
 def pack(message: Any) -> bytes:
-    """A message as it travels."""
+    """A message as a frame."""
     return frame(written(message))
 
 
 def written(value: Any) -> bytes:
-    """A value as it stands in a message; its length is what counts against the limit on returned values."""
+    """A value as written in a message; this length counts against the limit on returned values."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 
 def most_bytes(answer: Mapping[str, Any], limit: int) -> int:
-    """How long an answer may be in which each of `SIZED` may have so many bytes."""
+    """The length limit of an answer in which each of `SIZED` may have so many bytes."""
     return limit * (1 + sum(part in answer for part in SIZED[1:])) + ENVELOPE_BYTES
 
 
@@ -60,6 +60,6 @@ def send(channel: socket.socket, message: Any) -> None:
 
 
 def receive(channel: socket.socket) -> Any:
-    """Wait for a message; None where there will be none."""
+    """Wait for a message; None if there will be none."""
     body = receive_body(channel)
     return None if body is None else json.loads(body)

@@ -1,7 +1,7 @@
 """The items of an object that a function of the program returned, for tests that iterate over it or index it.
 
-Every item is taken once, and its length is the number of them: such an object can say no more than a list or a dict of
-the same items. One that gave other items to each look could pass tests that no value passes.
+Every item is read once, and the length is their number: such an object can express no more than a list or a dict of
+the same items. An object that gave other items at each access could pass tests that no value passes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Items"]
 
 
 class _Caller(values.ObjectTable, Protocol):
-    """Who speaks to the program."""
+    """Queries the program."""
 
     def fail(self, reason: str) -> NoReturn: ...
     def give_up(self, reason: str) -> NoReturn: ...
@@ -24,13 +24,13 @@ class _Caller(values.ObjectTable, Protocol):
 
 
 class Items:
-    """What one object gives.
+    """The items of one object.
 
     Args:
-        caller: asks the program.
-        name: what returned the object.
+        caller: queries the program.
+        name: the function that returned the object.
         number: of the object.
-        gives: which of `iter`, `len`, `getitem` and `keys` its class has.
+        gives: those of `iter`, `len`, `getitem` and `keys` that its class has.
     """
 
     def __init__(self, caller: _Caller, name: str, number: int, gives: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ class Items:
         self._taken: list[Any] = []
         self._source: Iterator[Any] | None = None
         self._end: BaseException | None = None
-        """Why there are no more items."""
+        """The exception after the last item."""
         self._values: dict[bytes, Any] = {}  # by key
         self._length: int | None = None
 
@@ -52,27 +52,27 @@ class Items:
             at += 1
 
     def length(self) -> int:
-        """How many there are."""
+        """The number of items."""
         if self._iterates:
             return sum(1 for _ in self)
         if self._length is None:
             length = self._caller.operate(self._name, self._number, "len")
             if type(length) is not int or length < 0:
-                self._caller.fail(f"{self._name} returned an object whose length is no number of items")
+                self._caller.fail(f"{self._name} returned an object whose length is not a number of items")
             self._length = length
         return self._length
 
     def at(self, key: Any) -> Any:
-        """The item at a place, or behind a key."""
+        """The item at an index, or of a key."""
         if self._maps or not self._iterates or not isinstance(key, int | slice):
-            return self._behind(key)
+            return self._by_key(key)
         if isinstance(key, slice):
             return [*self][key]
         if not self._has(key if key >= 0 else self.length() + key):
             raise ProgramError(IndexError(f"what {self._name} returned has no item {key}"))
         return self._taken[key]
 
-    def _behind(self, key: Any) -> Any:
+    def _by_key(self, key: Any) -> Any:
         try:
             known = frames.written(values.encode(key, 0, self._caller))
         except values.NotPlain as error:
@@ -89,7 +89,7 @@ class Items:
         while len(self._taken) <= at and self._end is None:
             try:
                 self._taken.append(next(self._source))
-            except BaseException as error:  # which every further look meets as well
+            except BaseException as error:  # every later access raises it as well
                 self._end = error
         if len(self._taken) > at:
             return True
@@ -104,7 +104,7 @@ class Items:
         at = 0
         while not self._counts or at < self.length():
             try:
-                item = self._behind(at)
+                item = self._by_key(at)
             except ProgramError as error:
                 if isinstance(error.native, IndexError):
                     return

@@ -1,6 +1,6 @@
-"""What tests ask about the type and the identity of values, where these may be objects of the program.
+"""Questions of tests about the type and the identity of values that may be objects of the program.
 
-`type(x)`, `x.__class__` and `x is y` cannot be answered by what stands in the tests for an object, so that they are
+`type(x)`, `x.__class__` and `x is y` cannot be answered by the proxy of an object in the tests, so they are
 rewritten to calls of functions that can answer them.
 """
 
@@ -11,18 +11,18 @@ import ast
 __all__ = ["SAME", "TYPE_OF", "rewrite"]
 
 TYPE_OF = "__program_type_of__"
-"""The name by which rewritten tests find what answers `type(x)`."""
+"""The name of the function that answers `type(x)` in rewritten tests."""
 SAME = "__program_same__"
-"""The name by which they find what answers `x is y`."""
+"""The name of the function that answers `x is y` in them."""
 
 
 def rewrite(tree: ast.Module) -> bool:
-    """Rewrite the expressions in place; whether there are any. Not by recursion."""
+    """Rewrite the expressions in place; returns whether there are any. Not recursive."""
     nodes = list(ast.walk(tree))
     if any(isinstance(node, ast.Name) and node.id == "type" and not isinstance(node.ctx, ast.Load) for node in nodes):
         return False  # a name of the tests' own
     found = False
-    for node in reversed(nodes):  # what is within an expression before the expression
+    for node in reversed(nodes):  # inner expressions first
         for name, value in list(ast.iter_fields(node)):
             if isinstance(value, list):
                 for at, part in enumerate(value):
@@ -35,7 +35,7 @@ def rewrite(tree: ast.Module) -> bool:
 
 
 def _asked(node: object) -> ast.expr | None:
-    """What an expression becomes; None where it stays."""
+    """The replacement of an expression; None if it stays."""
     match node:
         case ast.Call(func=ast.Name(id="type"), args=[ast.expr() as value], keywords=[]):
             return _call(node, TYPE_OF, value)

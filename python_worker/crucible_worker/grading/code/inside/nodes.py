@@ -1,11 +1,11 @@
-"""Linked lists, trees and graphs in LeetCode's form, as they cross between a program and its tests.
+"""Linked lists, trees and graphs in LeetCode's form, which pass between a program and its tests.
 
-A node is an instance of a class `ListNode`, `TreeNode` or `Node` that has LeetCode's attributes alone: `val` with
-`next`, `left`, `right` and the like. Each has a number, the same on both sides for as long as the run takes: a node
-that comes back is the one that was sent, with what has changed in it. So a node may be found by `is`, a list may be
-changed in place, and cycles are no obstacle. A message with nodes has a table of all that can be reached from it.
+A node is an instance of a class `ListNode`, `TreeNode` or `Node` that has only LeetCode's attributes: `val` with
+`next`, `left`, `right` and the like. Each has a number, the same on both sides during the whole run: a node
+that comes back is the one that was sent, with its changes. So a node can be identified by `is`, a list can be
+changed in place, and cycles are possible. A message with nodes has a table of all nodes that are reachable from it.
 
-On either side a node is an instance of the class that has its name there, or of a bare one where there is none.
+On either side a node is an instance of the class with its name there, or of a bare class if there is none.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ATTRIBUTES = frozenset({"val", "next", "prev", "random", "child", "left", "righ
 
 
 class Nodes:
-    """The nodes that have crossed.
+    """The nodes that have been sent or received.
 
     Args:
-        named: what has a name on this side; its classes, or None.
-        first: the number of the first node that is met here; 0 or 1, the other for the other side.
+        named: finds an object of this side by name; its classes, or None.
+        first: the number of the first node found on this side: 0 or 1; the other side has the other.
     """
 
     def __init__(self, named: Callable[[str], Any], first: int) -> None:
@@ -36,7 +36,7 @@ class Nodes:
         self._bare: dict[str, type[Any]] = {}
 
     def write(self, node: Any) -> int:
-        """The number of a node, for the message that is being written."""
+        """The number of a node, for the current message."""
         number = self._numbers.get(id(node))
         if number is None:
             number, self._next = self._next, self._next + 2
@@ -47,54 +47,54 @@ class Nodes:
         return number
 
     def begin(self) -> tuple[set[int], list[int]]:
-        """A message is written from here on; what `end` wants where another one was being written."""
+        """Begin to write a message; returns the argument for `end`, in case another message was being written."""
         outer = self._reached, self._waiting
         self._reached, self._waiting = set(), []
         return outer
 
     def end(self, outer: tuple[set[int], list[int]]) -> None:
-        """The message is written, or is not to be."""
+        """End the current message, written or not."""
         self._reached, self._waiting = outer
 
     def table(self, encode: Callable[[Any], Any]) -> list[Any]:
-        """All nodes that can be reached from the message that was written."""
+        """All nodes that are reachable from the written message."""
         rows: list[Any] = []
-        for number in self._waiting:  # which grows meanwhile
+        for number in self._waiting:  # it grows meanwhile
             node = self._objects[number]
             attributes = [[name, encode(value)] for name, value in (_attributes(node) or {}).items()]
             rows.append([number, type(node).__name__, attributes])
         return rows
 
     def read(self, table: Sequence[Any], decode: Callable[[Any], Any]) -> None:
-        """Bring nodes up to date, and make those that are new.
+        """Update nodes, and make new ones.
 
         Raises:
-            ValueError: this is no table.
+            ValueError: it is not a table of nodes.
         """
         try:
             for number, name, attributes in table:
                 if number not in self._objects:
                     self._remember(number, object.__new__(self._class(name)))
                 if any(attribute not in _ATTRIBUTES for attribute, _ in attributes):
-                    raise ValueError("a node has an attribute that none has")
+                    raise ValueError("a node has an unknown attribute")
             for number, _, attributes in table:
                 for attribute, written in attributes:
                     setattr(self._objects[number], attribute, decode(written))
         except (TypeError, AttributeError) as error:
-            raise ValueError(f"no table of nodes: {error}") from None
+            raise ValueError(f"not a table of nodes: {error}") from None
 
     def find(self, number: Any) -> Any:
         """A node.
 
         Raises:
-            ValueError: there is none with this number.
+            ValueError: there is no node with this number.
         """
         if type(number) is not int or number not in self._objects:
-            raise ValueError("a node that no table has")
+            raise ValueError("a node that is in no table")
         return self._objects[number]
 
     def is_met(self, value: Any) -> bool:
-        """Whether a value is a node that has crossed."""
+        """Whether a value is a node that was sent or received."""
         return id(value) in self._numbers
 
     def _remember(self, number: Any, node: Any) -> None:
@@ -105,13 +105,13 @@ class Nodes:
 
     def _class(self, name: Any) -> type[Any]:
         if name not in _CLASSES:
-            raise ValueError("a class that no node has")
+            raise ValueError("an unknown class of nodes")
         known = self._named(name)
         return known if isinstance(known, type) else self._bare.setdefault(name, type(name, (), {}))
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """What a node holds; None where the value is none."""
+    """The attributes of a node; None if the value is not a node."""
     names = list(vars(value)) if hasattr(value, "__dict__") else [name for name in _ATTRIBUTES if hasattr(value, name)]
     if "val" not in names or not _ATTRIBUTES.issuperset(names):
         return None
@@ -124,6 +124,6 @@ def is_node(value: Any) -> bool:
 
 
 def is_bare(value: Any) -> bool:
-    """Whether a node's class has no methods but Python's own, as LeetCode's has."""
+    """Whether a node's class has no methods except Python's own, like LeetCode's."""
     kind = type(value)
     return not any(callable(getattr(kind, name, None)) for name in dir(kind) if not name.startswith("_"))

@@ -1,11 +1,11 @@
-"""What stands in the tests for objects and classes that stay with the program.
+"""Proxies in the tests for objects and classes that stay with the program.
 
-`Opaque` is what a function returned that is no plain value: its word is worth nothing, so that it has none. If it can
-be iterated or indexed, it has `Items`, which are taken once. `Instance` is an object that the tests expect to be one:
-they made it of a class of the program's, found by `isinstance` that it is of one, or use what no plain value has. Its
-methods are the program's, and so are its length and its items. All can be handed back to the program.
+`Opaque` is a returned object that is not a plain value: what it reports cannot be trusted, so it reports nothing. If it
+can be iterated or indexed, it has `Items`, read once. `Instance` is an object that the tests expect to be an object:
+they made it from a class of the program, checked its class by `isinstance`, or use what no plain value has. Its methods
+are the program's, and so are its length and its items. All can be passed back to the program.
 
-`ProgramClass` is the type of the classes, which are types for the tests as well.
+`ProgramClass` is the type of the classes, which are types in the tests as well.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PLAIN_ATTRIBUTES = frozenset(name for kind in _PLAIN_TYPES for name in dir(kind
 
 
 class Failed(BaseException):
-    """The program fails its test, whatever the test would make of it: no `except Exception` holds it up."""
+    """The program fails its test, whatever the test does: no `except Exception` catches it."""
 
 
 class Unpassable(BaseException):
-    """The test needs what cannot be passed between program and test."""
+    """The test needs something that cannot be passed between program and test."""
 
 
 class _Caller(values.ObjectTable, Protocol):
-    """Who speaks to the program."""
+    """Queries the program."""
 
     def fail(self, reason: str) -> NoReturn: ...
     def give_up(self, reason: str) -> NoReturn: ...
@@ -65,7 +65,7 @@ class _Caller(values.ObjectTable, Protocol):
 
 
 class ProgramObject:
-    """An object that stays with the program. Tests may use any name of its, so that the slots have a prefix."""
+    """An object that stays with the program. Tests may use any of its names, so the slots have a prefix."""
 
     __slots__ = (
         "_proxy_caller",
@@ -92,12 +92,12 @@ class ProgramObject:
 
 
 class Opaque(ProgramObject):
-    """What a program returned that is no plain value."""
+    """A returned object that is not a plain value."""
 
     __slots__ = ()
 
     def _proxy_fail(self, *arguments: object) -> Any:
-        self._proxy_caller.fail(f"{self._proxy_name} returned {self._proxy_kind}, which is no plain value")
+        self._proxy_caller.fail(f"{self._proxy_name} returned {self._proxy_kind}, which is not a plain value")
 
     def _proxy_give_up(self, *arguments: object) -> Any:
         self._proxy_caller.give_up(
@@ -105,7 +105,7 @@ class Opaque(ProgramObject):
         )
 
     def _proxy_compared(self, other: object) -> Any:
-        # A plain value is never equal to it; what is none either might be.
+        # A plain value is never equal to it; another object might be.
         return self._proxy_fail() if _is_plain(other) else self._proxy_give_up()
 
     def _proxy_taken(self, *needed: str) -> Items:
@@ -123,7 +123,7 @@ class Opaque(ProgramObject):
 
     def __len__(self) -> int:
         if "len" not in self._proxy_gives and ("iter" in self._proxy_gives or "getitem" in self._proxy_gives):
-            raise TypeError(f"{self._proxy_kind} has no len()")  # which list() wants to know
+            raise TypeError(f"{self._proxy_kind} has no len()")  # list() queries it
         return self._proxy_taken("len").length()
 
     def __bool__(self) -> bool:
@@ -139,7 +139,7 @@ class Opaque(ProgramObject):
         return reversed([*self._proxy_taken("reversed", "len")])
 
     def __getattr__(self, name: str) -> Any:
-        # No plain value has it: then the tests want an object, and it is not the program that is to blame.
+        # No plain value has it: the tests need an object, so this is not the program's fault.
         wanted = name not in _PLAIN_ATTRIBUTES and not name.startswith("__")
         kind = self._proxy_caller.class_of(self._proxy_lineage)
         if wanted and kind is not None:
@@ -156,12 +156,12 @@ class Opaque(ProgramObject):
 
 
 class Function(Opaque):
-    """What a program returned that can be called: what comes of that crosses as any other value."""
+    """A returned object that can be called; its results pass like any other value."""
 
     __slots__ = ()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Have the program call it."""
+        """Let the program call it."""
         return self._proxy_caller.call(self._proxy_name, arguments, named, of=self._proxy_number, itself=True)
 
 
@@ -179,13 +179,13 @@ class Instance(ProgramObject):
         return self._proxy_caller.attribute(self._proxy_name, self._proxy_number, name)
 
     def _proxy_compared(self, other: object) -> Any:
-        # Where a plain value is expected, an object is as wrong as what any function returns that is none.
+        # If a plain value is expected, an object is as wrong as any other value that is not plain.
         if _is_plain(other):
-            self._proxy_caller.fail(f"{self._proxy_name} gave an object, which is no plain value")
+            self._proxy_caller.fail(f"{self._proxy_name} gave an object, which is not a plain value")
         return self._proxy_give_up()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Have the program call it."""
+        """Let the program call it."""
         return self._proxy_caller.call(self._proxy_name, arguments, named, of=self._proxy_number, itself=True)
 
     def __len__(self) -> int:
@@ -193,7 +193,7 @@ class Instance(ProgramObject):
             return self._proxy_caller.operate(self._proxy_name, self._proxy_number, "len")
         except ProgramError as error:
             if isinstance(error.native, TypeError):
-                raise error.native from None  # list() takes this to mean that there is no length
+                raise error.native from None  # list() then assumes that there is no length
             raise
 
     def __next__(self) -> Any:
@@ -206,7 +206,7 @@ class Instance(ProgramObject):
 
 
 class ProgramClass(type):
-    """The type of the program's classes, which `program_class` makes. What tests ask of one is asked of the program."""
+    """The type of the program's classes, which `program_class` makes. Questions about one go to the program."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> ProgramClass:
         """Tests that define a class below one cannot be run."""
@@ -219,10 +219,10 @@ class ProgramClass(type):
         return made
 
     def __init__(cls, *given: Any) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        """Have the program make an object."""
+        """Let the program make an object."""
         return cls._class_caller().call(cls.__name__, arguments, named, is_class=True)
 
     def __getattr__(cls, name: str) -> Any:
@@ -281,12 +281,12 @@ class ProgramClass(type):
 
 
 def program_class(caller: _Caller, name: str) -> ProgramClass:
-    """The class that has a name in the program."""
+    """The class with this name in the program."""
     return ProgramClass(name, (Instance,), {"__slots__": (), "_class_caller": caller})
 
 
 def become(value: Opaque, kind: ProgramClass) -> Any:
-    """Have an object be one of a class for the tests from here on; the object."""
+    """Treat an object as an instance of a class in the tests from now on; returns the object."""
     object.__setattr__(value, "_proxy_items", None)
     object.__setattr__(value, "_proxy_name", kind.__name__)
     object.__setattr__(value, "__class__", kind)
@@ -304,7 +304,17 @@ def _is_plain(value: object) -> bool:
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_OF_OBJECTS = ("enter", "exit", "await", "aenter", "aexit", "aiter", "anext", "copy", "deepcopy")  # of no plain value
+_OF_OBJECTS = (
+    "enter",
+    "exit",
+    "await",
+    "aenter",
+    "aexit",
+    "aiter",
+    "anext",
+    "copy",
+    "deepcopy",
+)  # methods that no plain value has
 _BY_PROGRAM = ("iter", "getitem", "setitem", "delitem", "contains", "reversed", "bool", "str", "repr")
 _OTHERS = (
     *("next", "setitem", "delitem", "str", "repr"),

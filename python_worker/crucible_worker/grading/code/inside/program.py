@@ -1,7 +1,7 @@
-"""Runs a program that nobody trusts, in a child of the zygote.
+"""Runs an untrusted program, in a child of the zygote.
 
-The program shares this interpreter and can do anything to it, this module included. All that leaves is values and names
-of exceptions; what they are worth is judged elsewhere, by processes that the program never sees.
+The program shares this interpreter and can do anything to it, this module included. Only values and names
+of exceptions leave; they are judged elsewhere, by processes that the program never sees.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LOADED = "loaded"
 
 _MAX_MESSAGE_CHARS = 300
 _MAX_NAME_CHARS = 60
-_MAX_LINEAGE = 16  # classes above that of an exception
-_MAX_ARGUMENTS_BYTES = 4096  # of an exception
+_MAX_LINEAGE = 16  # base classes of an exception's class
+_MAX_ARGUMENTS_BYTES = 4096  # bytes of an exception's arguments
 _GIVES = {
     **{name: f"__{name}__" for name in ("iter", "len", "getitem", "reversed")},
     "keys": "keys",
 }
-_ITEMS_BYTES = 64 * 1024  # of items of an iterator that are sent at once, about
+_ITEMS_BYTES = 64 * 1024  # approximate size of iterator items that are sent at once
 
 
 def serve_calls(channel: socket.socket) -> None:
-    """Load a program, then call its functions as the channel asks, until nobody asks any more."""
+    """Load a program, then call its functions for the requests of the channel, until it closes."""
     order = frames.receive(channel)
     nonce, limit = order["nonce"], order["max_bytes"]
     module = _module("program")
@@ -47,7 +47,7 @@ def serve_calls(channel: socket.socket) -> None:
     kept = _Kept(module)
     while (asked := frames.receive(channel)) is not None:
         if LOADED not in reply:
-            continue  # what is not read would make the socket's end an error, and the reply might be lost over it
+            continue  # unread data would make closing the socket an error, and the reply might be lost
         answer = _answered(module, kept, asked)
         message = frames.pack({"nonce": nonce, **answer})
         if len(message) > limit and _exceeds(answer, limit):
@@ -60,7 +60,7 @@ def _exceeds(answer: Mapping[str, Any], limit: int) -> bool:
 
 
 class _Kept:
-    """What stays here of a run, and what the tests have of it: a number."""
+    """Objects of a run that stay here; the tests have their numbers."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module = module
@@ -69,14 +69,14 @@ class _Kept:
         self._nodes: nodes.Nodes | None = None  # most runs have none
 
     def add(self, value: Any) -> int:
-        """Keep an object; its number."""
+        """Keep an object; returns its number."""
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
             self._objects.append(value)
         return number
 
     def told(self, value: Any) -> Mapping[str, Any]:
-        """Keep an object, and describe it for the tests."""
+        """Keep an object; returns a description for the tests."""
         bases = type(value).__mro__[:_MAX_LINEAGE]
         return {
             "object": self.add(value),
@@ -86,16 +86,16 @@ class _Kept:
         }
 
     def find(self, number: int) -> Any:
-        """An object that is kept."""
+        """A kept object."""
         return self._objects[number]
 
     def take(self, table: Sequence[Any]) -> None:
-        """Bring the nodes up to date that came with a message."""
+        """Update the nodes that arrived with a message."""
         if table:
             self._known().read(table, lambda written: values.decode(written, self))
 
     def table(self) -> Mapping[str, Any]:
-        """The nodes of the message that was written."""
+        """The nodes of the written message."""
         if self._nodes is None:
             return {}
         try:
@@ -110,7 +110,7 @@ class _Kept:
         return self._nodes
 
     def write(self, value: Any) -> Any:
-        """Iterators stay here, and give their items as they are asked for them; see `values.ObjectTable`."""
+        """Iterators stay here, and give their items on request; see `values.ObjectTable`."""
         if nodes.is_node(value):
             return {"node": self._known().write(value)}
         if hasattr(type(value), "__next__") and hasattr(type(value), "__iter__"):
@@ -128,7 +128,7 @@ class _Kept:
         raise ValueError(f"no written value has the mark {mark!r:.20}")
 
     def named(self, name: str) -> Any:
-        """What the program has under a name."""
+        """The object of the program by a name."""
         return vars(self._module).get(name)
 
 
@@ -137,7 +137,7 @@ def run_script(channel: socket.socket) -> None:
     order = frames.receive(channel)
     module = _module("__main__")
     reply = _loaded(module, order["source"])
-    # In the interpreter's order; it ignores what is raised here, too.
+    # In the interpreter's order; the interpreter also ignores exceptions here.
     with contextlib.suppress(BaseException):
         vars(threading)["_shutdown"]()
     atexit._run_exitfuncs()
@@ -147,12 +147,12 @@ def run_script(channel: socket.socket) -> None:
     except Exception as error:
         reply = _raised(error)
     _emptied(module)
-    # Whoever reads the output waits for its end: with it the message has come, too.
+    # The reader of the output waits for its end: then the message has arrived, too.
     frames.send(channel, {"nonce": order["nonce"], **reply})
 
 
 def _emptied(module: types.ModuleType) -> None:
-    """Take a module's objects away as the interpreter does at its end: open files write what they hold."""
+    """Clear a module's objects like the interpreter at its end: open files write their buffers."""
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     names = vars(module)
     for private in (True, False):
@@ -184,10 +184,10 @@ def _loaded(module: types.ModuleType, source: str) -> Mapping[str, Any]:
 
 
 def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Do what is asked of the program, or of an object of it that is kept for the tests."""
+    """Handle a request to the program, or to one of its objects that is kept for the tests."""
     holder = module if asked["object"] is None else kept.find(asked["object"])
     if "held" in asked:
-        return _held(module, kept, asked["held"])
+        return _number_of(module, kept, asked["held"])
     if "attribute" in asked:
         return _attribute(holder, kept, asked["attribute"])
     if "next" in asked:
@@ -195,8 +195,8 @@ def _answered(module: types.ModuleType, kept: _Kept, asked: Mapping[str, Any]) -
     return _called(holder, kept, asked)
 
 
-def _held(module: types.ModuleType, kept: _Kept, name: str) -> Mapping[str, Any]:
-    """The number of what has a name in the program."""
+def _number_of(module: types.ModuleType, kept: _Kept, name: str) -> Mapping[str, Any]:
+    """The number of a named object of the program."""
     return {"object": kept.add(getattr(module, name))} if hasattr(module, name) else {"missing": True}
 
 
@@ -209,7 +209,7 @@ def _attribute(holder: Any, kept: _Kept, name: str) -> Mapping[str, Any]:
 
 
 def _items(holder: Any, kept: _Kept, count: int) -> Mapping[str, Any]:
-    """The next items of an iterator, at most so many; fewer where they are large, end, or end with an exception."""
+    """The next items of an iterator, at most so many; fewer if they are large, end, or end with an exception."""
     items: list[Any] = []
     last: Mapping[str, Any] = {}
     size = 0
@@ -231,7 +231,7 @@ def _items(holder: Any, kept: _Kept, count: int) -> Mapping[str, Any]:
 
 
 def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Call a function; its value, and what became of arguments that it changed."""
+    """Call a function; returns its value, and the arguments that it changed."""
     kept.take(asked.get("nodes", ()))
     arguments: Sequence[Any] = values.decode(asked["arguments"], kept)
     named: Mapping[str, Any] = values.decode(asked["named"], kept)
@@ -252,7 +252,7 @@ def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, 
 def _changes(
     given: Sequence[Any], answer: Mapping[str, Any], asked: Mapping[str, Any], kept: _Kept
 ) -> Mapping[str, Any]:
-    """What became of arguments. Objects that stay here are not looked at."""
+    """The arguments after the call. Objects that stay here are not examined."""
     stay = [isinstance(each, dict) and "object" in each for each in asked["arguments"]]
     now = [None if here else argument for here, argument in zip(stay, given[0])]
     before = [None if here else argument for here, argument in zip(stay, asked["arguments"])]
@@ -265,7 +265,7 @@ def _changes(
 
 
 def _written(value: Any, kept: _Kept) -> Mapping[str, Any]:
-    """A value, or what is to be known of one that does not cross."""
+    """A value, or the description of one that does not pass."""
     try:
         written = values.encode(value, 0, kept)
     except values.NotPlain as error:
@@ -298,14 +298,14 @@ def _defined(module: types.ModuleType, asked: Mapping[str, Any]) -> bool:
 
 
 def _callable(holder: Any, asked: Mapping[str, Any]) -> Any:
-    """What is called, or awaited: an object, an operation on it, or a function by its name."""
+    """The callable or awaitable: an object, an operation on it, or a function by its name."""
     if asked.get("operation"):
         return functools.partial(_OPERATIONS[asked["function"]], holder)
     return holder if asked["function"] is None else _function(holder, asked)
 
 
 def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
-    """What is called: a function, or a method of LeetCode's class where that may be meant."""
+    """The callable: a function, or a method of LeetCode's class if that may be meant."""
     name = asked["function"]
     if asked["solution"] and not hasattr(holder, name) and hasattr(holder, values.SOLUTION):
         holder = getattr(holder, values.SOLUTION)()
@@ -313,7 +313,7 @@ def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
 
 
 def _is_instance(kind: Any, value: Any) -> bool | None:
-    """Whether a value is an instance; None where its class is no longer known, after it crossed as its base class."""
+    """Whether a value is an instance; None if its class is no longer known, after it passed as its base class."""
     if isinstance(value, kind):
         return True
     return None if isinstance(kind, type) and kind is not type(value) and issubclass(kind, type(value)) else False
@@ -326,14 +326,14 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem", "contains")},
     **{kind.__name__: kind for kind in (len, reversed, bool, str, repr)},
 }
-"""What tests do to an object without naming a method of it."""
+"""An operation of tests on an object that names no method."""
 
 
 def _raised(error: BaseException) -> Mapping[str, Any]:
     kind = type(error)
     try:
         message = str(error)[:_MAX_MESSAGE_CHARS]
-    except BaseException:  # the program's own `__str__` may raise anything: its exception has no message then
+    except BaseException:  # the program's own `__str__` may raise anything: the exception then has no message
         message = ""
     # The tests know Python's own of these classes, and those that they name.
     lineage = [base.__name__[:_MAX_NAME_CHARS] for base in kind.__mro__[:_MAX_LINEAGE]]
@@ -341,9 +341,9 @@ def _raised(error: BaseException) -> Mapping[str, Any]:
 
 
 def _arguments(error: BaseException) -> Mapping[str, Any]:
-    """Those of an exception, where they are plain and short."""
+    """The arguments of an exception, if they are plain and short."""
     try:
         written = values.encode(list(error.args))
         return {"arguments": written} if len(frames.pack(written)) <= _MAX_ARGUMENTS_BYTES else {}
-    except Exception:  # of the program's own objects, or values that do not cross: the exception crosses without them
+    except Exception:  # the program's own objects, or values that do not pass: the exception passes without them
         return {}

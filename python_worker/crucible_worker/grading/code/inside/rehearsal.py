@@ -1,7 +1,7 @@
-"""Tests that are run without any program: do they end by themselves?
+"""Runs tests without any program: do they end by themselves?
 
-Whatever they take from the program is unknown, and so is all that comes of it. A loop over an unknown value is over at
-once, and tests that use so many that they may wait for one are at an end.
+Everything that they take from the program is unknown, and so are the results. A loop over an unknown value ends at
+once. Tests that use very many unknown values, and so may be waiting for one, are ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_USES = 10_000
 
 
 class _Enough(BaseException):
-    """No more uses of unknown values."""
+    """The limit of uses of unknown values is reached."""
 
 
 class _Unknown:
@@ -90,12 +90,12 @@ def rehearse(sources: Iterable[str], names: Iterable[str], module: types.ModuleT
 
     Args:
         sources: the tests.
-        names: what they take from the program.
-        module: where they are run.
+        names: the names that they take from the program.
+        module: the module in which they run.
 
     Returns:
-        The name of the exception that ended them; empty where they came to their end. An exception that another program
-        might not have brought about ends its statement alone.
+        The name of the exception that ended them; empty if they ran to their end. An exception that another program
+        might not have caused ends only its statement.
     """
     for name in names:
         setattr(module, name, _Unknown())
@@ -117,7 +117,7 @@ def rehearse(sources: Iterable[str], names: Iterable[str], module: types.ModuleT
 
 
 def _evaluated(statement: ast.stmt) -> ast.stmt:
-    """An assertion is computed, and cannot fail."""
+    """Compute an assertion without letting it fail."""
     if isinstance(statement, ast.Assert):
         return ast.copy_location(ast.Expr(value=statement.test), statement)
     return statement

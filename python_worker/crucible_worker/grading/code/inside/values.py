@@ -1,4 +1,4 @@
-"""Plain values as JSON, on both sides of a sandbox's wall: what cannot be written down here does not cross it.
+"""Plain values as JSON, on both sides of a sandbox's wall: other values do not cross it.
 
     null, true, 1, 1.5, "text"      themselves
     [...]                           a list
@@ -9,7 +9,7 @@
                                     bytes, complex, Fraction and Decimal, range
     {"named": ["Point", ["x", "y"], [1, 2]]}            a named tuple
     {"counter": [[key, value], ...]}                    a Counter; "ordered" an OrderedDict
-    {"default": ["int", [[key, value], ...]]}           a defaultdict, and what it calls if that is a type of Python's
+    {"default": ["int", [[key, value], ...]]}           a defaultdict, and its factory if that is a type of Python
     {"keys": [...]}, {"values": [...]}, {"items": [[key, value], ...]}          views of a dict
     {"deque": [[...], 9]}, {"array": ["i", [...]]}, {"bytearray": "00ff"}
     {"ndarray": ["int64", [2, 3], [...]]}               an array of numpy: its type, shape and items, in rows
@@ -17,11 +17,11 @@
 
 A number of numpy is written as Python's own.
 
-What is no value by itself is written by an `ObjectTable`, which knows it again: iterators, nodes of lists and trees,
+Objects that are not values are written by an `ObjectTable`, which recognises them: iterators, nodes of lists and trees,
 and objects that stay with the program.
 
-An instance of any other subclass is written as its plain base class. Whatever a program says of itself, only values of
-types that are read here come out at the other side.
+An instance of any other subclass is written as its plain base class. Whatever a program reports, only values of types
+that are read here arrive at the other side.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_DEPTH = 100
 """Levels of containers."""
 
 SOLUTION = "Solution"
-"""The class of whose objects LeetCode's functions are methods."""
+"""The class that has LeetCode's functions as methods."""
 
 ITEM_TYPES: Mapping[str, type[Any]] = {
     "bool": bool,
@@ -50,7 +50,7 @@ ITEM_TYPES: Mapping[str, type[Any]] = {
     **dict.fromkeys(("float16", "float32", "float64"), float),
     **dict.fromkeys(("complex64", "complex128"), complex),
 }
-"""Types of numpy that cross, and those of Python that their items are written as."""
+"""Types of numpy that pass, and the types of Python for their items."""
 
 _WORD_BITS = 63
 _MAX_FIELDS = 255
@@ -60,22 +60,22 @@ _FACTORIES: Mapping[str, Callable[[], Any]] = {
 
 
 class NotPlain(Exception):
-    """A value cannot be written down: an object of some other type, or one with too many levels."""
+    """A value cannot be written: an object of some other type, or one with too many levels."""
 
 
 class ObjectTable(Protocol):
-    """What one side keeps of a run, so that more than values can cross."""
+    """Objects of a run that one side keeps, so that more than values can pass."""
 
     def write(self, value: Any) -> Any:
-        """Write down what `encode` cannot, or raise `NotPlain`."""
+        """Write an object that `encode` cannot write, or raise `NotPlain`."""
         ...
 
     def read(self, mark: str, content: Any) -> Any:
-        """Read what the other side's `write` wrote, or raise `ValueError`."""
+        """Read the output of the other side's `write`, or raise `ValueError`."""
         ...
 
     def named(self, name: str) -> Any:
-        """What has this name on this side, or None."""
+        """The object with this name on this side, or None."""
         ...
 
 
@@ -89,16 +89,16 @@ def asking(
     changes: bool = False,
     solution: bool = False,
 ) -> dict[str, Any]:
-    """What a program is sent so that it calls a function.
+    """The message that makes a program call a function.
 
     Args:
-        function: its name; None for an object that is called, or awaited, itself.
-        arguments: a list, written down.
-        named: a dict, likewise.
-        of: which object that the program has kept; the program itself if None.
-        keep: whether an object that comes of it is to be kept.
-        changes: whether to tell what became of the arguments.
-        solution: whether the function may be a method of the class `SOLUTION`, where the program has no such function.
+        function: its name; None if an object itself is called or awaited.
+        arguments: an encoded list.
+        named: an encoded dict.
+        of: the object, kept by the program; the program itself if None.
+        keep: whether to keep a resulting object.
+        changes: whether to report changes of the arguments.
+        solution: whether the function may be a method of the class `SOLUTION`, if the program has no such function.
     """
     return {
         "function": function,
@@ -112,7 +112,7 @@ def asking(
 
 
 def encode(value: Any, depth: int = 0, kept: ObjectTable | None = None) -> Any:
-    """Write a value down as JSON has it.
+    """Write a value as JSON.
 
     Raises:
         NotPlain: the value, or one in it, is not plain; the text names its type.
@@ -145,10 +145,10 @@ def encode(value: Any, depth: int = 0, kept: ObjectTable | None = None) -> Any:
 
 
 def decode(written: Any, kept: ObjectTable | None = None) -> Any:
-    """Read what `encode` wrote.
+    """Read the output of `encode`.
 
     Raises:
-        ValueError: it is nothing that `encode` writes.
+        ValueError: it is not a form that `encode` writes.
     """
     if isinstance(written, list):
         return [decode(item, kept) for item in written]
@@ -164,7 +164,7 @@ def decode(written: Any, kept: ObjectTable | None = None) -> Any:
         if kept is not None:
             return kept.read(mark, content)
     except (TypeError, ArithmeticError, LookupError) as error:
-        raise ValueError(f"malformed behind the mark {mark!r}: {error}") from None
+        raise ValueError(f"malformed after the mark {mark!r}: {error}") from None
     raise ValueError(f"no written value has the mark {mark!r:.20}")
 
 
@@ -189,7 +189,7 @@ def _encode_dict(value: dict[Any, Any], below: int, kept: ObjectTable | None) ->
 
 
 def _encode_key(value: Any, below: int, kept: ObjectTable | None) -> Any:
-    """A key of a dict or an element of a set. An object cannot be one on the other side: it has no hash there."""
+    """A key of a dict or an element of a set. An object cannot be one, as it has no hash there."""
     written = encode(value, below, kept)
     waiting = [written] if isinstance(written, dict) else []
     while waiting:
@@ -215,19 +215,19 @@ def _encode_container(value: Any, below: int, kept: ObjectTable | None) -> Any:
 
 
 def _encode_numpy(value: Any) -> Any:
-    """A number or an array of numbers, where numpy is loaded; None for all else."""
+    """A number or an array of numpy, if it is loaded; None for anything else."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.generic | numpy.ndarray) or value.dtype.name not in ITEM_TYPES:
         return None
     if isinstance(value, numpy.generic):
         return encode(value.item())
-    if not is_ndarray(value):  # a matrix multiplies in another way, a masked array has no value in places
+    if not is_ndarray(value):  # a matrix multiplies differently, a masked array lacks some values
         return None
     return {"ndarray": [value.dtype.name, list(value.shape), [encode(item) for item in value.ravel().tolist()]]}
 
 
 def is_ndarray(value: Any) -> bool:
-    """Whether a value is an array of numpy, and of no class below it."""
+    """Whether a value is an array of numpy, not of a subclass."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray
 
@@ -266,7 +266,7 @@ def _name(value: Any) -> str:
 
 
 def _named(content: Any, kept: ObjectTable | None) -> tuple[Any, ...]:
-    """A named tuple: of the class that has its name and fields on this side, or of one that is made."""
+    """A named tuple: of this side's class with its name and fields, or of a new class."""
     name, fields, written = content
     items = decode(written, kept)
     known = None if kept is None else kept.named(name)
@@ -274,7 +274,7 @@ def _named(content: Any, kept: ObjectTable | None) -> tuple[Any, ...]:
         return tuple.__new__(known, items)
     if len(items) != len(fields) or len(fields) > _MAX_FIELDS:
         raise ValueError("a named tuple has as many items as fields")
-    return tuple.__new__(collections.namedtuple(name, fields), items)  # it refuses what is no name
+    return tuple.__new__(collections.namedtuple(name, fields), items)  # it refuses invalid names
 
 
 def _pairs(content: Any, kept: ObjectTable | None) -> Iterator[tuple[Any, Any]]:
@@ -307,7 +307,7 @@ def _array(content: Any, kept: ObjectTable | None) -> Any:
 def _ndarray(content: Any, kept: ObjectTable | None) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
-        raise ValueError("an array where numpy is not loaded")
+        raise ValueError("an array, but numpy is not loaded")
     name, shape, items = content
     kind = ITEM_TYPES[name]
     decoded = [decode(item) for item in items]

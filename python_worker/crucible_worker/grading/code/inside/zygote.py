@@ -1,8 +1,8 @@
-"""The first process of a sandbox: has loaded what programs commonly import, and forks one child for each run.
+"""The first process of a sandbox: it has loaded common imports of programs, and forks one child for each run.
 
-It never looks at a program. An order on its control socket brings limits, a role, and the file descriptors of the run;
-the child gives up what it must not have and takes its part from the run's own channel. When the child has ended, the
-answer says how, and whether it has written files. Who started the sandbox ends it with the control socket.
+It never reads a program. An order on its control socket brings limits, a role, and the file descriptors of the run. The
+child gives up what it must not have, and receives its work over the run's own channel. When the child has ended, the
+answer reports how, and whether it has written files. The worker ends the sandbox by closing the control socket.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PRELOADED = (
     *("fractions", "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "operator", "queue", "random"),
     *("re", "statistics", "string", "textwrap", "threading", "time", "traceback", "typing", "unicodedata"),
 )
-_PACKAGES = ("numpy", "numpy.random", "pytest", "sortedcontainers")  # a third of a second that no run has to spend
+_PACKAGES = ("numpy", "numpy.random", "pytest", "sortedcontainers")  # a third of a second that runs need not spend
 _ROLES: dict[str, Callable[[socket.socket], None]] = {
     "program": program.serve_calls,
     "script": program.run_script,
@@ -45,23 +45,23 @@ def main(control_fd: int, user: int | None, packages: str | None = None) -> NoRe
 
     Args:
         control_fd: the socket.
-        user: who to become, where the sandbox was built by root.
-        packages: folder of what programs can import in addition to Python's own modules.
+        user: the user to become, if the sandbox was built by root.
+        packages: folder of packages that programs can import in addition to Python's own modules.
     """
     if user is not None:
         os.setgroups(())
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    # As init of the namespace: what has no handler here cannot reach it from inside.
+    # As init of the namespace: signals without a handler here cannot reach it from inside.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in _PRELOADED:
         importlib.import_module(module)
     _add_exits()
     loaded_bytes = 0 if packages is None else _load_packages(packages)
-    # Over the descriptors, whatever a child puts behind them: a third of a millisecond that no child has to spend.
+    # On the descriptors, whatever a child does to them: this saves each child a third of a millisecond.
     sys.stdin, sys.stdout, sys.stderr = _streams()
     confinement.prepare()
-    # Collections would write into every page that is shared with the children.
+    # Garbage collections would write to every page that is shared with the children.
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=control_fd)
@@ -78,14 +78,14 @@ def main(control_fd: int, user: int | None, packages: str | None = None) -> NoRe
         for fd in fds:
             os.close(fd)
         code = _ended(pid, control)
-        # Its time changes with whatever is done to the folder: made in it, removed from it, its mode.
+        # Its change time records every change of the folder: new or removed entries, its mode.
         touched = os.stat(SCRATCH).st_ctime_ns != since
         control.send(json.dumps({"code": code, "touched": touched}).encode())
 
 
 def _load_packages(folder: str) -> int:
-    """Make packages known, and load those that take long; the address space that they take."""
-    sys.path.append(folder)  # behind Python's own modules
+    """Add packages to the path, and load slow ones; returns the address space that they take."""
+    sys.path.append(folder)  # after Python's own modules
     before = confinement.address_space()
     for name in _PACKAGES:
         if importlib.util.find_spec(name.partition(".")[0]) is None:
@@ -102,7 +102,7 @@ def _load_packages(folder: str) -> int:
 
 
 def _prove_confinement() -> None:
-    """End with an error where the kernel does not confine: later it would be the programs that seem to fail."""
+    """Exit with an error if the kernel cannot confine: later the programs would seem to fail."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -116,12 +116,12 @@ def _prove_confinement() -> None:
 
 
 def _ended(pid: int, control: socket.socket) -> int:
-    """Wait for a child; end with all that runs here where the control socket is closed before."""
+    """Wait for a child; if the control socket closes before, end with everything that runs here."""
     child = os.pidfd_open(pid)
     watched = select.poll()
     watched.register(child, select.POLLIN)
     watched.register(control, select.POLLIN)
-    # The kernel's word that a parent died does not reach another user's process: the socket's end does.
+    # The kernel's signal at a parent's death does not reach another user's process; the socket's end does.
     if any(fd == control.fileno() for fd, _ in watched.poll()):
         os._exit(0)
     os.close(child)
@@ -150,7 +150,7 @@ def _run(control: socket.socket, order: dict[str, Any], fds: Sequence[int]) -> N
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         confinement.confine(order["memory_bytes"], order["cpu_seconds"])
         _ROLES[order["role"]](socket.socket(fileno=fds[0]))
-    except BaseException:  # the worker sees a channel that ends too early
+    except BaseException:  # the worker sees that the channel ends too early
         os._exit(1)
     os._exit(0)
 
@@ -165,7 +165,7 @@ def _streams() -> tuple[Any, Any, Any]:
 
 def _add_exits() -> None:
     """The names that Python's site module would add, which is not loaded here."""
-    import _sitebuiltins  # part of CPython, for site alone
+    import _sitebuiltins  # part of CPython, used only by site
 
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "end-of-file"))

@@ -1,0 +1,123 @@
+"""`crucible-worker compare`: evaluations of one data set, sample by sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crucible_worker.cli.options import Config, Json, StateDir
+from crucible_worker.cli.reading import Address, read_or_exit, refuse
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crucible_bridge import Bridge
+    from crucible_bridge.types import EvaluationComparison, PairedComparison, SampleChange
+
+__all__ = ["compare"]
+
+LISTED = 5
+"""Changed samples that are named of each comparison; `--json` has all that the worker lists."""
+
+_Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations; the others are compared with the first.")
+]
+_Run = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="In place of IDs: every completed one of a run.")
+]
+_Baseline = Annotated[str, typer.Option("--baseline", metavar="ID", help="Which one the others are compared with.")]
+_Evaluator = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
+]
+_Confidence = Annotated[
+    float, typer.Option("--confidence", metavar="SHARE", min=0.5, max=0.999, help="Of the intervals.")
+]
+
+
+def compare(
+    ids: _Ids = None,
+    run: _Run = None,
+    baseline: _Baseline = "",
+    evaluator: _Evaluator = None,
+    confidence: _Confidence = 0.95,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    as_json: Json = False,
+) -> None:
+    """Compare evaluations of one data set: differences with intervals, and the samples that changed.
+
+    Example: crucible-worker compare nightly-320 nightly-600 --state-dir ./journal
+    """
+    if bool(ids) == (run is not None):
+        refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
+    if ids and len(ids) < 2:
+        refuse(f"ID is {ids[0][:60]!r} alone: give two IDs or more")
+
+    async def read(bridge: Bridge) -> EvaluationComparison:
+        return await bridge.evaluation.compare_evaluations(
+            tuple(ids or ()), run_id=run, baseline_id=baseline, evaluator=evaluator, confidence=confidence
+        )
+
+    found = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    if as_json:
+        typer.echo(json.dumps(_as_data(found), allow_nan=False))
+    else:
+        _write(found, confidence)
+
+
+def _as_data(found: EvaluationComparison) -> dict[str, Any]:
+    return {
+        "evaluations": [evaluation.evaluation_id for evaluation in found.evaluations],
+        "differences": [
+            {
+                "baseline_id": pair.baseline_id,
+                "evaluation_id": pair.evaluation_id,
+                "evaluator": pair.evaluator,
+                "n_matched": pair.n_matched,
+                "n_improved": pair.n_improved,
+                "n_regressed": pair.n_regressed,
+                "metrics": dict(pair.metrics.values),
+                "interval_method": pair.interval_method,
+                "improvements": [dataclasses.asdict(change) for change in pair.improvements],
+                "regressions": [dataclasses.asdict(change) for change in pair.regressions],
+                "problem": None if pair.problem is None else dataclasses.asdict(pair.problem),
+            }
+            for pair in found.comparisons
+        ],
+    }
+
+
+def _write(found: EvaluationComparison, confidence: float) -> None:
+    if not found.comparisons:
+        typer.echo("nothing to compare: the evaluations have no evaluator in common")
+    for pair in found.comparisons:
+        typer.echo(f"{pair.evaluation_id} against {pair.baseline_id}, {pair.evaluator}: {_sentence(pair, confidence)}")
+        for word, changes in (("worse", pair.regressions), ("better", pair.improvements)):
+            if changes:
+                typer.echo(f"  {word}: {_named(changes)}")
+
+
+def _sentence(pair: PairedComparison, confidence: float) -> str:
+    if pair.problem is not None:
+        return f"not compared: {pair.problem.message}"
+    values = pair.metrics.values
+    if "difference" not in values:
+        return f"no difference is defined, {pair.n_matched:,} samples in common"
+    low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
+    between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
+    return (
+        f"mean {values['mean']:.4g}, difference {values['difference']:+.4g}{between}, "
+        f"{pair.n_improved:,} better and {pair.n_regressed:,} worse of {pair.n_matched:,} samples"
+    )
+
+
+def _named(changes: Sequence[SampleChange]) -> str:
+    ids = [change.sample_id for change in changes[:LISTED]]
+    return ", ".join(ids) + (f" and {len(changes) - LISTED:,} more" if len(changes) > LISTED else "")

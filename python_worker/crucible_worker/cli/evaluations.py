@@ -1,0 +1,196 @@
+"""`crucible-worker list`, `show` and `cancel`: evaluations of a journal or of a worker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crucible_worker.cli.options import Config, Json, StateDir
+from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crucible_bridge import Bridge
+    from crucible_bridge.types import Evaluation
+    from crucible_worker.reports.metric_keys import Infos
+
+__all__ = ["cancel", "list_evaluations", "show"]
+
+MAX_PAGE = 1_000
+"""Evaluations that are read at once."""
+MOST_METRICS = 2
+"""Of an evaluator, in the list."""
+_BRIEF = ("run", "step", "model", "data set", "samples done", "time at work")
+
+_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.")]
+_States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Only these: queued, running, completed, failed, cancelled, interrupted; repeatable.",
+    ),
+]
+_Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest.")]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric and every fact.")]
+_Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded with the evaluation.")]
+
+
+def list_evaluations(
+    run: _Run = None,
+    state: _States = None,
+    limit: _Limit = 50,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    as_json: Json = False,
+) -> None:
+    """List evaluations, the newest first, with their headline metrics.
+
+    Example: crucible-worker list --state-dir ./journal --run run-7
+    """
+    from crucible_bridge.types import EvaluationState, format_model
+    from crucible_worker.cli.tables import write_table
+    from crucible_worker.reports.sentences import evaluator_sentences
+
+    known = {each.value: each for each in EvaluationState}
+    if unknown := [each for each in state or () if each not in known]:
+        refuse(f"--state is {unknown[0][:60]!r}, must be one of {', '.join(known)}")
+    states = tuple(known[each] for each in state or ())
+
+    async def read(bridge: Bridge) -> tuple[Sequence[Evaluation], Infos]:
+        found: list[Evaluation] = []
+        async for evaluation in bridge.evaluation.all_evaluations(
+            run_id=run, states=states, page_size=min(limit, MAX_PAGE)
+        ):
+            found.append(evaluation)
+            if len(found) == limit:
+                break
+        return found, await _infos(bridge)
+
+    found, infos = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    if as_json:
+        typer.echo(json.dumps([_listed(evaluation) for evaluation in found], allow_nan=False))
+        return
+    if not found:
+        typer.echo("no evaluation matches" if run or states else "no evaluations yet")
+        return
+    rows = [
+        [
+            evaluation.evaluation_id,
+            evaluation.request.run_id,
+            "" if evaluation.request.step is None else str(evaluation.request.step),
+            _progress(evaluation),
+            format_model(evaluation.request.model),
+            "\n".join(evaluator_sentences(evaluation, infos, most=MOST_METRICS)),
+        ]
+        for evaluation in found
+    ]
+    more = ", the newest" if len(found) == limit else ""
+    write_table(
+        sys.stdout, f"evaluations: {len(found):,}{more}", ("id", "run", "step", "state", "model", "result"), rows
+    )
+
+
+def show(
+    evaluation_id: EvaluationIdArgument,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    verbose: _Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show one evaluation: its results in sentences; with --verbose every metric and every fact.
+
+    Example: crucible-worker show nightly-320 --state-dir ./journal
+    """
+    from crucible_worker.reports.as_json import evaluation_as_json
+
+    async def read(bridge: Bridge) -> tuple[Evaluation, Infos]:
+        return await bridge.evaluation.get_evaluation(evaluation_id), await _infos(bridge)
+
+    evaluation, infos = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    if as_json:
+        typer.echo(json.dumps(evaluation_as_json(evaluation), allow_nan=False))
+    else:
+        _write(evaluation, infos, verbose=verbose)
+
+
+def cancel(
+    evaluation_id: EvaluationIdArgument,
+    reason: _Reason = "",
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    as_json: Json = False,
+) -> None:
+    """End an evaluation early, whichever worker runs it; what it has found so far stays.
+
+    Example: crucible-worker cancel nightly-320 --state-dir ./journal --reason "wrong data"
+    """
+
+    async def end(bridge: Bridge) -> Evaluation:
+        return await bridge.evaluation.cancel_evaluation(evaluation_id, reason)
+
+    evaluation = read_or_exit(end, config, state_dir, address, token_file, tls_ca)
+    if as_json:
+        typer.echo(json.dumps({"evaluation_id": evaluation_id, "state": evaluation.state.value}))
+    else:
+        before = "" if evaluation.state.value == "cancelled" else "had ended before: "
+        typer.echo(f"{evaluation_id}: {before}{evaluation.state.value}")
+
+
+async def _infos(bridge: Bridge) -> Infos:
+    return {info.kind: info for info in await bridge.evaluation.list_evaluators()}
+
+
+def _listed(evaluation: Evaluation) -> dict[str, Any]:
+    from crucible_bridge.types import format_model
+
+    return {
+        "evaluation_id": evaluation.evaluation_id,
+        "run_id": evaluation.request.run_id,
+        "step": evaluation.request.step,
+        "state": evaluation.state.value,
+        "model": format_model(evaluation.request.model),
+        "metrics": dict(evaluation.metrics.values),
+    }
+
+
+def _progress(evaluation: Evaluation) -> str:
+    """The state; of one at work, with how far it has come."""
+    state = evaluation.state.value
+    return f"{state} {evaluation.done:,} of {evaluation.total:,}" if state == "running" else state
+
+
+def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
+    from crucible_worker.cli.tables import write_table
+    from crucible_worker.reports.facts import facts_of
+    from crucible_worker.reports.sentences import evaluator_sentences
+
+    typer.echo(f"{evaluation.evaluation_id}: {_progress(evaluation)}")
+    if evaluation.problem is not None:
+        problem = evaluation.problem
+        typer.echo(f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}")
+    for sentence in evaluator_sentences(evaluation, infos):
+        typer.echo(sentence)
+    facts = [[name, text] for name, text in facts_of(evaluation).items()]
+    if not verbose:
+        facts = [fact for fact in facts if fact[0] in _BRIEF]
+    write_table(sys.stdout, "", ("fact", "value"), facts)
+    if verbose:
+        metrics = evaluation.metrics
+        rows = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
+        rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
+        write_table(sys.stdout, "metrics", ("key", "value"), rows)

@@ -1,0 +1,201 @@
+"""Commands that read evaluations, of a journal and of a worker: list, show, samples, compare, watch, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from crucible_bridge.types import EvaluatorSpec, Limits, Sample, SamplingParams
+from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from tests.service.evaluation_kit import HeldModel
+
+SAMPLES = [Sample(id=f"s{n}", input=f"in {n}", targets=("IN 1" if n % 2 else "IN 0",)) for n in range(4)]
+MODELS = {
+    "upper": ScriptedModel(),
+    "one": ScriptedModel(answer=lambda prompt: "IN 1"),
+}
+
+
+class Result(NamedTuple):
+    """What a command has said."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def run(*words: str) -> Result:
+    """Run a command in a process of its own, as people do."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "crucible_worker", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Result(process.returncode, out.decode(), err.decode())
+
+
+async def evaluated(worker: RunningWorker) -> None:
+    """Two evaluations of one run."""
+    for step, model in ((1, "upper"), (2, "one")):
+        await worker.bridge.evaluation.evaluate(
+            evaluation_id=f"e{step}",
+            run_id="run",
+            step=step,
+            model=f"embedded:{model}",
+            evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+            dataset=SAMPLES,
+            sampling=SamplingParams(max_tokens=8),
+        )
+
+
+@pytest.fixture(params=["--state-dir", "--address"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sequence[str]]:
+    """The options that name where evaluations are: a journal that no worker has open, and a worker."""
+    async with contextlib.AsyncExitStack() as running:
+        worker = await running.enter_async_context(run_worker(MODELS, state_dir=tmp_path))
+        await evaluated(worker)
+        if request.param == "--state-dir":
+            await running.aclose()
+            yield ("--state-dir", str(tmp_path))
+        else:
+            yield ("--address", worker.address)
+
+
+async def test_list_names_the_evaluations(place: Sequence[str]):
+    """The newest first, each with its result in words; as JSON with every metric."""
+    text = await run("list", *place)
+    data = json.loads((await run("list", "--json", *place)).out)
+
+    assert text.code == 0
+    assert text.out.index("e2") < text.out.index("e1")
+    assert [(one["evaluation_id"], one["run_id"], one["step"], one["state"], one["model"]) for one in data] == [
+        ("e2", "run", 2, "completed", "embedded:one"),
+        ("e1", "run", 1, "completed", "embedded:upper"),
+    ]
+    assert data[0]["metrics"]["accuracy"] == 0.5
+    assert json.loads((await run("list", "--json", "--limit", "1", *place)).out)[0]["evaluation_id"] == "e2"
+    assert (await run("list", "--run", "other", *place)).out == "no evaluation matches\n"
+    assert (await run("list", "--state", "done", *place)).err.startswith(
+        "crucible-worker: --state is 'done', must be one"
+    )
+
+
+async def test_show_says_the_result_in_a_sentence(place: Sequence[str]):
+    """With its interval and how many were scored; --verbose adds every key."""
+    brief = await run("show", "e2", *place)
+    verbose = await run("show", "e2", "--verbose", *place)
+    data = json.loads((await run("show", "e2", "--json", *place)).out)
+
+    assert "accuracy 50.0 % (95 %: 15.0 to 85.0), 4 of 4 scored" in brief.out
+    assert "accuracy_strict" not in brief.out
+    assert "accuracy_strict" in verbose.out
+    assert (data["evaluation_id"], data["metrics"]["accuracy"], data["evaluators"][0]["n"]) == ("e2", 0.5, 4)
+
+
+async def test_samples_are_read_by_both_ways(place: Sequence[str]):
+    """Of the verdict that is asked for."""
+    found = await run("samples", "e2", "--verdict", "incorrect", "--jsonl", *place)
+
+    rows = [json.loads(line) for line in found.out.splitlines()]
+    assert [(row["sample_id"], row["output"], row["targets"]) for row in rows] == [
+        ("s0", "IN 1", ["IN 0"]),
+        ("s2", "IN 1", ["IN 0"]),
+    ]
+
+
+async def test_compare_says_the_difference(place: Sequence[str]):
+    """With its interval, and which samples changed."""
+    text = await run("compare", "e1", "e2", *place)
+    data = json.loads((await run("compare", "--run", "run", "--json", *place)).out)
+
+    assert text.out.startswith("e2 against e1, accuracy: mean 0.5, difference ")
+    assert "worse: s0" in text.out
+    (difference,) = data["differences"]
+    assert (difference["baseline_id"], difference["evaluation_id"], difference["n_matched"]) == ("e1", "e2", 4)
+    assert [change["sample_id"] for change in difference["regressions"]] == ["s0"]
+
+
+async def test_watch_of_what_has_ended_says_the_result(place: Sequence[str]):
+    """At once, with the exit code of its state."""
+    found = await run("watch", "e1", *place)
+
+    assert found.code == 0
+    assert found.out.splitlines()[0] == "e1: completed"
+    assert (await run("watch", *place)).out == "nothing runs\n"
+
+
+async def test_what_does_not_exist_is_named_as_it_was_typed(place: Sequence[str]):
+    """By the command's own words, with exit code 2."""
+    for words in (
+        ("show", "gone"),
+        ("samples", "gone"),
+        ("watch", "gone"),
+        ("cancel", "gone"),
+        ("compare", "e1", "gone"),
+    ):
+        found = await run(*words, *place)
+        assert found.code == 2
+        assert found.err.startswith("crucible-worker: ID")
+        assert "'gone'" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("compare",), "give IDs of evaluations, or --run"),
+        (("compare", "e1"), "ID is 'e1' alone: give two IDs or more"),
+        (("compare", "e1", "--run", "run"), "give either IDs of evaluations or --run, not both"),
+        (("list", "--token-file", "t"), "--token-file goes with --address"),
+        (
+            ("show", "e1", "--address", "127.0.0.1:1", "--state-dir", "d"),
+            "--state-dir and --address exclude each other",
+        ),
+    ],
+)
+async def test_options_that_do_not_go_together_are_refused(words: Sequence[str], message: str):
+    """With exit code 2, before anything is opened."""
+    found = await run(*words)
+
+    assert found.code == 2
+    assert message in found.err
+
+
+async def test_a_state_directory_without_a_journal_is_named(tmp_path: Path):
+    """And nothing is made there."""
+    found = await run("list", "--state-dir", str(tmp_path / "none"))
+
+    assert found.code == 2
+    assert f"{tmp_path / 'none'} has no journal" in found.err
+    assert not (tmp_path / "none").exists()
+
+
+async def test_watch_follows_to_the_end():
+    """Line by line where there is no terminal; cancel ends what runs, and the watch with it."""
+    held = HeldModel()
+    async with run_worker({"held": held}) as worker:
+        await worker.bridge.evaluation.start_evaluation(
+            evaluation_id="slow",
+            model="embedded:held",
+            evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+            dataset=SAMPLES,
+            sampling=SamplingParams(max_tokens=8),
+            limits=Limits(concurrency=1),
+        )
+        place = ("--address", worker.address)
+        watching = asyncio.create_task(run("watch", "slow", *place))
+        while not json.loads((await run("list", "--json", "--state", "running", *place)).out):
+            pass
+        cancelled = await run("cancel", "slow", "--reason", "enough", *place)
+        found = await watching
+
+    assert cancelled.out == "slow: cancelled\n"
+    assert found.code == 1
+    assert found.out.splitlines()[-1] == "slow: cancelled, CANCELLED: enough"
