@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -121,7 +122,10 @@ def written(file: Path, text: str) -> bool:
     Raises:
         OSError: it cannot be written.
     """
-    file = file.resolve()  # the target of a link is replaced, not the link
+    # What a link names is replaced, and not the link; unlike `Path.resolve`, this is an OSError for a loop of links.
+    file = Path(os.path.realpath(file))
+    with contextlib.suppress(FileNotFoundError):
+        file.stat()
     replaced = file.exists()
     if replaced and not file.is_file():
         # A folder is an error; a pipe or device is written to directly.

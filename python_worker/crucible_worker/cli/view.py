@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import importlib
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Config, StateDir, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, results_or_exit
 from crucible_worker.cli.remote import AddressTrust, token_in
 
@@ -65,6 +66,8 @@ def view(
     except BridgeError as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     except OSError as error:
         typer.echo(f"crucible-worker: --port {port}: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
@@ -81,6 +84,10 @@ async def _shown(
 ) -> None:
     from crucible_worker.web.server import pages
 
+    current = asyncio.current_task()
+    assert current is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, current.cancel)
     async with opened as bridge:
         await bridge.worker.get_info()  # an address without a worker is an error now, not in the browser
         async with pages(bridge, port=port, worker_token=token, subtitle=subtitle) as shown:

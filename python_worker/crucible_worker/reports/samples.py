@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import Evaluation, SampleResult, Trajectory, Transition, Turn
+import numpy as np
+
+from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
 from crucible_worker.rendering.thinking import reasoning_spans
 from crucible_worker.reports.as_json import sample_as_data
 from crucible_worker.reports.plain import plain, replace_surrogates
@@ -109,8 +110,8 @@ def searched_text(result: SampleResult) -> str:
     """What a search for a text looks through: id, input, output, extracted answer and targets."""
     record = result.sample
     asked = asked_text(result)
-    if not asked and record is not None:
-        asked = json.dumps(record_as_data(result)["input"])
+    if record is not None and isinstance(record.input, Datum):
+        asked = f"{record_as_data(result)['input']['tokens']:,} tokens"
     return "\n".join(
         (result.sample_id, asked, result.output, result.extracted, *(() if record is None else record.targets))
     )

@@ -241,7 +241,13 @@ def _home(request: ReportRequest, ids: Sequence[str], data: Mapping[str, Any]) -
         return _address("run", request.run_id)
     compare = data["compare"]
     held = [] if compare is None else [one["id"] for one in compare["evaluations"]]
-    return _address("compare", ",".join(ids)) if held == list(ids) and len(ids) <= MOST_COMPARED else "#/"
+    listed = ",".join(map(_listed_id, ids))
+    return _address("compare", listed) if held == list(ids) and len(ids) <= MOST_COMPARED else "#/"
+
+
+def _listed_id(one: str) -> str:
+    """An id in a list with commas between the ids."""
+    return one.replace("%", "%25").replace(",", "%2C")
 
 
 def _address(page: str, part: str) -> str:

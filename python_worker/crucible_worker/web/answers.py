@@ -6,6 +6,7 @@ import asyncio
 import collections
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from starlette.datastructures import QueryParams
 
@@ -190,7 +191,7 @@ def _count(query: QueryParams, name: str, default: int, *, most: int) -> int:
 
 
 def _ids(query: QueryParams, *, least: int = 2) -> Sequence[str]:
-    ids = list(dict.fromkeys(filter(None, query.get("ids", "").split(","))))
+    ids = list(dict.fromkeys(map(unquote, filter(None, query.get("ids", "").split(",")))))
     if not least <= len(ids) <= MAX_COMPARED:
         raise InvalidField(
             "ids", f"names {len(ids)} evaluations, must name {least} to {MAX_COMPARED}, with commas between them"

@@ -36,11 +36,18 @@ class Changes:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._pages: set[_Page] = set()
-        self._hears: list[Callable[[str], None]] = []
+        self._ended = False
+        self._hears: list[Callable[[str | None], None]] = []
 
-    def also(self, hear: Callable[[str], None]) -> None:
-        """Call a function with the id of each evaluation that moves."""
+    def also(self, hear: Callable[[str | None], None]) -> None:
+        """Call a function with the id of each evaluation that moves; with None if each of them may have moved."""
         self._hears.append(hear)
+
+    def end(self) -> None:
+        """End every stream, so that no page is cut off in the middle of one."""
+        self._ended = True
+        for page in self._pages:
+            page.news.set()
 
     async def run(self) -> None:
         """Read the worker's events until cancelled; a worker that has gone is waited for."""
@@ -48,11 +55,18 @@ class Changes:
             try:
                 info = await self._bridge.worker.get_info()
                 async with self._bridge.telemetry.subscribe(info.last_sequence, info.log_id) as stream:
+                    self._all_moved()  # nobody heard what happened before
                     async for event in stream:
                         self._moved(event)
             except BridgeError as error:
                 _log.warning("worker not reached", problem=str(error), next_attempt_seconds=RETRY_SECONDS)
             await asyncio.sleep(RETRY_SECONDS)
+
+    def _all_moved(self) -> None:
+        for hear in self._hears:
+            hear(None)
+        for page in self._pages:
+            page.add({"id": "", "all": True})
 
     def _moved(self, event: Event) -> None:
         if not event.evaluation_id:
@@ -69,7 +83,7 @@ class Changes:
         self._pages.add(page)
         try:
             yield "retry: 2000\n\n"
-            while True:
+            while not self._ended:
                 with contextlib.suppress(TimeoutError):  # nothing moved: the comment keeps the connection alive
                     await asyncio.wait_for(page.news.wait(), KEEP_ALIVE_SECONDS)
                 changes = page.take()

@@ -162,9 +162,12 @@ class SampleIndex:
         await self._run(lambda connection: connection.close())
         self._thread.shutdown()
 
-    def moved(self, evaluation_id: str) -> None:
-        """An evaluation has more samples, or other ones: it is read again when somebody looks at it."""
-        if (reading := self._readings.get(evaluation_id)) is not None:
+    def moved(self, evaluation_id: str | None) -> None:
+        """An evaluation, or each one if None, has other samples: it is read again when somebody looks at it."""
+        if evaluation_id is None:
+            for reading in self._readings.values():
+                reading.stale = True
+        elif (reading := self._readings.get(evaluation_id)) is not None:
             reading.stale = True
 
     async def find(self, evaluation_id: str, query: SampleQuery) -> Found:

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Pages", "pages"]
 
 LOOPBACK = "127.0.0.1"
+HTTP_PORT = 80
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,20 @@ class Pages:
     """To open in a browser, with the token that opens it once."""
     ended: asyncio.Task[None]
     """Ends with the server: when the process is told to stop."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command: uvicorn raises them again once it has ended, before anything is cleaned up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def hosts_of(port: int) -> Sequence[str]:
+    """What browsers call this server in the Host header. They leave the port of http out."""
+    named = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+    return [*named, LOOPBACK, "localhost"] if port == HTTP_PORT else named
 
 
 @contextlib.asynccontextmanager
@@ -69,9 +84,9 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
         app = Guard(
             _application(Answers(bridge, index), changes, subtitle),
             access,
-            (f"{LOOPBACK}:{taken}", f"localhost:{taken}"),
+            hosts_of(taken),
         )
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 app,
                 lifespan="off",
@@ -87,6 +102,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             yield Pages(address=f"http://{LOOPBACK}:{taken}/?token={access.once}", ended=serving)
         finally:
             watching.cancel()
+            changes.end()
             server.should_exit = True
             await asyncio.gather(watching, serving, return_exceptions=True)
             await index.aclose()

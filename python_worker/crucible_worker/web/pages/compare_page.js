@@ -1,7 +1,7 @@
 // Two to ten evaluations: differences of the same samples, what changed its verdict, one sample over all of them.
 
 async function comparePage(source, [joined], query) {
-  const ids = joined.split(",").filter(Boolean);
+  const ids = splitIds(joined);
   const data = await source.compare(ids);
   const baseline = data.evaluations[0];
   const names = new Map(data.evaluations.map((one) => [one.id, stepName(one)]));
@@ -54,7 +54,7 @@ function sampleForm(ids, evaluators, query) {
     evaluators.map((name) => h("option", { value: name, selected: query.evaluator === name }, name)));
   return h("form", { class: "toolbar", onsubmit: (event) => {
     event.preventDefault();
-    location.hash = address(["compare", ids.join(",")], { sample: sample.value, evaluator: evaluator.value });
+    location.hash = address(["compare", joinedIds(ids)], { sample: sample.value, evaluator: evaluator.value });
   } }, h("label", { for: "sample" }, "Sample ", sample), evaluators.length > 1 ? h("label", { for: "evaluator" }, "of ", evaluator) : null,
   h("button", {}, "Show"));
 }

@@ -64,6 +64,15 @@ function section(title, ...children) {
   return h("section", { "aria-labelledby": id }, h("h2", { id }, title), children);
 }
 
+/** Ids in one part of an address, with commas between them. */
+function joinedIds(ids) {
+  return ids.map((id) => id.replace(/[%,]/g, (sign) => encodeURIComponent(sign))).join(",");
+}
+
+function splitIds(text) {
+  return text.split(",").filter(Boolean).map(decodeURIComponent);
+}
+
 /** A link to a page: `link("All runs", [])`, `link("step 3", ["evaluation", id], {filter: "wrong"})`. */
 function link(text, parts, query, attributes) {
   return h("a", { href: address(parts, query), ...attributes }, text);

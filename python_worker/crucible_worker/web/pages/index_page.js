@@ -26,7 +26,7 @@ async function indexPage(source, _, query) {
 function chosen(evaluations, { withRun } = { withRun: true }) {
   const picked = new Set();
   const button = h("button", { type: "button", disabled: true, onclick: () => {
-    location.hash = address(["compare", evaluations.map((one) => one.id).filter((id) => picked.has(id)).join(",")]);
+    location.hash = address(["compare", joinedIds(evaluations.map((one) => one.id).filter((id) => picked.has(id)))]);
   } }, "Compare");
   const choose = (event) => {
     if (event.target.checked) picked.add(event.target.value);

@@ -20,7 +20,7 @@ async function runPage(source, [run]) {
           { "data-key": "further" })),
       section("Evaluations", chosen(data.evaluations, { withRun: false })),
       data.evaluations.length < 2 ? null : h("p", {}, link("Compare the first with the last ones",
-        ["compare", [data.evaluations[0], ...data.evaluations.slice(1).slice(-9)].map((one) => one.id).join(",")])),
+        ["compare", joinedIds([data.evaluations[0], ...data.evaluations.slice(1).slice(-9)].map((one) => one.id))])),
     ],
   };
 }

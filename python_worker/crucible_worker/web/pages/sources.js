@@ -20,9 +20,9 @@ class FileSource {
 
   async index() { return this.data.index; }
 
-  async run(run) { return known(this.data.runs[run], `run ${run}`); }
+  async run(run) { return known(own(this.data.runs, run), `run ${run}`); }
 
-  async evaluation(id) { return known(this.data.evaluations[id], `evaluation ${id}`); }
+  async evaluation(id) { return known(own(this.data.evaluations, id), `evaluation ${id}`); }
 
   async compare(ids) {
     const compare = this.data.compare;
@@ -37,7 +37,7 @@ class FileSource {
   }
 
   /** What of an evaluation's samples the file has: `{total, shown, left_out}`. */
-  holding(id) { return this.data.samples[id] || null; }
+  holding(id) { return own(this.data.samples, id); }
 
   allSamples(id) {
     if (!this.parsed.has(id)) {
@@ -58,7 +58,7 @@ class FileSource {
       where.every(([key, value]) => sample.metadata && sample.metadata[key] === value));
     const rows = found.map(rowOf);
     const sign = query.descending ? -1 : 1;
-    if (query.sort && query.sort !== "n") rows.sort((a, b) => sign * ordered(a[query.sort], b[query.sort]) || a.n - b.n);
+    if (query.sort && query.sort !== "n") rows.sort((a, b) => ordered(a[query.sort], b[query.sort], sign) || a.n - b.n);
     else if (sign < 0) rows.reverse();
     const offset = Number(query.offset || 0);
     return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, read: all.length, complete: true, fields: this.fields(all) };
@@ -95,6 +95,11 @@ class FileSource {
   listen() { /* A file does not change. */ }
 }
 
+/** Ids may be called as what every object has: "constructor". */
+function own(object, key) {
+  return Object.hasOwn(object, key) ? object[key] : null;
+}
+
 function known(value, name) {
   if (value === null || value === undefined) throw new Error(`This file does not contain the ${name}.`);
   return value;
@@ -117,8 +122,7 @@ function passes(sample, filter, changed) {
 }
 
 function searched(sample) {
-  const input = typeof sample.input === "string" ? sample.input : JSON.stringify(sample.input);
-  return [sample.sample_id, input, sample.output, sample.extracted, ...(sample.targets || [])].join("\n").toLocaleLowerCase();
+  return [sample.sample_id, inputText(sample.input), sample.output, sample.extracted, ...(sample.targets || [])].join("\n").toLocaleLowerCase();
 }
 
 function inputText(input) {
@@ -141,11 +145,12 @@ function afterReasoning(sample) {
   return sample.reasoning_span ? Array.from(sample.output).slice(sample.reasoning_span[1]).join("").trim() : sample.output;
 }
 
-function ordered(a, b) {
+/** Values that are missing are last in both directions. */
+function ordered(a, b, sign) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  return a < b ? -1 : 1;
+  return a < b ? -sign : sign;
 }
 
 /** The data of a worker: asked for when it is shown, and again when it has changed. */
@@ -169,7 +174,7 @@ class LiveSource {
 
   evaluation(id) { return this.get("evaluation", { id }); }
 
-  compare(ids) { return this.get("compare", { ids: ids.join(",") }); }
+  compare(ids) { return this.get("compare", { ids: joinedIds(ids) }); }
 
   hasRun() { return true; }
 
@@ -179,7 +184,7 @@ class LiveSource {
 
   sample(id, evaluator, sample, repeat) { return this.get("sample", { id, evaluator, sample, repeat }); }
 
-  answers(ids, evaluator, sample) { return this.get("answers", { ids: ids.join(","), evaluator, sample }); }
+  answers(ids, evaluator, sample) { return this.get("answers", { ids: joinedIds(ids), evaluator, sample }); }
 
   /** Call `changed({id, run, state, done, total})` whenever an evaluation has moved, and `connected(bool)` on changes of it. */
   listen(changed, connected) {

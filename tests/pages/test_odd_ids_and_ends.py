@@ -1,0 +1,74 @@
+"""Ids with signs of addresses, and the end of the command by signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crucible_bridge.types import ReportFormat, Sample, SamplingParams
+from crucible_worker.testing import ScriptedModel, run_worker
+from tests.pages.conftest import Visit, in_thread, viewing
+
+IDS = ("a,b", "c/d?e#f%2C", "constructor")
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal of evaluations with odd ids, and their report."""
+    folder = tmp_path_factory.mktemp("odd")
+
+    async def make() -> None:
+        async with run_worker({"m": ScriptedModel(answer=lambda prompt: "4")}, state_dir=folder / "j") as worker:
+            for one in IDS:
+                await worker.bridge.evaluation.evaluate(
+                    evaluation_id=one,
+                    model="embedded:m",
+                    evaluators=["accuracy"],
+                    dataset=[Sample(id="s,1", input="2 + 2?", targets=("4",))],
+                    sampling=SamplingParams(max_tokens=8),
+                )
+            report = await worker.bridge.evaluation.generate_report(IDS, ReportFormat.HTML)
+            (folder / "report.html").write_text(report, "utf-8")
+
+    in_thread(make())
+    return folder
+
+
+COMPARE = "compare/a%252Cb%2Cc%2Fd%3Fe%23f%25252C%2Cconstructor"
+
+
+def test_ids_with_commas_are_compared(odd: Path, visits: Callable[..., Visit]):
+    """A comma, slash or per cent sign of an id is not one of the address, in a file and live."""
+    file = visits((odd / "report.html").as_uri())
+    file.page.goto(file.home)
+    file.shown()
+    assert file.title == f"Comparison of {', '.join(IDS)}"
+    file.open("evaluation/toString")
+    assert file.title == "This page cannot be shown"
+    with viewing("--state-dir", str(odd / "j")) as address:
+        live = visits(address.partition("?")[0])
+        live.page.goto(address)
+        live.shown()
+        live.open(COMPARE)
+        assert live.title == f"Comparison of {', '.join(IDS)}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_view_and_leaves_no_folder(results: Path, tmp_path: Path, number: signal.Signals):
+    """The temporary database and the socket's folder are gone, and nothing is printed."""
+    command = [sys.executable, "-m", "crucible_worker", "view", "--state-dir", str(results)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as view:
+        assert view.stdout is not None
+        assert view.stdout.readline().startswith("Open ")
+        assert list(tmp_path.iterdir()) != []
+        view.send_signal(number)
+        _, said = view.communicate(timeout=60)
+
+    assert (view.returncode, said, list(tmp_path.iterdir())) == (130, "", [])
