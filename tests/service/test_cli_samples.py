@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
+from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from crucible_bridge.types import Record, Sample, SamplingParams
-from crucible_worker.cli import app
 from crucible_worker.testing import ScriptedModel, run_worker
 
 SAMPLES = (
@@ -19,9 +19,21 @@ SAMPLES = (
 )
 
 
-def shown(*arguments: str) -> Result:
-    """The command, run in this process."""
-    return CliRunner().invoke(app, ["samples", *arguments])
+class Result(NamedTuple):
+    """What a command has said."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+async def shown(*arguments: str) -> Result:
+    """The command, run in a process of its own."""
+    command = [sys.executable, "-m", "crucible_worker", "samples", *arguments]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Result(process.returncode, out.decode(), err.decode())
 
 
 @pytest.fixture
@@ -49,13 +61,13 @@ async def state_dir(tmp_path):
 
 def lines_of(result: Result) -> list[dict]:
     """The objects of its lines."""
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 async def test_each_line_has_what_was_asked_and_what_was_said(state_dir):
     """One object a line: ids, verdict, score, input, prompt, targets and output."""
-    right, wrong = lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl"))
+    right, wrong = lines_of(await shown("full", "--state-dir", str(state_dir), "--jsonl"))
     expected = {
         "sample_id": "right",
         "evaluator": "accuracy",
@@ -78,15 +90,15 @@ async def test_each_line_has_what_was_asked_and_what_was_said(state_dir):
 
 async def test_what_is_shown_can_be_chosen(state_dir):
     """By verdict and evaluator; as one list; and nothing but results of what was recorded without samples."""
-    only = lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl", "--verdict", "incorrect"))
+    only = lines_of(await shown("full", "--state-dir", str(state_dir), "--jsonl", "--verdict", "incorrect"))
     assert [each["sample_id"] for each in only] == ["wrong"]
-    assert lines_of(shown("full", "--state-dir", str(state_dir), "--jsonl", "--evaluator", "nll")) == []
-    (listed,) = lines_of(shown("outputs", "--state-dir", str(state_dir), "--json"))
+    assert lines_of(await shown("full", "--state-dir", str(state_dir), "--jsonl", "--evaluator", "nll")) == []
+    (listed,) = lines_of(await shown("outputs", "--state-dir", str(state_dir), "--json"))
     assert [(each["input"], each["prompt"], each["output"][:1]) for each in listed] == [
         (None, None, "A"),
         (None, None, "C"),
     ]
-    table = shown("full", "--state-dir", str(state_dir)).stdout
+    table = (await shown("full", "--state-dir", str(state_dir))).stdout
     assert "correct 1" in table
     assert "no, nor this" in table
 
@@ -94,18 +106,14 @@ async def test_what_is_shown_can_be_chosen(state_dir):
 async def test_a_worker_shows_the_same(state_dir):
     """With --address the worker there is asked."""
     async with run_worker({}, state_dir=state_dir) as worker:
-        # In a process of its own: the worker's log goes to the output of this one.
-        command = [sys.executable, "-m", "crucible_worker", "samples", "full", "--address", worker.address, "--jsonl"]
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        told, _ = await process.communicate()
-    expected = shown("full", "--state-dir", str(state_dir), "--jsonl")
-    assert (process.returncode, list(map(json.loads, told.splitlines()))) == (0, lines_of(expected))
+        found = lines_of(await shown("full", "--address", worker.address, "--jsonl"))
+    assert found == lines_of(await shown("full", "--state-dir", str(state_dir), "--jsonl"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["none", "--state-dir", "STATE"], "STATE has no such evaluation"),
+        (["none", "--state-dir", "STATE"], "ID is 'none'"),
         (["full", "--state-dir", "STATE/other"], "has no journal"),
         (["full", "--state-dir", "STATE", "--verdict", "good"], "--verdict is 'good', must be one of correct,"),
     ],
@@ -113,7 +121,7 @@ async def test_a_worker_shows_the_same(state_dir):
 )
 async def test_what_is_not_there_is_named(state_dir, arguments, said):
     """The message names what was written, and the exit code is 2; no journal is made."""
-    result = shown(*(argument.replace("STATE", str(state_dir)) for argument in arguments))
+    result = await shown(*(argument.replace("STATE", str(state_dir)) for argument in arguments))
     assert result.exit_code == 2
     assert said.replace("STATE", str(state_dir)) in result.stderr
     assert not (state_dir / "other").exists()

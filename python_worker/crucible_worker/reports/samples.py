@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
 from crucible_worker.rendering.thinking import reasoning_spans
 from crucible_worker.reports.as_json import sample_as_data

@@ -75,7 +75,7 @@ class Inspect(
     BaseEvaluator,
     kind="inspect",
     keys={
-        "<task>/<scorer>/<metric>": "the metric's own",
+        "<task>/<scorer>/<metric>": "as the metric has it",
         "<task>/samples": "samples, epochs included",
         "<task>/errored_samples": "samples",
         "<task>/truncated_samples": "samples",
