@@ -164,20 +164,27 @@ async def test_examples_that_changed_refuse_to_go_on(data, changed):
 async def test_a_hostile_template_is_refused_and_holds_up_nobody(template, told):
     """It runs where it can be killed: other calls are answered meanwhile, and nothing is started."""
     async with run_worker({"m": ScriptedModel()}) as worker:
-        refusing = asyncio.create_task(
-            refused(
-                worker.bridge.evaluation.evaluate(asked(dataset=prompted(Prompt(template=template)))),
-                Code.INVALID_ARGUMENT,
-                "TEMPLATE_FAILED",
-                "dataset.prompt.template",
-            )
-        )
+
+        async def refusal() -> BridgeError:
+            while True:
+                with pytest.raises(BridgeError) as caught:
+                    await worker.bridge.evaluation.evaluate(asked(dataset=prompted(Prompt(template=template))))
+                # On a busy machine the processor time may not have come in time: the caller is told to try again.
+                if caught.value.code is not Code.UNAVAILABLE:
+                    return caught.value
+
+        refusing = asyncio.create_task(refusal())
         slowest = 0.0
         while not refusing.done():
             began = time.monotonic()
             await worker.bridge.worker.get_info()
             slowest = max(slowest, time.monotonic() - began)
         error = await refusing
+        assert (error.code, error.reason, error.field) == (
+            Code.INVALID_ARGUMENT,
+            "TEMPLATE_FAILED",
+            "dataset.prompt.template",
+        )
         assert (await worker.bridge.evaluation.list_evaluations()).items == ()
     assert told in error.message
     assert slowest < 5.0, "GetInfo was held up"

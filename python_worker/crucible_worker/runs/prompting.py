@@ -116,7 +116,8 @@ class Prompter:
         if answer.lost in ("timeout", "memory"):
             raise BadTemplate("takes more time or memory than a template may")
         if answer.lost:
-            raise Unavailable("the process that fills templates ended", reason=Reason.GRADING_POOL, field=_TEMPLATE)
+            why = "had too little processor time" if answer.lost == "stalled" else "ended"
+            raise Unavailable(f"the process that fills templates {why}", reason=Reason.GRADING_POOL, field=_TEMPLATE)
         if answer.error:
             raise BadTemplate(f"cannot be filled: {answer.error}")
         worked, text = answer.value
