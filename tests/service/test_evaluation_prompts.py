@@ -8,7 +8,7 @@ import time
 import pytest
 
 from crucible_bridge.client.evaluation import request_of
-from crucible_bridge.errors import Code
+from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
