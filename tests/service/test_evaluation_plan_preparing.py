@@ -53,7 +53,7 @@ async def registered(r, slow_loading, made: EvaluationPlan) -> None:
     begun.clear()
 
 
-async def told_of(r, slow_loading, step: int = 3) -> None:
+async def recorded_spans(r, slow_loading, step: int = 3) -> None:
     """Tell of a step, and wait until its data set is being read."""
     begun, _ = slow_loading
     (started,) = await r.evaluation.notify_step("p", step, "embedded:m")
@@ -66,7 +66,7 @@ async def test_a_step_is_answered_before_its_data_is_read(slow_loading):
     _, let_go = slow_loading
     async with rig() as r:
         await registered(r, slow_loading, small())
-        await told_of(r, slow_loading)
+        await recorded_spans(r, slow_loading)
         (queued,) = await r.evaluation.notify_step("p", 3, "embedded:m")
         assert queued.existed
         assert (queued.evaluation.dataset_fingerprint, queued.evaluation.model_fingerprint) == ("", "")
@@ -150,7 +150,7 @@ async def test_a_model_that_goes_away_meanwhile_fails_the_evaluation(monkeypatch
     _, let_go = slow_loading
     async with rig() as r:
         await registered(r, slow_loading, small())
-        await told_of(r, slow_loading)
+        await recorded_spans(r, slow_loading)
 
         async def gone(self, model):
             raise NotFound("was here", reason="UNKNOWN_MODEL", field="model")
@@ -206,7 +206,7 @@ async def test_what_is_being_read_can_be_cancelled(slow_loading):
     begun, _ = slow_loading
     async with rig() as r:
         await registered(r, slow_loading, small())
-        await told_of(r, slow_loading)
+        await recorded_spans(r, slow_loading)
         ended = await r.evaluation.cancel_evaluation(NAME, "enough")
 
         assert state_of(ended) == (EvaluationState.CANCELLED, "CANCELLED")
@@ -214,7 +214,7 @@ async def test_what_is_being_read_can_be_cancelled(slow_loading):
         # Both threads are free: as many data sets are being read again.
         for step in (6, 9):
             begun.clear()
-            await told_of(r, slow_loading, step)
+            await recorded_spans(r, slow_loading, step)
 
 
 async def test_a_model_that_is_found_too_late_changes_nothing(monkeypatch):
@@ -258,7 +258,7 @@ async def test_what_is_being_read_is_interrupted_by_a_drain_and_gone_on_with(tmp
     _, let_go = slow_loading
     async with rig(state_dir=tmp_path) as first, rig(state_dir=tmp_path) as second:
         await registered(first, slow_loading, small())
-        await told_of(first, slow_loading)
+        await recorded_spans(first, slow_loading)
         assert (await first.worker.bridge.worker.drain()).interrupted == (NAME,)
         interrupted = await second.evaluation.get_evaluation(NAME)
         assert (interrupted.state, interrupted.total) == (EvaluationState.INTERRUPTED, 0)
@@ -283,7 +283,7 @@ async def test_whoever_waits_for_what_is_being_read_gets_its_end(slow_loading):
     _, let_go = slow_loading
     async with rig() as r:
         await registered(r, slow_loading, small())
-        await told_of(r, slow_loading)
+        await recorded_spans(r, slow_loading)
         waiter = asyncio.create_task(
             r.evaluation.evaluate(asked(evaluation_id=NAME, run_id="run", step=3, evaluators=[nll()]))
         )

@@ -328,7 +328,7 @@ async def test_what_the_chat_template_made_is_heard(local):
     assert (rendered.text, list(rendered.tokens)) == ("12+34=", list(tokens))
 
     transcript = Transcript(10_000)
-    gated = GatedModel(model, CallGate(1), ear=transcript.ear())
+    gated = GatedModel(model, CallGate(1), listener=transcript.listener())
     await sample_answers(gated, Conversation(tuple(messages)), GREEDY)
     assert transcript.prompt == "12+34="
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_worker.config import Settings
-    from crucible_worker.server.parts import Own, Parts
+    from crucible_worker.server.parts import CustomFiles, Parts
 
 __all__ = ["opened", "state_folder", "with_roots"]
 
@@ -35,7 +35,7 @@ def with_roots(settings: Settings) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings, own: Own | None = None) -> AsyncIterator[Parts]:
+async def opened(settings: Settings, own: CustomFiles | None = None) -> AsyncIterator[Parts]:
     """The parts of a worker, with a user's own evaluators and graders; its children end with the block.
 
     Raises:

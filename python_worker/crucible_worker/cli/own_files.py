@@ -30,7 +30,7 @@ from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.declared import declared_grader
 from crucible_worker.grading.entry_points import guarded
 from crucible_worker.grading.registry import GRADERS
-from crucible_worker.server.parts import Own
+from crucible_worker.server.parts import CustomFiles
 
 __all__ = ["OwnFiles", "in_file", "own_of"]
 
@@ -43,7 +43,7 @@ def in_file(text: str) -> bool:
     return _IN_FILE.fullmatch(text) is not None
 
 
-def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, Own]:
+def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, CustomFiles]:
     """Flags with names in place of files, and the objects of the files by these names.
 
     Args:
@@ -59,7 +59,7 @@ def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, Own]:
     if address is not None and (files.evaluators or files.graders):
         raise InvalidField("--address", "runs what that worker has: a file of your own runs only in this process")
     found = dataclasses.replace(typed, evaluators=evaluators, grader=grader)
-    return found, Own(evaluators=files.evaluators, graders=files.graders)
+    return found, CustomFiles(evaluators=files.evaluators, graders=files.graders)
 
 
 class OwnFiles:

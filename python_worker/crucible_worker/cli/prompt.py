@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
     from crucible_worker.cli.requests import EvaluationToRun, Typed
     from crucible_worker.config import Settings
-    from crucible_worker.server.parts import Own
+    from crucible_worker.server.parts import CustomFiles
 
     _Remote: TypeAlias = AbstractContextManager[BlockingBridge]
 
@@ -207,7 +207,7 @@ def _run(
 
 
 async def _here(
-    settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str, own: Own
+    settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str, own: CustomFiles
 ) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 

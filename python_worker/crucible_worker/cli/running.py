@@ -20,7 +20,7 @@ from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.server.parts import Own
+from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 
 __all__ = ["NotRun", "Ran", "run"]
@@ -72,7 +72,7 @@ async def run(
     asked: Sequence[EvaluationToRun],
     evaluators: Sequence[str],
     ended: list[Ran | NotRun],
-    own: Own | None = None,
+    own: CustomFiles | None = None,
     *,
     quiet: bool,
 ) -> Sequence[Compared]:

@@ -41,8 +41,8 @@ from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
+from crucible_worker.runs.prompt_preview import render_sample
 from crucible_worker.runs.reaper import Reaper
-from crucible_worker.runs.showing import render_sample
 from crucible_worker.runs.usage import Spending
 
 __all__ = [

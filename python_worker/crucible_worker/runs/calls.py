@@ -13,7 +13,7 @@ from crucible_bridge.types import ChatMessage, Conversation, ModelInput
 from crucible_worker.backends.base import Capability, Model, Rendered, Tokenizer
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
-from crucible_worker.runs.transcripts import Ear, Transcript
+from crucible_worker.runs.transcripts import CallListener, Transcript
 
 __all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
 
@@ -109,14 +109,14 @@ class GatedModel(WrappedModel):
     It has no reference to itself: a finished sample is freed at once, without the cycle collector.
     """
 
-    __slots__ = ("_answered", "_counts", "_ear", "_gate", "_tokenizer", "calls", "meter", "resolved_renderer")
+    __slots__ = ("_answered", "_counts", "_gate", "_listener", "_tokenizer", "calls", "meter", "resolved_renderer")
 
     def __init__(
         self,
         model: Model,
         gate: CallGate,
         answered: Callable[[], None] | None = None,
-        ear: Ear | None = None,
+        listener: CallListener | None = None,
         renderer: str | None = None,
     ) -> None:
         """Of a model.
@@ -125,7 +125,7 @@ class GatedModel(WrappedModel):
             model: the model.
             gate: each call passes it.
             answered: called after each call that succeeds.
-            ear: receives prompts and answers.
+            listener: receives prompts and answers.
             renderer: what `auto` was resolved to before.
         """
         self.meter = meter = Meter()
@@ -133,7 +133,7 @@ class GatedModel(WrappedModel):
         metered = model.metered(meter)
         self._model = model if metered is None else metered
         self._counts = metered is None
-        self._gate, self._answered, self._ear = gate, answered, ear
+        self._gate, self._answered, self._listener = gate, answered, listener
         self.calls = 0
         """Calls made, retries included."""
         self.resolved_renderer = renderer
@@ -144,7 +144,7 @@ class GatedModel(WrappedModel):
         """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
-            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._ear)
+            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener)
         return found
 
     async def _through(
@@ -154,14 +154,14 @@ class GatedModel(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        ear, prompt, asked = self._ear, None, None
-        if ear is not None and (prompt := _prompt_of(question, arguments[0])) is not None:
-            asked = ear.asked(prompt)
+        listener, prompt, asked = self._listener, None, None
+        if listener is not None and (prompt := _prompt_of(question, arguments[0])) is not None:
+            asked = listener.asked(prompt)
         answer = await self._gate.call(method, arguments, options, self)
         if self._answered is not None:
             self._answered()
-        if ear is not None and asked is not None and prompt is not None and question in _GENERATING:
-            ear.answered(asked, prompt, answer)
+        if listener is not None and asked is not None and prompt is not None and question in _GENERATING:
+            listener.answered(asked, prompt, answer)
         if self._counts:
             _COUNTS[question](self.meter, arguments, answer)
         return answer
@@ -177,7 +177,9 @@ def gated_models(
     """Further models as one sample sees them, by name."""
     known = renderers or {}
     return {
-        name: GatedModel(model, gate, answered, None if transcript is None else transcript.ear(name), known.get(name))
+        name: GatedModel(
+            model, gate, answered, None if transcript is None else transcript.listener(name), known.get(name)
+        )
         for name, model in models.items()
     }
 
@@ -221,10 +223,10 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
 class _GatedTokenizer(Tokenizer):
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_ear", "_gate", "_tokenizer")
+    __slots__ = ("_gate", "_listener", "_tokenizer")
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer, ear: Ear | None) -> None:
-        self._gate, self._tokenizer, self._ear = gate, tokenizer, ear
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None) -> None:
+        self._gate, self._tokenizer, self._listener = gate, tokenizer, listener
 
     @property
     def eos_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
@@ -240,8 +242,8 @@ class _GatedTokenizer(Tokenizer):
 
     async def encode(self, text: str) -> Sequence[int]:
         tokens = await self._gate.call(self._tokenizer.encode, (text,))
-        if self._ear is not None:
-            self._ear.encoded(text, tokens)
+        if self._listener is not None:
+            self._listener.encoded(text, tokens)
         return tokens
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
@@ -249,18 +251,18 @@ class _GatedTokenizer(Tokenizer):
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
         encoded = await self._gate.call(self._tokenizer.encode_all, (texts,), {"continuations": continuations})
-        if not continuations and self._ear is not None:
+        if not continuations and self._listener is not None:
             for text, tokens in zip(texts, encoded):
-                self._ear.encoded(text, tokens)
+                self._listener.encoded(text, tokens)
         return encoded
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
-        tokenizer, ear, options = self._tokenizer, self._ear, {"generation_prompt": generation_prompt}
-        if ear is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
+        tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}
+        if listener is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
             return self._record(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
         tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options)
-        if ear is not None:
-            ear.encoded(Conversation(tuple(messages)), tokens)
+        if listener is not None:
+            listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
 
     async def decode(self, tokens: Sequence[int]) -> str:
@@ -277,7 +279,7 @@ class _GatedTokenizer(Tokenizer):
         return self._record(messages, rendered)
 
     def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
-        if self._ear is not None:
+        if self._listener is not None:
             text = Conversation(tuple(messages)) if rendered.text is None else rendered.text
-            self._ear.encoded(text, rendered.tokens)
+            self._listener.encoded(text, rendered.tokens)
         return rendered

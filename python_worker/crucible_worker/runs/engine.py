@@ -61,12 +61,12 @@ from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
+from crucible_worker.runs.evaluation_files import folder_of
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
-from crucible_worker.runs.kept_files import folder_of
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.preparation import Plan, Prepare
@@ -74,7 +74,7 @@ from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
 from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.runs.renderings import of_auto, pinned
-from crucible_worker.runs.spans import told_of
+from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
@@ -245,7 +245,7 @@ class Attempt:
                 await evaluator.get_ready()
             if self._request.record is Record.FULL:
                 self._recorder = Recorder(self.row, len(plan.samples), self._limits)
-            told = await self._journal.read(told_of, number)
+            told = await self._journal.read(recorded_spans, number)
             before = await self._journal.read(runs_before, number)
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
@@ -303,8 +303,8 @@ class Attempt:
         keeps_turns = self._recorder is not None and lane.keeps_turns_of(place.position)
         room = self._limits.max_sample_record_bytes if keeps_turns else 0
         transcript = None if self._recorder is None else Transcript(room)
-        ear = None if transcript is None else transcript.ear()
-        model = GatedModel(self._plan.model, self._gate, patience.answered, ear, lane.renderer)
+        listener = None if transcript is None else transcript.listener()
+        model = GatedModel(self._plan.model, self._gate, patience.answered, listener, lane.renderer)
         auxiliary_models = auxiliary_models_of(
             self._plan, place.evaluator, self._gate, patience.answered, transcript, lane.auxiliary_renderers
         )

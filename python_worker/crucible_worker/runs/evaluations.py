@@ -38,11 +38,11 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.runs.admission import Admission, draining_error
+from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
-from crucible_worker.runs.held import Hold, hold
 from crucible_worker.runs.journal import Journal, JournalUnavailable
-from crucible_worker.runs.journal.lived import Life
+from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
     SAMPLE_PAGE_BYTES,
     Head,
@@ -55,13 +55,13 @@ from crucible_worker.runs.journal.queries import (
     read_samples,
 )
 from crucible_worker.runs.notes import Notes
+from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
 from crucible_worker.runs.usage import Spending
-from crucible_worker.runs.written import Written
 
 __all__ = [
     "CANCEL_WAIT_SECONDS",
@@ -102,7 +102,7 @@ class Evaluations:
         """Comparisons of ended evaluations."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
-        self._life = Life()
+        self._life = LivedTime()
         self._notes = Notes(journal)
         self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)
@@ -177,9 +177,9 @@ class Evaluations:
         """Write an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
         self._notes.add(event)
 
-    def written(self) -> Written:
+    def written(self) -> OwnEvents:
         """The events that this worker itself writes from now on; call it once."""
-        return Written(self._journal)
+        return OwnEvents(self._journal)
 
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
         """The plans of this journal; the arguments encode a plan to the bytes that are recorded, and decode it."""
@@ -222,7 +222,7 @@ class Evaluations:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
 
-    async def hold(self, request: EvaluateRequest, model: Model) -> Hold:
+    async def connect_caller(self, request: EvaluateRequest, model: Model) -> CallerConnection:
         """Start or resume an evaluation of a model that the caller has; it replaces an earlier caller at this worker.
 
         Raises:
@@ -230,7 +230,7 @@ class Evaluations:
         """
         request = _identified(request)
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
-        return await hold(self._admission, self._journal, self._locks, request, model)
+        return await connect_caller(self._admission, self._journal, self._locks, request, model)
 
     async def render(self, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
         """Show what the model would get of one sample, the first one if no id is given; nothing is started.

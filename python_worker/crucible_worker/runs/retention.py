@@ -15,11 +15,11 @@ import structlog
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle
+from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.lived import Life, trusted_clock
+from crucible_worker.runs.journal.lived_time import LivedTime, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
-from crucible_worker.runs.kept_files import remove_forgotten
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["CHUNK", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
@@ -50,7 +50,7 @@ class Retention:
     """Lived time for which a record must have been too old before it is removed."""
 
 
-async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention, life: Life) -> None:
+async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention, life: LivedTime) -> None:
     """Count the time and remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
     while True:
         removed: collections.Counter[str] = collections.Counter()

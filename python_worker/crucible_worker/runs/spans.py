@@ -14,10 +14,10 @@ from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Reads, Row
 from crucible_worker.runs.journal.records import evaluator_result_to_record
 
-__all__ = ["begin", "end", "told_of"]
+__all__ = ["begin", "end", "recorded_spans"]
 
 
-def told_of(source: Reads, number: int) -> Mapping[int, bytes | None]:
+def recorded_spans(source: Reads, number: int) -> Mapping[int, bytes | None]:
     """The evaluators of an evaluation that have begun, by index, each with the record of its result if it has ended."""
     return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
 

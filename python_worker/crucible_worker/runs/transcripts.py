@@ -25,7 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs.journal.contents import prompt_bytes, text_bytes
 
-__all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "Ear", "Transcript"]
+__all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "CallListener", "Transcript"]
 
 MAX_TEXTS = 16
 """Tokenized texts of a sample that are remembered, to find the one that became a prompt."""
@@ -63,9 +63,9 @@ class Transcript:
         """Bytes of text that are recorded, including the first prompt if there was no room for its call."""
         return self.size + (0 if self._calls else prompt_bytes(self.prompt))
 
-    def ear(self, model: str = "") -> Ear:
+    def listener(self, model: str = "") -> CallListener:
         """The listener of one model: the evaluated one, or a further one by its name."""
-        return Ear(self, model)
+        return CallListener(self, model)
 
     def turns(self, given: Sequence[Turn] = ()) -> tuple[Turn, ...]:
         """The turns of this sample, if there are more than one question and its answer.
@@ -96,7 +96,7 @@ class Transcript:
         self._calls.append((model, prompt, tokens, answers))
 
 
-class Ear:
+class CallListener:
     """Receives the calls of one model for one sample."""
 
     __slots__ = ("_encoded", "_model", "_transcript")

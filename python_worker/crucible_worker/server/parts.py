@@ -41,7 +41,7 @@ from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.prompting import TEMPLATE_MODULE
 
-__all__ = ["Build", "Own", "Parts", "build", "build_with"]
+__all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Parts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class CustomFiles:
     """Evaluators and graders from files that a user names on the command line. No call can add one."""
 
     evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
@@ -102,7 +102,7 @@ Build = Callable[[Settings], Awaitable[Parts]]
 """Builds the parts of a worker; tests pass their own function."""
 
 
-async def build(settings: Settings, own: Own | None = None) -> Parts:
+async def build(settings: Settings, own: CustomFiles | None = None) -> Parts:
     """Build the parts of a worker from its settings; nothing heavy is imported before it is used.
 
     Args:
@@ -134,7 +134,7 @@ async def build_with(
     *,
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
-    own: Own | None = None,
+    own: CustomFiles | None = None,
 ) -> Parts:
     """Build the parts of a worker with the given backends, and open the journal.
 

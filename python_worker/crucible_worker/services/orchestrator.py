@@ -32,10 +32,10 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
-from crucible_worker.backends.orchestrator import HeldModel, PendingQuestion, Session, Withdrawn
+from crucible_worker.backends.orchestrator import PendingQuestion, RemoteOrchestratorModel, Session, Withdrawn
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs.caller_models import CallerConnection
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.held import Hold
 
 __all__ = ["Frames", "Requests", "evaluate_held"]
 
@@ -54,9 +54,9 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
     start = await _start(requests)
     window = min(start.window, limits.max_orchestrator_window)
     session = Session(window)
-    model = HeldModel(_name(start.request), start.calls, session)
+    model = RemoteOrchestratorModel(_name(start.request), start.calls, session)
     try:
-        hold = await evaluations.hold(_within(start.request, window, limits), model)
+        hold = await evaluations.connect_caller(_within(start.request, window, limits), model)
     except BaseException:
         # Questions of an attempt that is still running get this error.
         session.close()
@@ -99,7 +99,7 @@ async def _start(requests: Requests) -> HeldStart:
     raise InvalidField("start", "is missing: the stream ended without a frame")
 
 
-async def _listen(requests: Requests, session: Session, hold: Hold) -> None:
+async def _listen(requests: Requests, session: Session, hold: CallerConnection) -> None:
     """Pass answers on until the caller closes its side, which means that it leaves."""
     error: BridgeError | None = None
     try:

@@ -16,7 +16,7 @@ from crucible_bridge.errors import InternalError
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.runs.journal import JournalUnavailable
-from crucible_worker.runs.written import Written
+from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.snakepit.telemetry import NAMES, Steering, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 class EventStream:
     """The worker's side of StreamTelemetry; of one event loop."""
 
-    def __init__(self, written: Written, calls: Calls) -> None:
+    def __init__(self, written: OwnEvents, calls: Calls) -> None:
         """Send the events of `written`; a drain ends streams that are in `calls`."""
         self._written = written
         self._calls = calls

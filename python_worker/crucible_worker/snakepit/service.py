@@ -13,7 +13,7 @@ from crucible_bridge.codec.maps import request_parsed
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.errors import mapped
 from crucible_worker.interceptors.methods import Context
-from crucible_worker.runs.written import Written
+from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.snakepit.event_stream import EventStream
 from crucible_worker.snakepit.execution import Execution
 from crucible_worker.snakepit.sessions import Sessions
@@ -28,7 +28,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["BridgeService"].full_name
 class BridgeService:
     """The tools of a worker, over Snakepit's wire."""
 
-    def __init__(self, tools: Tools, written: Written, calls: Calls, *, max_message_bytes: int) -> None:
+    def __init__(self, tools: Tools, written: OwnEvents, calls: Calls, *, max_message_bytes: int) -> None:
         """Execute these tools, and send the events that the worker writes."""
         self._tools = tools
         self._sessions = Sessions()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, Code, InvalidField, NotFound
 from crucible_worker.backends.openai.failures import (
+    MAX_REPEATED_CHARS,
     MAX_RETRY_AFTER_SECONDS,
-    MAX_TOLD_CHARS,
     FailedRequest,
     Silence,
     garbage,
@@ -132,7 +132,7 @@ def test_no_refusal_is_too_odd(status, body):
     """Whatever a server sends with a refusal, there is one short error that a message of ours can carry."""
     error = of_status(ASKED, status, {}, body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass"))
     error.message.encode()
-    assert len(error.message) < MAX_TOLD_CHARS + 100
+    assert len(error.message) < MAX_REPEATED_CHARS + 100
 
 
 @rows(

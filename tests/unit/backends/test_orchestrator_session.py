@@ -20,7 +20,13 @@ from crucible_bridge.types import (
     SampledSequence,
     SamplingParams,
 )
-from crucible_worker.backends.orchestrator import HeldModel, OrchestratorBackend, PendingQuestion, Session, Withdrawn
+from crucible_worker.backends.orchestrator import (
+    OrchestratorBackend,
+    PendingQuestion,
+    RemoteOrchestratorModel,
+    Session,
+    Withdrawn,
+)
 from tests.tables import rows
 
 PARAMS = SamplingParams(max_tokens=4)
@@ -167,7 +173,7 @@ DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weig
 async def test_an_answer_that_does_not_fit_is_final(call: Any, answer: Any):
     """Asking again would bring the same: such an answer costs its sample, and no retry."""
     session = Session(1)
-    error = await told(call(HeldModel("m", EVERY, session)), session, answer)
+    error = await told(call(RemoteOrchestratorModel("m", EVERY, session)), session, answer)
     assert isinstance(error, BackendError)
     assert (error.reason, error.retryable) == ("BACKEND_ANSWER", False)
 
@@ -177,7 +183,7 @@ async def test_a_problem_is_an_error_of_the_backend(retryable: bool):
     """The orchestrator says whether asking again may help; its words and its reason are kept."""
     session = Session(1)
     problem = Problem(reason="BUSY", message="come back later", retryable=retryable)
-    error = await told(HeldModel("m", EVERY, session).sample_text("x", PARAMS), session, problem)
+    error = await told(RemoteOrchestratorModel("m", EVERY, session).sample_text("x", PARAMS), session, problem)
     assert isinstance(error, BackendError)
     assert (error.reason, error.message, error.retryable) == ("BUSY", "come back later", retryable)
 
@@ -185,7 +191,7 @@ async def test_a_problem_is_an_error_of_the_backend(retryable: bool):
 async def test_answers_that_fit_come_through():
     """Log-probabilities get their first place back; of a datum, only the targets are sent."""
     session = Session(1)
-    model = HeldModel("m", EVERY, session)
+    model = RemoteOrchestratorModel("m", EVERY, session)
     assert await told(model.compute_logprobs(ModelInput.of([1, 2])), session, np.array([-0.5])) == (None, -0.5)
     (array,) = await told(model.forward([DATUM]), session, Forwarded((np.array([-1.0, -2.0]),)))
     assert array.tolist() == [-1.0, -2.0]
@@ -201,19 +207,19 @@ async def test_answers_that_fit_come_through():
 async def test_a_model_is_asked_only_for_what_it_can():
     """Which sides it has follows from its calls, and what is missing is MISSING_CLIENT without a question."""
     session = Session(1)
-    only_logprobs = HeldModel("m", frozenset({OrchestratorCall.LOGPROBS}), session)
+    only_logprobs = RemoteOrchestratorModel("m", frozenset({OrchestratorCall.LOGPROBS}), session)
     assert only_logprobs.sampling is only_logprobs
     assert only_logprobs.training is None
     with pytest.raises(FailedPrecondition) as caught:
         await only_logprobs.sample_text("x", PARAMS)
     assert caught.value.reason == "MISSING_CLIENT"
-    only_forward = HeldModel("m", frozenset({OrchestratorCall.FORWARD}), session)
+    only_forward = RemoteOrchestratorModel("m", frozenset({OrchestratorCall.FORWARD}), session)
     assert (only_forward.sampling, only_forward.training) == (None, only_forward)
 
 
 async def test_input_that_can_never_work_is_refused_here():
     """An empty prompt, and a datum without targets, are not asked at all."""
-    model = HeldModel("m", EVERY, Session(1))
+    model = RemoteOrchestratorModel("m", EVERY, Session(1))
     with pytest.raises(InvalidField, match=r"^prompt"):
         await model.compute_logprobs(ModelInput.of([]))
     with pytest.raises(InvalidField, match=r"^data\[0\]"):
@@ -222,10 +228,10 @@ async def test_input_that_can_never_work_is_refused_here():
 
 def test_name_and_calls_are_what_a_model_is_known_by():
     """The same name and calls are the same model, on any stream."""
-    here = HeldModel("m", EVERY, Session(1)).fingerprint
-    assert HeldModel("m", EVERY, Session(9)).fingerprint == here
-    assert HeldModel("n", EVERY, Session(1)).fingerprint != here
-    assert HeldModel("m", frozenset({OrchestratorCall.SAMPLE}), Session(1)).fingerprint != here
+    here = RemoteOrchestratorModel("m", EVERY, Session(1)).fingerprint
+    assert RemoteOrchestratorModel("m", EVERY, Session(9)).fingerprint == here
+    assert RemoteOrchestratorModel("n", EVERY, Session(1)).fingerprint != here
+    assert RemoteOrchestratorModel("m", frozenset({OrchestratorCall.SAMPLE}), Session(1)).fingerprint != here
 
 
 async def test_the_backend_names_the_call_that_reaches_such_a_model():

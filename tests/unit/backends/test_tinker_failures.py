@@ -14,7 +14,7 @@ from tinker.lib.public_interfaces import sampling_client  # noqa: E402
 from tinker.lib.retryable_exception import RetryableException  # noqa: E402
 
 from crucible_bridge.errors import BridgeError, Code  # noqa: E402
-from crucible_worker.backends.openai.failures import MAX_TOLD_CHARS  # noqa: E402
+from crucible_worker.backends.openai.failures import MAX_REPEATED_CHARS  # noqa: E402
 from crucible_worker.backends.tinker.failures import of_error, told  # noqa: E402
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES  # noqa: E402
 from tests.service.tinker_kit import failed, status  # noqa: E402
@@ -87,12 +87,12 @@ def test_no_key_is_told(secret: str, make):
     assert "[key]" in message
 
 
-@given(st.text(max_size=2 * MAX_TOLD_CHARS))
+@given(st.text(max_size=2 * MAX_REPEATED_CHARS))
 def test_whatever_is_told_fits_and_holds_no_key(text: str):
     """One line of bounded length that every message can carry."""
     words = told(f"{text}{KEY}{text}", KEY)
     assert KEY not in words
-    assert len(words) <= MAX_TOLD_CHARS
+    assert len(words) <= MAX_REPEATED_CHARS
     assert "\n" not in words
 
 

@@ -9,8 +9,8 @@ import pytest
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.copies import read_marks
+from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.journal.told import Told
 from crucible_worker.runs.journal.writer import MAX_BATCH, ROWS_TOGETHER, JournalUnavailable
 from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
 
@@ -257,7 +257,7 @@ async def test_a_bug_of_the_writer_fails_its_batch_alone(journal, monkeypatch):
         raise TypeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Told, "check", broken)
+        patch.setattr(JournalMark, "check", broken)
         with pytest.raises(JournalUnavailable, match="a bug"):
             await append(journal, 1)
     await append(journal, 1)

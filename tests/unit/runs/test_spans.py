@@ -46,7 +46,7 @@ async def test_an_evaluator_begins_once(journal, locks):
 
     (event,) = await told(journal, EventKind.EVALUATOR_START)
     assert (event.evaluator, event.measurements, event.evaluation_id) == ("nll", {"total": 10.0}, "e")
-    assert await journal.read(spans.told_of, row.number) == {0: None}
+    assert await journal.read(spans.recorded_spans, row.number) == {0: None}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ async def test_an_end_has_its_result_and_its_duration(journal, locks, result, ki
 
     (event,) = await told(journal, EventKind.EVALUATOR_COMPLETE, EventKind.EVALUATOR_EXCEPTION)
     assert (event.kind, event.duration_ns, event.problem) == (kind, 45, result.problem)
-    record = (await journal.read(spans.told_of, row.number))[0]
+    record = (await journal.read(spans.recorded_spans, row.number))[0]
     assert evaluator_result_from_record(SPEC, record) == result
 
 
@@ -108,7 +108,7 @@ async def test_spans_go_with_their_evaluation(journal, locks):
         await begin(journal, row)
     await journal.submit(lambda t: t.execute("DELETE FROM evaluations WHERE number = ?", (rows[0].number,)))
 
-    assert [await journal.read(spans.told_of, row.number) for row in rows] == [{}, {0: None}]
+    assert [await journal.read(spans.recorded_spans, row.number) for row in rows] == [{}, {0: None}]
 
 
 async def test_an_interrupt_has_the_duration_of_its_attempt(journal, locks):

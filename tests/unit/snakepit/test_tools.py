@@ -312,13 +312,13 @@ async def test_large_parameters_and_answers_leave_the_loop_alone(tools: Tools):
     """Reading large parameters, and writing large answers, is a thread's work."""
     threads: list[str] = []
 
-    class Told(list[Any]):
+    class JournalMark(list[Any]):
         def __iter__(self) -> Any:
             threads.append(threading.current_thread().name)
             return super().__iter__()
 
     # Each response comes back as an answer that is as long.
-    responses = Told([r"\boxed{" + "1" * LARGE_BYTES + "}"])
+    responses = JournalMark([r"\boxed{" + "1" * LARGE_BYTES + "}"])
     result = await run(tools, "extract_answer", call=ToolCall(large=True), responses=responses)
 
     assert threads[0].startswith("tools")

@@ -15,7 +15,7 @@ from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
-__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice", "tell_usage"]
+__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice", "report_usage"]
 
 _STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 _CUT = frozenset({"length", "max_tokens"})
@@ -59,7 +59,7 @@ def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
     return choices[0]
 
 
-def tell_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -> None:
+def report_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -> None:
     """Report the usage of an answer to a meter, even if the answer is invalid; invalid numbers are not reported.
 
     Args:

@@ -17,7 +17,7 @@ from crucible_worker.backends.openai.failures import garbage
 __all__ = [
     "APART_BYTES",
     "MAX_ANSWER_BYTES",
-    "Nonsense",
+    "InvalidAnswer",
     "apart",
     "max_bytes",
     "max_parts",
@@ -59,7 +59,7 @@ def takes_long(content: bytes) -> bool:
     return len(content) > QUICK_BYTES or _parts(content) > QUICK_PARTS
 
 
-class Nonsense(ValueError):
+class InvalidAnswer(ValueError):
     """Raised for an invalid answer; the message says what was received."""
 
 
@@ -67,16 +67,16 @@ def parse(content: bytes, tokens: int) -> dict[str, Any]:
     """Parse an answer that may list so many tokens: a JSON object.
 
     Raises:
-        Nonsense: it is not a JSON object, or has more parts than such an answer can have.
+        InvalidAnswer: it is not a JSON object, or has more parts than such an answer can have.
     """
     if _parts(content) > max_parts(tokens):
-        raise Nonsense(f"more than {max_parts(tokens):,} lists, objects and keys")
+        raise InvalidAnswer(f"more than {max_parts(tokens):,} lists, objects and keys")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise Nonsense(f"{len(content):,} bytes that are not JSON") from None
+        raise InvalidAnswer(f"{len(content):,} bytes that are not JSON") from None
     if not isinstance(document, dict):
-        raise Nonsense(f"JSON of type {type(document).__name__}, not an object")
+        raise InvalidAnswer(f"JSON of type {type(document).__name__}, not an object")
     return document
 
 
@@ -88,7 +88,7 @@ def read_document(content: bytes, tokens: int, server: str) -> dict[str, Any]:
     """
     try:
         return parse(content, tokens)
-    except Nonsense as error:
+    except InvalidAnswer as error:
         raise garbage(server, str(error)) from None
 
 

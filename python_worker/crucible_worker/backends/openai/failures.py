@@ -20,8 +20,8 @@ from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField
 from crucible_bridge.reasons import Reason
 
 __all__ = [
+    "MAX_REPEATED_CHARS",
     "MAX_RETRY_AFTER_SECONDS",
-    "MAX_TOLD_CHARS",
     "MIN_REDACTED_CHARS",
     "FailedRequest",
     "Silence",
@@ -32,7 +32,7 @@ __all__ = [
     "retry_after",
 ]
 
-MAX_TOLD_CHARS = 300
+MAX_REPEATED_CHARS = 300
 """Most characters of a server's text that are repeated."""
 
 MAX_RETRY_AFTER_SECONDS = 3600.0
@@ -171,14 +171,14 @@ def _words(body: bytes, key: str | None) -> tuple[str, str]:
     try:
         text, code = _of_document(json.loads(body))
     except (ValueError, RecursionError):  # no JSON, or nested too deeply
-        text, code = body[: 16 * MAX_TOLD_CHARS].decode("utf-8", "replace"), ""
+        text, code = body[: 16 * MAX_REPEATED_CHARS].decode("utf-8", "replace"), ""
     if key is not None and len(key) >= MIN_REDACTED_CHARS:
         text, code = text.replace(key, "[key]"), code.replace(key, "[key]")
     # JSON may contain halves of surrogate pairs, which are not valid in our messages.
     words = " ".join(text.encode("utf-8", "replace").decode().split())
     if not words:
         return "no reason given", code
-    return words if len(words) <= MAX_TOLD_CHARS else words[: MAX_TOLD_CHARS - 1] + "…", code
+    return words if len(words) <= MAX_REPEATED_CHARS else words[: MAX_REPEATED_CHARS - 1] + "…", code
 
 
 def _of_document(document: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
-from crucible_worker.backends.openai.answers import chat_answer, completion_answer, tell_usage
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.scoring import Scorer
@@ -174,7 +174,7 @@ class RemoteModel(Model):
         document = await self._connection.ask(path, body, self._name, tokens=tokens)
         self._served.answered(document)
         if self._meter is not None:
-            tell_usage(self._meter, document, body)
+            report_usage(self._meter, document, body)
         return document
 
 

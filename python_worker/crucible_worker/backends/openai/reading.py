@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from crucible_worker.backends.openai.documents import Nonsense, parse
+from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 from crucible_worker.backends.openai.failures import garbage
 from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
 
@@ -91,7 +91,7 @@ def _answer(order: bytes) -> Iterator[str]:
     try:
         lists: list[tuple[_Path, list[str]]] = []
         document = _read_part(parse(content, int(tokens)), int(tokens), lists)
-    except Nonsense as error:
+    except InvalidAnswer as error:
         yield _written({"nonsense": str(error)})
         return
     yield _written({"document": document})
@@ -109,7 +109,7 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
             return {key: part(value[key], inner, (*path, key)) for key, inner in shape.items() if key in value}
         if isinstance(value, list) and isinstance(shape, list):
             if len(value) > most:
-                raise Nonsense(f"a list of {path[-1]} of more than {most:,} items")
+                raise InvalidAnswer(f"a list of {path[-1]} of more than {most:,} items")
             lists.append((path, [_item(_reduced(item, shape[0]), path) for item in value]))
             return []
         return _reduced(value, _SCALAR)
@@ -135,7 +135,7 @@ def _reduced(value: Any, shape: Any) -> Any:
 def _item(item: Any, path: _Path) -> str:
     text = _written(item)
     if len(text) > _ITEM_CHARS:
-        raise Nonsense(f"{path[-1]} with more than {_ITEM_CHARS:,} characters for one token")
+        raise InvalidAnswer(f"{path[-1]} with more than {_ITEM_CHARS:,} characters for one token")
     return text
 
 

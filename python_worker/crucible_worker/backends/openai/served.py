@@ -12,7 +12,7 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import ServerEngine
-from crucible_worker.backends.openai.documents import Nonsense, parse
+from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 
 __all__ = ["LOOK_SECONDS", "Look", "Served"]
 
@@ -90,7 +90,7 @@ async def _document(get: Look, path: str) -> tuple[dict[str, Any], str]:
         return {}, ""
     try:
         return parse(content, 0), header
-    except Nonsense:
+    except InvalidAnswer:
         return {}, header
 
 

@@ -29,7 +29,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exceeds
 from crucible_worker.backends.orchestrator.session import Session
 
-__all__ = ["MAX_REASON_BYTES", "HeldModel"]
+__all__ = ["MAX_REASON_BYTES", "RemoteOrchestratorModel"]
 
 MAX_REASON_BYTES = 64
 """Longest reason of an orchestrator for having no answer; the rest is truncated."""
@@ -42,7 +42,7 @@ _CAPABILITIES = {
 """One of the first two calls is enough: if a sample needs the missing one, only that sample fails."""
 
 
-class HeldModel(Model):
+class RemoteOrchestratorModel(Model):
     """The model at the other end of a session."""
 
     def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: Session) -> None:

@@ -14,7 +14,7 @@ from tinker.types import RequestErrorCategory
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.openai.failures import (
-    MAX_TOLD_CHARS,
+    MAX_REPEATED_CHARS,
     FailedRequest,
     Silence,
     final,
@@ -73,7 +73,7 @@ def of_error(error: BaseException, service: str, model: str, key: str) -> Bridge
 def told(text: str, key: str) -> str:
     """A foreign text, safe to repeat: on one line, not too long, without keys."""
     words = " ".join(_KEYS.sub("[key]", text.replace(key, "[key]")).encode("utf-8", "replace").decode().split())
-    return words if len(words) <= MAX_TOLD_CHARS else words[: MAX_TOLD_CHARS - 1] + "…"
+    return words if len(words) <= MAX_REPEATED_CHARS else words[: MAX_REPEATED_CHARS - 1] + "…"
 
 
 def _of_request(error: tinker.RequestFailedError, where: str, key: str) -> BridgeError:

@@ -22,9 +22,9 @@ import structlog
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import NEW_KINDS, Event
 from crucible_bridge.reasons import Reason
+from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.queries import head
 from crucible_worker.runs.journal.schema import connect
-from crucible_worker.runs.journal.told import Told
 
 __all__ = ["MAX_BATCH", "ROWS_TOGETHER", "JournalUnavailable", "Transaction", "Writer"]
 
@@ -143,7 +143,7 @@ class Writer:
         self._path = path
         self._file = _identity(path)
         self._connection = connect(path)
-        self._told = Told(path.parent)
+        self._told = JournalMark(path.parent)
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._closing = False
         self._thread.start()

@@ -14,7 +14,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find_by_number
 from crucible_worker.runs.owners import OwnerLocks
 
-__all__ = ["ELSEWHERE_RETRY_SECONDS", "Hold", "hold"]
+__all__ = ["ELSEWHERE_RETRY_SECONDS", "CallerConnection", "connect_caller"]
 
 ELSEWHERE_RETRY_SECONDS = 1.0
 """Seconds after which a caller may retry if its evaluation runs at another worker."""
@@ -22,7 +22,7 @@ ELSEWHERE_RETRY_SECONDS = 1.0
 _TAKEN_OVER = Problem(reason=Reason.TAKEN_OVER, message="another stream of the same evaluation took over")
 
 
-class Hold:
+class CallerConnection:
     """The connection of one caller to an evaluation of its model. Made by `hold`."""
 
     def __init__(
@@ -64,9 +64,9 @@ class Hold:
         raise _named(JournalUnavailable("the journal could not be written"), row)
 
 
-async def hold(
+async def connect_caller(
     admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: Model
-) -> Hold:
+) -> CallerConnection:
     """Start or resume an evaluation of a model that its caller has.
 
     An earlier caller at this worker is disconnected first, even if it is still there: the worker cannot distinguish a
@@ -87,7 +87,7 @@ async def hold(
             row, existed = await admission.admit(request, model=model)
             attempt = None if row.state.terminal else admission.attempt(row.number)
             if row.state.terminal or (attempt is not None and attempt.model is model):
-                return Hold(admission, journal, row, existed=existed, attempt=attempt)
+                return CallerConnection(admission, journal, row, existed=existed, attempt=attempt)
             if attempt is not None:
                 attempt.stop(Ending.LEFT, _TAKEN_OVER)
                 await attempt.finished.wait()

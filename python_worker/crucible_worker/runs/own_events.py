@@ -17,7 +17,7 @@ from crucible_bridge.events import EventKind
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import head, read_events
 
-__all__ = ["MAX_SPANS", "PAGE_EVENTS", "Written"]
+__all__ = ["MAX_SPANS", "PAGE_EVENTS", "OwnEvents"]
 
 MAX_SPANS = 65_536
 """Ranges of the log that are remembered while no reader takes them; ranges without other workers' events in between
@@ -28,7 +28,7 @@ PAGE_EVENTS = 256
 _log = structlog.get_logger(__name__)
 
 
-class Written:
+class OwnEvents:
     """Ranges of the log with this worker's events that are not yet taken; used in one event loop."""
 
     def __init__(self, journal: Journal) -> None:

@@ -12,13 +12,13 @@ import time
 
 from crucible_worker.runs.journal.writer import Transaction
 
-__all__ = ["READING_SECONDS", "Life", "trusted_clock"]
+__all__ = ["READING_SECONDS", "LivedTime", "trusted_clock"]
 
 READING_SECONDS = 60.0
 """Lived time between two recorded readings, unless the clock went back."""
 
 
-class Life:
+class LivedTime:
     """Counts the lived time of one worker."""
 
     def __init__(self) -> None:

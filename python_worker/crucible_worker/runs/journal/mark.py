@@ -11,7 +11,7 @@ import structlog
 from crucible_worker.runs.journal.copies import MARK_BYTES, Mark, log_of_its_own, mark_path, read_marks, write_mark
 from crucible_worker.runs.journal.queries import Head, Reads
 
-__all__ = ["RENAME_SECONDS", "Told"]
+__all__ = ["RENAME_SECONDS", "JournalMark"]
 
 RENAME_SECONDS = 60.0
 """Seconds between renames of the mark to its sequence: a copy of an older directory does not overwrite it."""
@@ -20,7 +20,7 @@ _SEQUENCE_AT = 33  # after the log's identity and a blank
 _log = structlog.get_logger(__name__)
 
 
-class Told:
+class JournalMark:
     """Used only by the writer's thread. Other workers write to the same mark, inside transactions except in `keep`."""
 
     def __init__(self, state_dir: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
-from crucible_worker.runs import written as module
+from crucible_worker.runs import own_events as module
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.written import Written
+from crucible_worker.runs.own_events import OwnEvents
 
 KINDS = (EventKind.METRICS_COMPUTED,)
 
@@ -26,7 +26,7 @@ async def write(journal: Journal, count: int, kind: EventKind = EventKind.METRIC
     await journal.submit(lambda transaction: transaction.append(0, events(count, kind)))
 
 
-async def sequences(written: Written) -> list[int]:
+async def sequences(written: OwnEvents) -> list[int]:
     """The next page, untaken."""
     async with asyncio.timeout(10):
         return [sequence for sequence, _ in await written.page(KINDS)]
@@ -35,7 +35,7 @@ async def sequences(written: Written) -> list[int]:
 async def test_what_is_not_taken_comes_again(tmp_path: Path):
     """A page stays what it was until it is taken, in part or whole."""
     journal = await Journal.open(tmp_path, event_to_record)
-    written = Written(journal)
+    written = OwnEvents(journal)
     await write(journal, 3)
 
     assert await sequences(written) == [1, 2, 3]
@@ -54,7 +54,7 @@ async def test_what_is_not_taken_comes_again(tmp_path: Path):
 async def test_a_page_tells_the_identity_of_its_log(tmp_path: Path):
     """Who takes a page learns which log its sequences belong to, also after the log has got a new identity."""
     journal = await Journal.open(tmp_path, event_to_record)
-    written = Written(journal)
+    written = OwnEvents(journal)
     for log_id in (journal.log_id, "another"):
         await journal.submit(lambda transaction: transaction.execute("UPDATE head SET log_id = ?", (log_id,)))  # noqa: B023 - awaited here
         await write(journal, 1)
@@ -67,7 +67,7 @@ async def test_a_page_tells_the_identity_of_its_log(tmp_path: Path):
 async def test_other_workers_and_other_kinds_are_passed_over(tmp_path: Path):
     """What another worker wrote in between is not handed out here, nor is another kind."""
     journal, other = [await Journal.open(tmp_path, event_to_record) for _ in range(2)]
-    mine, theirs = Written(journal), Written(other)
+    mine, theirs = OwnEvents(journal), OwnEvents(other)
     await write(journal, 2)
     await write(other, 3)
     await write(journal, 2, EventKind.SAMPLE_COMPLETE)
@@ -86,7 +86,7 @@ async def test_other_workers_and_other_kinds_are_passed_over(tmp_path: Path):
 async def test_pages_are_bounded(tmp_path: Path):
     """A long stretch is handed out page by page, in order, without a gap."""
     journal = await Journal.open(tmp_path, event_to_record)
-    written = Written(journal)
+    written = OwnEvents(journal)
     await write(journal, module.PAGE_EVENTS + 1)
 
     page = await sequences(written)
@@ -101,7 +101,7 @@ async def test_memory_is_bounded_while_nobody_reads(tmp_path: Path, monkeypatch:
     """Beyond so many stretches the oldest is forgotten; stretches that touch are one."""
     monkeypatch.setattr(module, "MAX_SPANS", 2)
     journal, other = [await Journal.open(tmp_path, event_to_record) for _ in range(2)]
-    written = Written(journal)
+    written = OwnEvents(journal)
     for _ in range(3):
         await write(journal, 1)
         await write(journal, 1)
