@@ -66,12 +66,11 @@ async def test_heartbeats_are_answered_under_full_load(tmp_path: Path):
         # A connection of its own: the stand-in's other calls wait for this one process to pack their requests.
         async with connected(pool.port) as probe, loaded(pool) as counts, probe.beating(0.02):
             async with asyncio.timeout(40):
-                while min(count for (count,) in counts) < 2:
+                while min(count for (count,) in counts) < 2 or len(probe.beats) <= 10:
                     await asyncio.sleep(0.05)
             await asyncio.sleep(LOAD_SECONDS)
 
     print(f"worst of {len(probe.beats)} heartbeats: {max(probe.beats):.3f} s")
-    assert len(probe.beats) > 10
     assert max(probe.beats) < HEARTBEAT_SECONDS
 
 

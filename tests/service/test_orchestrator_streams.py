@@ -317,7 +317,7 @@ class HeldByNobody:
         self.over = asyncio.Event()
         self.evaluation, self.existed = stands_as("e"), False
 
-    async def hold(self, request: Any, model: Any) -> Any:
+    async def connect_caller(self, request: Any, model: Any) -> Any:
         self.model.set_result(model)
         return self
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from crucible_bridge.errors import Unavailable
 from crucible_worker.children.channel import Channel
 from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
@@ -94,6 +95,9 @@ class Processes:
                 ready = not isinstance(said, Ending)
         except (TimeoutError, NotForked, _Broken):
             return None
+        except Unavailable:
+            _dismiss(tuple(modules))
+            raise
         finally:
             if not ready:
                 await processes.stop()
@@ -186,6 +190,15 @@ def _joined(modules: tuple[str, ...]) -> socket.socket:
         except OSError:  # it is about to end
             process.kill()
             raise
+
+
+def _dismiss(modules: tuple[str, ...]) -> None:
+    """End a server that has refused: it is about to end, and the next start needs another one to say why."""
+    with _starting:
+        process, control = _servers.pop(modules, (None, None))
+    if process is not None and control is not None:
+        process.kill()
+        control.close()
 
 
 def _started(modules: tuple[str, ...]) -> tuple[Process, socket.socket]:
