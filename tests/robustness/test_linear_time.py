@@ -240,7 +240,7 @@ ROWS = {
     "extract: one formula in plain text": Row(make=lambda n: "we get " + "2x5 " * n, run=extract, size=8_000),
     "extract: lines": Row(make=lambda n: "we get\n" + "x = 1\n" * n, run=extract, size=8_000),
     # Of more lines the marker is not in the tail: another stage.
-    "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=3_000),
+    "extract: lines behind a marker": Row(make=lambda n: "Answer:\n" + "- 1\n" * n, run=extract, size=12_000),
     "extract: blanks between boxes": Row(
         make=lambda n: r"\boxed{5}" + " " * n + r"\boxed{4}", run=extract, size=50_000
     ),
