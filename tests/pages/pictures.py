@@ -10,8 +10,6 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PAUSE_MS = 500
-"""For charts to be drawn."""
 
 
 def main(report: Path, folder: Path) -> None:
@@ -30,7 +28,7 @@ def main(report: Path, folder: Path) -> None:
         page = browser.new_page(viewport={"width": 1100, "height": 600}, color_scheme="light")
         page.goto(report.resolve().as_uri())
         page.wait_for_selector(".chart canvas")
-        page.wait_for_timeout(PAUSE_MS)
+        page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         page.screenshot(path=folder / "run.png")
         page.get_by_role("link", name="step").last.click()
         page.get_by_role("link", name="Wrong").click()

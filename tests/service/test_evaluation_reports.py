@@ -97,6 +97,23 @@ async def test_a_tool_answers_in_html_too() -> None:
     assert _blocks(json.loads(answer.json())["report"])["data"]["title"] == "Mine"
 
 
+async def test_a_stage_like_kitchens_has_its_report_in_every_format() -> None:
+    """What Kitchen's stage does with its port, by the tools of Snakepit: evaluate, then report what came back."""
+    async with tools_of(ScriptedModel()) as tools:
+        parameters = {
+            "model": "embedded:arithmetic@320",
+            "evaluators": ["accuracy"],
+            "dataset": [{"input": "ab", "target": "AB"}],
+            "sampling": {"max_tokens": 8},
+        }
+        results = json.loads((await tools.execute("evaluate", parameters, {}, ToolCall())).json())["evaluation"]
+        for name, start in (("markdown", "# Evaluation"), ("html", "<!doctype html>"), ("json", "{")):
+            wanted = {"format": name, "evaluation_ids": [results["evaluation_id"]]}
+            report = json.loads((await tools.execute("generate_report", wanted, {}, ToolCall())).json())["report"]
+            assert report.startswith(start)
+            assert results["evaluation_id"] in report
+
+
 async def test_a_run_that_is_too_large_to_compare_is_reported_all_the_same() -> None:
     """The page has no comparison then, and nothing is tied."""
     async with rig(max_compared_samples=3) as r:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
+from crucible_worker.cli.options import EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, results_or_exit
 from crucible_worker.cli.remote import AddressTrust, token_in
 
@@ -68,9 +68,6 @@ def view(
         raise typer.Exit(EXIT_USAGE) from None
     except asyncio.CancelledError:
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    except OSError as error:
-        typer.echo(f"crucible-worker: --port {port}: {error.strerror or error}", err=True)
-        raise typer.Exit(EXIT_FAILED) from None
     finally:
         log_writer.close(1.0)
 

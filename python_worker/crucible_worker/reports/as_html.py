@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crucible_worker.reports.comparisons import MOST_COMPARED
 from crucible_worker.reports.front_end import page_script, page_styles, page_template
 from crucible_worker.reports.inline_json import inline_json
 
@@ -44,7 +45,14 @@ def live_html(title: str, subtitle: str) -> str:
         title: of the window, until the first data are there.
         subtitle: a line below the name of the program.
     """
-    return _page(title, subtitle, [("data", inline_json({"door": "live"}))], policy="", styles="", script="")
+    return _page(
+        title,
+        subtitle,
+        [("data", inline_json({"door": "live", "most_compared": MOST_COMPARED}))],
+        policy="",
+        styles="",
+        script="",
+    )
 
 
 def _page(

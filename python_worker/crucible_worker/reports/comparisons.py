@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from crucible_bridge.types import EvaluationComparison, PairedComparison, SampleChange
+from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import CompareRequest, EvaluationComparison, PairedComparison, SampleChange
 from crucible_worker.reports.facts import problem_text
 from crucible_worker.reports.metric_keys import Infos
 from crucible_worker.reports.plain import plain
 from crucible_worker.reports.summaries import summary_as_data
 
-__all__ = ["compare_as_data"]
+__all__ = ["MOST_COMPARED", "compare_as_data", "compared_if_possible"]
+
+MOST_COMPARED = 10
+"""Evaluations that a page sets next to each other."""
+
+_INCOMPARABLE = (Reason.NOT_ENDED, Reason.DIFFERENT_DATASETS, Reason.TOO_MANY_SAMPLES)
+
+
+async def compared_if_possible(
+    compare: Callable[[CompareRequest], Awaitable[EvaluationComparison]], request: CompareRequest
+) -> EvaluationComparison | None:
+    """Compare evaluations; None if these cannot be compared.
+
+    Args:
+        compare: asks the worker.
+        request: what to compare.
+
+    Raises:
+        BridgeError: the worker fails for another reason.
+    """
+    try:
+        return await compare(request)
+    except (FailedPrecondition, ResourceExhausted) as error:
+        if error.reason not in _INCOMPARABLE:
+            raise
+        return None
 
 
 def compare_as_data(comparison: EvaluationComparison, infos: Infos) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from crucible_bridge.errors import FailedPrecondition, NotFound, ResourceExhausted
+from crucible_bridge.errors import NotFound, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_COMPARED_EVALUATIONS,
@@ -25,7 +25,7 @@ from crucible_worker.reports.as_html import render_html, sample_block
 from crucible_worker.reports.as_json import render_json
 from crucible_worker.reports.as_markdown import render_markdown
 from crucible_worker.reports.chosen_samples import MAX_SAMPLES, KeptSamples, SampleChoice
-from crucible_worker.reports.comparisons import compare_as_data
+from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import MAX_FAILURES
 from crucible_worker.reports.inline_json import json_bytes
@@ -42,12 +42,8 @@ from crucible_worker.reports.summaries import (
 
 __all__ = ["ReportRequest", "write_report"]
 
-MOST_COMPARED = 10
-"""Evaluations that a page sets beside each other."""
-
 _LEFT_OUT_BYTES = 1_000
 """What the page says of one evaluation's samples, at most."""
-_INCOMPARABLE = (Reason.NOT_ENDED, Reason.DIFFERENT_DATASETS, Reason.TOO_MANY_SAMPLES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +198,7 @@ async def _pages(
 
 
 async def _run(source: ReportSource, run_id: str, evaluations: Sequence[Evaluation], infos: Infos) -> Mapping[str, Any]:
-    answers = [await _compared(source, request) for request in tie_requests(evaluations, infos)]
+    answers = [await compared_if_possible(source.compare, request) for request in tie_requests(evaluations, infos)]
     pairs = [pair for answer in answers if answer is not None for pair in answer.comparisons]
     return await asyncio.to_thread(run_as_data, run_id, evaluations, infos, pairs)
 
@@ -212,17 +208,9 @@ async def _compare(source: ReportSource, evaluations: Sequence[Evaluation]) -> E
     ended = [one for one in evaluations if one.state.terminal and one.dataset_fingerprint]
     ids = [one.evaluation_id for one in ended if one.dataset_fingerprint == ended[0].dataset_fingerprint]
     ids = list(dict.fromkeys(ids))[:MAX_COMPARED_EVALUATIONS]
-    return None if len(ids) < 2 else await _compared(source, CompareRequest(evaluation_ids=tuple(ids)))
-
-
-async def _compared(source: ReportSource, request: CompareRequest) -> EvaluationComparison | None:
-    """The comparison; None where the worker cannot compare these."""
-    try:
-        return await source.compare(request)
-    except (FailedPrecondition, ResourceExhausted) as error:
-        if error.reason not in _INCOMPARABLE:
-            raise
-        return None
+    return (
+        None if len(ids) < 2 else await compared_if_possible(source.compare, CompareRequest(evaluation_ids=tuple(ids)))
+    )
 
 
 def _title(request: ReportRequest, ids: Sequence[str]) -> str:
@@ -268,6 +256,7 @@ def _rendered(pages: _Pages, kept: KeptSamples, version: str) -> str:
     title = replace_surrogates(pages.title)
     data = {
         "door": "file",
+        "most_compared": MOST_COMPARED,
         "created": now.timestamp(),
         "title": title,
         "home": pages.home,

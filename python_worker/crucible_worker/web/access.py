@@ -136,7 +136,7 @@ class Guard:
 
     def _from_here(self, headers: Headers) -> bool:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        if origin == "null":  # a form of ours: its page sends no Referer, and so browsers send no origin either
+        if origin == "null":  # the form for the token: its page sends no Referer, so browsers send no origin
             return site == "same-origin"
         if origin is not None and origin.partition("://")[2] not in self._hosts:
             return False

@@ -10,9 +10,16 @@ from urllib.parse import unquote
 
 from starlette.datastructures import QueryParams
 
-from crucible_bridge.errors import BridgeError, InvalidField, NotFound
-from crucible_bridge.types import CompareRequest, Evaluation, EvaluatorInfo, PairedComparison, SampleResult
-from crucible_worker.reports.comparisons import compare_as_data
+from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.types import (
+    CompareRequest,
+    Evaluation,
+    EvaluationComparison,
+    EvaluatorInfo,
+    PairedComparison,
+    SampleResult,
+)
+from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
 from crucible_worker.reports.samples import answers_as_data, whole_sample_as_data
 from crucible_worker.reports.summaries import evaluation_as_data, index_as_data, run_as_data, tie_requests
 from crucible_worker.web.samples_index import SampleIndex, SampleQuery
@@ -20,14 +27,12 @@ from crucible_worker.web.samples_index import SampleIndex, SampleQuery
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["MAX_COMPARED", "Answer", "Answers"]
+__all__ = ["Answer", "Answers"]
 
 LISTED = 100
 """Evaluations on a page of the list."""
 RUNS_FROM = 1_000
 """The list of runs counts so many of the newest evaluations."""
-MAX_COMPARED = 10
-"""Evaluations that the page of comparisons sets next to each other."""
 MAX_ROWS = 1_000
 """Of a page of samples."""
 MAX_REPEATS = 100
@@ -159,19 +164,19 @@ class Answers:
         if request in self._ties:
             self._ties.move_to_end(request)
             return self._ties[request]
-        try:
-            comparison = await self._bridge.evaluation.compare_evaluations(
-                request.evaluation_ids,
-                baseline_id=request.baseline_id,
-                evaluator=request.evaluator,
-                max_listed=request.max_listed,
-            )
-        except BridgeError:  # data sets differ, or one is gone meanwhile: then nothing is known to be tied
-            return ()
-        self._ties[request] = comparison.comparisons
+        comparison = await compared_if_possible(self._asked, request)
+        self._ties[request] = () if comparison is None else comparison.comparisons
         if len(self._ties) > _TIES:
             self._ties.popitem(last=False)
-        return comparison.comparisons
+        return self._ties[request]
+
+    async def _asked(self, request: CompareRequest) -> EvaluationComparison:
+        return await self._bridge.evaluation.compare_evaluations(
+            request.evaluation_ids,
+            baseline_id=request.baseline_id,
+            evaluator=request.evaluator,
+            max_listed=request.max_listed,
+        )
 
 
 def _named(query: QueryParams, name: str) -> str:
@@ -192,9 +197,9 @@ def _count(query: QueryParams, name: str, default: int, *, most: int) -> int:
 
 def _ids(query: QueryParams, *, least: int = 2) -> Sequence[str]:
     ids = list(dict.fromkeys(map(unquote, filter(None, query.get("ids", "").split(",")))))
-    if not least <= len(ids) <= MAX_COMPARED:
+    if not least <= len(ids) <= MOST_COMPARED:
         raise InvalidField(
-            "ids", f"names {len(ids)} evaluations, must name {least} to {MAX_COMPARED}, with commas between them"
+            "ids", f"names {len(ids)} evaluations, must name {least} to {MOST_COMPARED}, with commas between them"
         )
     return ids
 

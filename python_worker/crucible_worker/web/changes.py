@@ -55,7 +55,7 @@ class Changes:
             try:
                 info = await self._bridge.worker.get_info()
                 async with self._bridge.telemetry.subscribe(info.last_sequence, info.log_id) as stream:
-                    self._all_moved()  # nobody heard what happened before
+                    self._all_moved()  # events before this subscription were missed
                     async for event in stream:
                         self._moved(event)
             except BridgeError as error:

@@ -138,7 +138,7 @@ class _Reading:
 
 
 class SampleIndex:
-    """The samples of evaluations that somebody looks at."""
+    """The samples of the evaluations that readers look at."""
 
     def __init__(self, bridge: Bridge, folder: Path) -> None:
         """Make an empty index.
@@ -163,7 +163,7 @@ class SampleIndex:
         self._thread.shutdown()
 
     def moved(self, evaluation_id: str | None) -> None:
-        """An evaluation, or each one if None, has other samples: it is read again when somebody looks at it."""
+        """An evaluation, or each one if None, has other samples: it is read again at the next look."""
         if evaluation_id is None:
             for reading in self._readings.values():
                 reading.stale = True
@@ -242,7 +242,7 @@ class SampleIndex:
                 return None
 
     async def _begun(self, evaluation_id: str) -> _Reading:
-        """The reading of an evaluation; begun now if nobody looked at it before, or if it has moved since."""
+        """The reading of an evaluation; begun now at the first look, or if it has moved since."""
         reading = self._readings.get(evaluation_id)
         now = time.monotonic()
         if reading is None:
@@ -280,7 +280,7 @@ class SampleIndex:
             await self._run(lambda connection: _forget(connection, evaluation_id, position))
             reading.read, reading.distributions, reading.fields = position, distributions, fields
             reading.complete = True
-        except Exception as error:  # handed to whoever looks at it
+        except Exception as error:  # raised at the next look
             reading.problem = error
         finally:
             reading.ended_at = time.monotonic()

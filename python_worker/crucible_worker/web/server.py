@@ -42,7 +42,7 @@ class Pages:
     address: str
     """To open in a browser, with the token that opens it once."""
     ended: asyncio.Task[None]
-    """Ends with the server: when the process is told to stop."""
+    """Ends with the server."""
 
 
 class _Server(uvicorn.Server):
@@ -51,6 +51,20 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+
+async def _first_end(*tasks: asyncio.Task[None]) -> None:
+    """Wait until one of them ends; what it raised is raised here, and so ends the command."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise InvalidField("--port", f"is {port}, which cannot be listened on: {error.strerror or error}") from error
 
 
 def hosts_of(port: int) -> Sequence[str]:
@@ -70,10 +84,10 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
         subtitle: what is looked at, for the top of each page.
 
     Raises:
-        OSError: the port is taken.
+        InvalidField: the port cannot be listened on; the error names the option.
     """
     with (
-        socket.create_server((LOOPBACK, port)) as listener,
+        _listening(port) as listener,
         tempfile.TemporaryDirectory(prefix="crucible-view-") as folder,
     ):
         taken = listener.getsockname()[1]
@@ -98,13 +112,15 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
         )
         watching = asyncio.create_task(changes.run())
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        ended = asyncio.create_task(_first_end(serving, watching))
         try:
-            yield Pages(address=f"http://{LOOPBACK}:{taken}/?token={access.once}", ended=serving)
+            yield Pages(address=f"http://{LOOPBACK}:{taken}/?token={access.once}", ended=ended)
         finally:
+            ended.cancel()
             watching.cancel()
             changes.end()
             server.should_exit = True
-            await asyncio.gather(watching, serving, return_exceptions=True)
+            await asyncio.gather(ended, watching, serving, return_exceptions=True)
             await index.aclose()
 
 

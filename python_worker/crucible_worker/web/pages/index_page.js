@@ -31,7 +31,7 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
   const choose = (event) => {
     if (event.target.checked) picked.add(event.target.value);
     else picked.delete(event.target.value);
-    button.disabled = picked.size < 2 || picked.size > 10;
+    button.disabled = picked.size < 2 || picked.size > blockOf("data").most_compared;
     button.textContent = picked.size < 2 ? "Compare" : `Compare ${picked.size}`;
   };
   const keys = headlines(evaluations);
