@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
 import sqlite3
 import subprocess
@@ -45,8 +46,8 @@ async def _refusal(worker: WorkerProcess, evaluation_id: str) -> BridgeError:
     return refused.value
 
 
-async def _check_while_full(worker: WorkerProcess) -> None:
-    """What holds while nothing can be written, once that was noticed."""
+async def _check_interrupted(worker: WorkerProcess) -> None:
+    """What holds once it was noticed that the journal cannot be written."""
     await until(lambda: _not_serving(worker))
     assert await worker.is_serving("")
     assert (await worker.bridge.worker.get_info()).worker_id
@@ -55,6 +56,11 @@ async def _check_while_full(worker: WorkerProcess) -> None:
         return (await worker.bridge.evaluation.get_evaluation("full")).state is EvaluationState.INTERRUPTED
 
     await until(interrupted)
+
+
+async def _check_while_full(worker: WorkerProcess) -> None:
+    """What holds while nothing can be written."""
+    await _check_interrupted(worker)
     for evaluation_id in ("full", "another"):
         error = await _refusal(worker, evaluation_id)
         assert (error.reason, error.retryable) == ("JOURNAL_UNWRITABLE", True)
@@ -62,8 +68,28 @@ async def _check_while_full(worker: WorkerProcess) -> None:
     assert worker.alive
 
 
-async def _check_after(worker: WorkerProcess) -> None:
-    """What holds once there is room again."""
+async def _first_refused(worker: WorkerProcess) -> str:
+    """Start evaluations until one is refused, and return its id.
+
+    On a full disk, the journal can still be written where it holds pages that are free again: a small transaction then
+    fits in where a larger one did not.
+    """
+    numbers, refusals = itertools.count(), list[tuple[str, BridgeError]]()
+    async with asyncio.timeout(HANG_SECONDS):
+        while not refusals:
+            evaluation_id = f"start {next(numbers)}"
+            try:
+                await worker.bridge.evaluation.start_evaluation(request(evaluation_id))
+            except Unavailable as error:
+                refusals.append((evaluation_id, error))
+    ((evaluation_id, error),) = refusals
+    assert (error.reason, error.retryable) == ("JOURNAL_UNWRITABLE", True)
+    assert error.retry_after
+    return evaluation_id
+
+
+async def _check_after(worker: WorkerProcess, refused: str = "another") -> None:
+    """What holds once there is room again; `refused` is the evaluation whose start was refused meanwhile."""
     await until(worker.is_serving)
     ended = await worker.bridge.evaluation.evaluate(request("full"))
     whole = await worker.bridge.evaluation.evaluate(request("whole"))
@@ -74,8 +100,8 @@ async def _check_after(worker: WorkerProcess) -> None:
     assert bits(ended.metrics) == bits(whole.metrics)
     assert await samples_of(worker.bridge, "full") == await samples_of(worker.bridge, "whole")
     # Nothing of what was refused is left: no event, and no lock that an owner would be refused for.
-    assert not [event for event in log if event.evaluation_id == "another"]
-    assert (await worker.bridge.evaluation.evaluate(request("another"))).state is EvaluationState.COMPLETED
+    assert not [event for event in log if event.evaluation_id == refused]
+    assert (await worker.bridge.evaluation.evaluate(request(refused))).state is EvaluationState.COMPLETED
 
 
 async def test_unwritable_journal_interrupts_and_recovers(tmp_path):
@@ -207,6 +233,8 @@ async def test_full_disk_interrupts_and_recovers(tmp_path):
             with filling.open("wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(b"\0" * 4096)
-            await _check_while_full(worker)
+            await _check_interrupted(worker)
+            refused = await _first_refused(worker)
+            assert worker.alive
             filling.unlink()
-            await _check_after(worker)
+            await _check_after(worker, refused)
