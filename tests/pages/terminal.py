@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-COLUMNS = 130
+COLUMNS = 140
 EVALUATED = (
     "--data builtin:arithmetic --samples 100 --evaluator nll --evaluator accuracy --max-tokens 8 --concurrency 32"
 )
@@ -73,7 +73,7 @@ def main(picture: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = recorded(Path(folder))
     with sync_playwright() as playwright, chromium(playwright) as browser:
-        shown = browser.new_page(viewport={"width": 1300, "height": 300}, device_scale_factor=1.5)
+        shown = browser.new_page(viewport={"width": 1400, "height": 300}, device_scale_factor=1.5)
         shown.set_content(page)
         shown.locator("body").screenshot(path=picture)
 
