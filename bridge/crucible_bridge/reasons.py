@@ -86,7 +86,7 @@ class Reason(enum.StrEnum):
         Code.UNKNOWN,
         False,
         _CALL,
-        "The call failed in a way that has no reason here; the message says more.",
+        "The call failed for a reason that is not in this list; the message says more.",
     )
     CANCELLED = (
         "CANCELLED",
@@ -136,7 +136,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL,
-        "The request is well formed, but something that it needs is missing.",
+        "The request is well formed, and something that it needs is missing.",
     )
     OUT_OF_RANGE = "OUT_OF_RANGE", Code.OUT_OF_RANGE, False, _CALL, "The position lies outside of what is retained."
     UNAUTHENTICATED = "UNAUTHENTICATED", Code.UNAUTHENTICATED, False, _CALL, "The call carries no valid token."
@@ -146,7 +146,7 @@ class Reason(enum.StrEnum):
         Code.UNIMPLEMENTED,
         False,
         _CALL,
-        "The worker, or the model, does not have this call.",
+        "The worker, or the model, does not support this call.",
     )
     INTERNAL = (
         "INTERNAL",
@@ -198,7 +198,7 @@ class Reason(enum.StrEnum):
         Code.INTERNAL,
         False,
         _CLIENT,
-        "The reply is not a message of the method: versions do not fit, or a proxy stands between client and worker.",
+        "The reply is not a message of the method: versions differ, or a proxy between client and worker answered.",
     )
     MESSAGE_TOO_LARGE = (
         "MESSAGE_TOO_LARGE",
@@ -212,7 +212,7 @@ class Reason(enum.StrEnum):
         (Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE),
         False,
         _CALL | _ITEM,
-        "The answer does not fit one message; ask for fewer items, or fewer values.",
+        "The answer does not fit one message; request fewer items, or fewer values.",
     )
     MALFORMED_MESSAGE = (
         "MALFORMED_MESSAGE",
@@ -240,7 +240,7 @@ class Reason(enum.StrEnum):
         Code.DEADLINE_EXCEEDED,
         True,
         _CALL,
-        "The request did not arrive whole in the time that the worker gives it.",
+        "The request did not arrive completely within the time that the worker allows.",
     )
     TOO_MANY_REQUEST_BYTES = (
         "TOO_MANY_REQUEST_BYTES",
@@ -306,7 +306,7 @@ class Reason(enum.StrEnum):
         Code.NOT_FOUND,
         False,
         _CALL,
-        "It is not in the worker's cache of the hub, and the worker may not query the hub; --hub-network allows it.",
+        "The worker's cache of the hub does not have it, and the worker may not query the hub; see --hub-network.",
     )
     NO_SUCH_FILE = "NO_SUCH_FILE", Code.NOT_FOUND, False, _CALL, "No data root has the file."
     NO_DATA_ROOT = (
@@ -328,7 +328,7 @@ class Reason(enum.StrEnum):
         (Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION),
         False,
         _CALL,
-        "The file cannot be read; look at its rights, and at the line that the message names.",
+        "The file cannot be read; check its permissions, and the line that the message names.",
     )
     NO_SUCH_COLUMN = (
         "NO_SUCH_COLUMN",
@@ -349,7 +349,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "The file is not in its format, or beyond a bound; the message says what is wrong with it.",
+        "The file is not in its format, or exceeds a limit; the message says what is wrong.",
     )
     MALFORMED_LINE = (
         "MALFORMED_LINE",
@@ -420,7 +420,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL,
-        "The position is one of another journal; read this one from its beginning.",
+        "The position belongs to another journal; read this one from its beginning.",
     )
     BEYOND_LOG = "BEYOND_LOG", Code.OUT_OF_RANGE, False, _CALL, "The position lies after the last event."
     NO_LONGER_RETAINED = (
@@ -449,7 +449,7 @@ class Reason(enum.StrEnum):
         Code.RESOURCE_EXHAUSTED,
         True,
         _CALL,
-        "The evaluations have more results, or there are more evaluations, than the worker compares; name fewer.",
+        "The evaluations, or their results, are more than the worker compares; name fewer evaluations.",
     )
     HELD_BY_ORCHESTRATOR = (
         "HELD_BY_ORCHESTRATOR",
@@ -465,7 +465,7 @@ class Reason(enum.StrEnum):
         _CALL,
         "The evaluation runs at another worker, to which its model is connected.",
     )
-    TAKEN_OVER = "TAKEN_OVER", Code.ABORTED, False, _CALL | _END, "Another stream took the evaluation over."
+    TAKEN_OVER = "TAKEN_OVER", Code.ABORTED, False, _CALL | _END, "Another stream has taken over the evaluation."
     CALLER_LEFT = (
         "CALLER_LEFT",
         (Code.CANCELLED, Code.UNAVAILABLE),
@@ -511,7 +511,7 @@ class Reason(enum.StrEnum):
         (),
         False,
         _END,
-        "The evaluator read fewer results than there are: its aggregate stops early.",
+        "The evaluator read fewer results than were recorded: its aggregate stops early.",
     )
     TOO_MANY_UNSCORED = (
         "TOO_MANY_UNSCORED",
@@ -548,14 +548,14 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "No evaluator is of this kind; the message names those there are.",
+        "There is no evaluator of this kind; the message names the known ones.",
     )
     UNKNOWN_OPTION = (
         "UNKNOWN_OPTION",
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "The option is unknown; the message names those there are.",
+        "The option is unknown; the message names the known ones.",
     )
     BAD_EVALUATOR = (
         "BAD_EVALUATOR",
@@ -590,7 +590,7 @@ class Reason(enum.StrEnum):
         Code.INTERNAL,
         False,
         _ITEM | _END,
-        "The evaluator failed; where its code did, the worker's log has more under the message's error id.",
+        "The evaluator failed; if its code raised, the worker's log has more under the message's error id.",
     )
     ERROR = "ERROR", (), False, _ITEM, "An installed evaluator gave the verdict ERROR without a reason."
     UNDECIDED = "UNDECIDED", (), False, _ITEM, "The answer could not be judged; the sample is unscored."
@@ -635,7 +635,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "No environment has this name; the message names those there are.",
+        "No environment has this name; the message names the known ones.",
     )
     ENVIRONMENTS_CLOSED = (
         "ENVIRONMENTS_CLOSED",
@@ -663,7 +663,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         False,
         _ITEM,
-        "The environment's process sent what is not of its protocol.",
+        "The environment's process sent a message that its protocol does not have.",
     )
     NO_INSPECT_TASKS = (
         "NO_INSPECT_TASKS",
@@ -700,7 +700,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         False,
         _ITEM | _END,
-        "The process of the Inspect task sent what is not of its protocol.",
+        "The process of the Inspect task sent a message that its protocol does not have.",
     )
     INSPECT_SAMPLES_FAILED = "INSPECT_SAMPLES_FAILED", (), False, _ITEM | _END, "Samples of the Inspect task failed."
     TOO_MANY_METRICS = (
@@ -717,7 +717,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "No grader has this name; the message names those there are.",
+        "No grader has this name; the message names the known ones.",
     )
     GRADER_FAILED = (
         "GRADER_FAILED",
@@ -726,7 +726,13 @@ class Reason(enum.StrEnum):
         _ITEM,
         "The grader failed; the worker's log has the traceback under the error id of the message.",
     )
-    GRADING_CLOSED = "GRADING_CLOSED", Code.UNAVAILABLE, None, _CALL | _ITEM, "The worker stops and grades no more."
+    GRADING_CLOSED = (
+        "GRADING_CLOSED",
+        Code.UNAVAILABLE,
+        None,
+        _CALL | _ITEM,
+        "The worker stops, and grades no further answers.",
+    )
     GRADING_POOL = (
         "GRADING_POOL",
         Code.UNAVAILABLE,
@@ -760,7 +766,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL | _ITEM,
-        "The JSON schema is malformed, or uses what is not supported.",
+        "The JSON schema is malformed, or uses a keyword that is not supported.",
     )
     RESPONSE_TOO_LONG = "RESPONSE_TOO_LONG", (), False, _ITEM, "The response is longer than a grader reads."
     NO_SANDBOX = (
@@ -777,9 +783,9 @@ class Reason(enum.StrEnum):
         (),
         False,
         _ITEM,
-        "The tests need more than values that can be passed to the program.",
+        "The tests need values that cannot be passed between them and the program.",
     )
-    TESTS_FAILED = "TESTS_FAILED", (), False, _ITEM, "The tests ended before they were through."
+    TESTS_FAILED = "TESTS_FAILED", (), False, _ITEM, "The tests ended before all of them had run."
 
     # Models of every kind.
     NO_BACKEND = (
@@ -815,7 +821,7 @@ class Reason(enum.StrEnum):
         Code.NOT_FOUND,
         False,
         _CALL,
-        "The worker embeds no model of this name; the message names those there are.",
+        "The worker embeds no model of this name; the message names the known ones.",
     )
     UNKNOWN_SERVER = (
         "UNKNOWN_SERVER",
@@ -836,14 +842,14 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL | _ITEM,
-        "The renderer raw takes text alone, and the conversation has roles.",
+        "The renderer raw accepts only text, and the conversation has roles.",
     )
     TEMPLATE_FAILED = (
         "TEMPLATE_FAILED",
         Code.INVALID_ARGUMENT,
         False,
         _CALL | _ITEM,
-        "The template of a prompt cannot be read, names a column that the row lacks, or takes too much.",
+        "The template of a prompt cannot be read, names a column that the row lacks, or takes too much time or memory.",
     )
     FEW_SHOT_REFUSED = (
         "FEW_SHOT_REFUSED",
@@ -857,7 +863,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The chat template renders a message otherwise if others follow; measure the last message only.",
+        "The chat template renders a message differently if other messages follow; measure the last message only.",
     )
     NO_CHAT_TEMPLATE = (
         "NO_CHAT_TEMPLATE",
@@ -892,7 +898,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The tokenizer joins the whole question with a choice, so nothing is left before it.",
+        "The tokenizer joins the whole question with a choice, so no token of the question is left.",
     )
     NO_PROMPT_LOGPROBS = (
         "NO_PROMPT_LOGPROBS",
@@ -943,7 +949,7 @@ class Reason(enum.StrEnum):
         Code.NOT_FOUND,
         False,
         _CALL | _ITEM,
-        "No model root has this directory, or a file of it is gone.",
+        "No model root has this directory, or a file of it is missing.",
     )
     MODEL_REFUSED = (
         "MODEL_REFUSED",
@@ -1066,14 +1072,14 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         None,
         _CALL | _ITEM,
-        "The server or service answered what cannot be used.",
+        "The server or service sent an answer that cannot be used.",
     )
     BACKEND_CANCELLED = (
         "BACKEND_CANCELLED",
         Code.UNAVAILABLE,
         True,
         _CALL | _ITEM,
-        "The server or service gave the call up.",
+        "The server or service cancelled the call.",
     )
     BACKEND_CLOSED = (
         "BACKEND_CLOSED",
@@ -1108,28 +1114,28 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The worker cannot read its key for the server or service, or it is of another kind.",
+        "The worker cannot read its key for the server or service, or the key is of another kind.",
     )
     BACKEND_QUOTA = (
         "BACKEND_QUOTA",
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The server wants to be paid first.",
+        "The server's quota is used up; pay, or wait.",
     )
     BACKEND_RATE_LIMITED = (
         "BACKEND_RATE_LIMITED",
         Code.RESOURCE_EXHAUSTED,
         True,
         _CALL | _ITEM,
-        "The server limits the rate of calls; the error says when to come again, if the server does.",
+        "The server limits the rate of calls; the error says when to try again, if the server says it.",
     )
     BACKEND_REDIRECT = (
         "BACKEND_REDIRECT",
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The server redirects, which is not followed; name the final address.",
+        "The server redirects, and the worker does not follow; name the final address.",
     )
     BACKEND_REFUSED = (
         "BACKEND_REFUSED",
@@ -1143,14 +1149,14 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         True,
         _CALL | _ITEM,
-        "The server or service answered nothing for too long.",
+        "The server or service did not answer in time.",
     )
     BACKEND_UNAUTHENTICATED = (
         "BACKEND_UNAUTHENTICATED",
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The server wants another key than the worker has.",
+        "The server does not accept the worker's key.",
     )
     BACKEND_UNREACHABLE = (
         "BACKEND_UNREACHABLE",
@@ -1166,7 +1172,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL,
-        "The worker of the adapter cannot start; the message says why.",
+        "The worker of the adapter cannot be started; the message says why.",
     )
     UNKNOWN_TOOL = "UNKNOWN_TOOL", Code.NOT_FOUND, False, _CALL, "The adapter has no such tool."
     UNKNOWN_SESSION = "UNKNOWN_SESSION", Code.NOT_FOUND, False, _CALL, "There is no such session."

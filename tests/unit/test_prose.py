@@ -104,15 +104,16 @@ def words_of(sentence: str) -> int:
 
 def problems_of(page: str) -> list[tuple[int, str]]:
     """The line and the words of each sentence that is too long, and of each that has a wrong phrase."""
-    return [
-        (line, f"{words} words: {text}" if words > MOST_WORDS else f"{wrong[0]!r}: {text}")
-        for line, text in sentences_of(page)
-        if (words := words_of(text)) > MOST_WORDS or (wrong := _wrong(text))
-    ]
-
-
-def _wrong(sentence: str) -> list[str]:
-    return [phrase for phrase in WRONG_PHRASES if re.search(rf"\b{phrase}\b", sentence, re.IGNORECASE)]
+    problems: list[tuple[int, str]] = []
+    for line, text in sentences_of(page):
+        if (words := words_of(text)) > MOST_WORDS:
+            problems.append((line, f"{words} words: {text}"))
+        problems += [
+            (line, f"{phrase!r}: {text}")
+            for phrase in WRONG_PHRASES
+            if re.search(rf"\b{phrase}\b", text, re.IGNORECASE)
+        ]
+    return problems
 
 
 @rows("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -87,4 +87,4 @@ def _plain(value: Any, place: str) -> Any:
         case datetime.date() | datetime.time() | datetime.timedelta() | decimal.Decimal():
             return str(value)
         case _:
-            raise InvalidField(place, f"holds a {type(value).__name__}, which cannot be written as text")
+            raise InvalidField(place, f"has a value of type {type(value).__name__}, which has no text form")

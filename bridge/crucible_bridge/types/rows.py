@@ -184,12 +184,12 @@ class RowReader:
             self._seen.update(dict.fromkeys(list(row)[:_SHOWN_NAMES]))
         if "input" not in self._columns:
             raise InvalidField(
-                f"{self._field}.columns", f"does not say which column is the input; there are {_named(row)}"
+                f"{self._field}.columns", f"names no column for the input; the columns are {_named(row)}"
             )
         for key in _NEEDED:
             if key in self._columns and key not in values:
                 column = self._columns[key][:_SHOWN_CHARS]
-                raise MalformedRow(f'has no column "{column}", which is the {key}', f"found: {_named(row)}")
+                raise MalformedRow(f'has no column "{column}" for the {key}', f"found: {_named(row)}")
         used = {column if column in row else column.partition(".")[0] for column in self._columns.values()}
         metadata = _others(row, used, write)
         for key, value in values.items():

@@ -113,7 +113,7 @@ async def _by_prompts(model: Model, prompt: Tokens, continuations: Sequence[Toke
             raise _nonsense(f"compute_logprobs answered {len(sequence):,} tokens with {len(answer):,} values")
         known = [value for value in answer[len(prompt) :] if value is not None]
         if len(known) != len(continuations[longest]):
-            raise _nonsense("compute_logprobs left out values beside the first")
+            raise _nonsense("compute_logprobs returned no value for a token after the first")
         return np.array(known, np.float64)
 
     answers = await _all([ask(longest) for longest in calls])

@@ -228,7 +228,7 @@ def _from_table(kind: Kind[_T], name: str, table: Any, base: Path) -> _T:
 def _read_file(path: Path, where: str) -> str:
     try:
         if path.stat().st_mode & stat.S_IROTH:
-            raise ValueError(f"{where}: key file {path} is readable by everybody: chmod 600 {path}")
+            raise ValueError(f"{where}: key file {path} is readable by all users of the machine: chmod 600 {path}")
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as error:
         raise ValueError(f"{where}: cannot read key file {path}: {error.strerror}") from None

@@ -90,7 +90,7 @@ def _sequence(datum: Datum, field: str) -> ModelInput:
     except InvalidField as error:
         raise at_field(error, field) from error
     if targets.size == 0 or targets.size != tokens.size:
-        raise InvalidField(path, f"has {targets.size:,} tokens, model_input {tokens.size:,}")
+        raise InvalidField(path, f"has {targets.size:,} tokens, and model_input has {tokens.size:,}")
     if np.any(targets[:-1] != tokens[1:]):
-        raise InvalidField(path, "is not model_input shifted by one token; a model supports no other targets")
+        raise InvalidField(path, "is not model_input shifted by one token; the model measures no other targets")
     return ModelInput.of(np.append(tokens, targets[-1]))

@@ -145,7 +145,7 @@ class MetricsService:
     ) -> bytes:
         response, tokens = await self._run(data, work, large=large)
         if len(response) > (limit := self._limits.max_message_bytes):
-            message = f"the answer has {len(response):,} bytes, a message has at most {limit:,}: request less at once"
+            message = f"the answer has {len(response):,} bytes; a message has at most {limit:,}. Send a smaller request"
             raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
         self._note(metrics_computed(call, tokens, time.perf_counter_ns() - started))
         return response

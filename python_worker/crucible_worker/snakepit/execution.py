@@ -66,7 +66,7 @@ class Execution:
         text = result.json()
         if (size := len(text) + len(result.binary or b"")) > self._max_message_bytes - FRAME_BYTES:
             raise ResourceExhausted(
-                f"the answer has {size:,} bytes, a message at most {self._max_message_bytes:,}: request less at once",
+                f"the answer has {size:,} bytes; a message at most {self._max_message_bytes:,}. Send a smaller request",
                 reason=Reason.ANSWER_TOO_LARGE,
                 retryable=False,
             )

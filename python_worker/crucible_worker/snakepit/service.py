@@ -29,7 +29,7 @@ class BridgeService:
     """The tools of a worker, over Snakepit's wire."""
 
     def __init__(self, tools: Tools, written: OwnEvents, calls: Calls, *, max_message_bytes: int) -> None:
-        """Execute these tools, and send the events that the worker writes."""
+        """Make a service that executes these tools, and sends the events that this worker writes."""
         self._tools = tools
         self._sessions = Sessions()
         self._events = EventStream(written, calls)

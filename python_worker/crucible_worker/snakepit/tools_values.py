@@ -28,7 +28,7 @@ NON_FINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infi
 
 def wrong_type(field: str, value: Any, needed: str) -> InvalidField:
     """The refusal of a value of the wrong type."""
-    return InvalidField(field, f"is {_kind(value)}, {needed} is needed", reason=Reason.WRONG_TYPE)
+    return InvalidField(field, f"is {_kind(value)}; {needed} is needed", reason=Reason.WRONG_TYPE)
 
 
 def read_text(value: Any, field: str) -> str:

@@ -102,5 +102,5 @@ def test_the_bounds_themselves_are_taken(secret: Path, stall_seconds: float):
 def test_a_key_that_everybody_can_read_is_none(secret: Path):
     """It is refused before a service is asked."""
     secret.chmod(0o644)
-    with pytest.raises(ValueError, match="readable by everybody"):
+    with pytest.raises(ValueError, match="readable by all users"):
         TinkerService(name="a", base_url=URL, key_file=secret).check()

@@ -187,9 +187,9 @@ def test_a_mapping_of_what_no_row_has_is_refused_at_the_end() -> None:
         rows_.finish()
 
     assert (caught.value.field, caught.value.reason) == ('dataset.file.columns["id"]', "NO_SUCH_COLUMN")
-    with pytest.raises(MalformedRow, match='has no column "t", which is the target'):
+    with pytest.raises(MalformedRow, match='has no column "t" for the target'):
         reader({"input": "q", "target": "t"}).sample({"q": "a"})
-    with pytest.raises(InvalidField, match="does not say which column is the input; there are q"):
+    with pytest.raises(InvalidField, match="names no column for the input; the columns are q"):
         reader({"target": "q"}).sample({"q": "a"})
 
 
@@ -258,7 +258,7 @@ def test_a_list_may_hold_rows_samples_and_datums() -> None:
         ([{"input": "a"}, {"inptu": "b"}], "dataset.inline.samples[1]", "found: inptu; the rows before are {input"),
         ([{"input": "a", "messages": [USER]}], "dataset.inline", "two shapes"),
         ([{"input": "a", 3: "b"}], "dataset.inline.samples[0]", "the key 3"),
-        ([{"input": "a", "raw": b"x"}], "dataset.inline.samples[0]", "holds a bytes"),
+        ([{"input": "a", "raw": b"x"}], "dataset.inline.samples[0]", "has a value of type bytes"),
         (["text"], "dataset.inline.samples[0]", "is a str, neither a Sample"),
         ({"input": "a"}, "dataset", "is a dict"),
         (3, "dataset", "is a int"),

@@ -63,8 +63,8 @@ def test_classes_are_their_names(value, named):
         ({"input": "x"}, 'dataset.hub.columns["input"]', "q, t.u, t.v"),
         ({"input": "q", "target": "t.w"}, 'dataset.hub.columns["target"]', "q, t.u, t.v"),
         ({"input": "q.r"}, 'dataset.hub.columns["input"]', "q, t.u, t.v"),
-        ({"target": "q"}, "dataset.hub.columns", "which column is the input"),
-        ({}, "dataset.hub.columns", "which column is the input"),
+        ({"target": "q"}, "dataset.hub.columns", "names no column for the input"),
+        ({}, "dataset.hub.columns", "names no column for the input"),
     ],
 )
 def test_a_column_that_is_not_there_is_named(columns, field, told):

@@ -68,7 +68,7 @@ def test_errors_are_pythons_own(host: dict[str, Any]):
     wrong, unknown, binary = host["answers"][4:7]
     drained, packed = host["answers"][8:10]
 
-    assert wrong == {"error": "TypeError", "message": "WRONG_TYPE: weights[0][0] is text, a number is needed"}
+    assert wrong == {"error": "TypeError", "message": "WRONG_TYPE: weights[0][0] is text; a number is needed"}
     assert unknown["error"] == "KeyError"
     assert unknown["message"].startswith("UNKNOWN_TOOL: ")
     assert (drained["error"], drained["message"][:13]) == ("NotImplementedError", "UNIMPLEMENTED")

@@ -246,21 +246,21 @@ defmodule CrucibleBridge.Error.Reason do
   no The directory is not a LoRA adapter of this model, or is an adapter where a model is needed.
   no The id belongs to something else; take another one.
   no The columns of the rows fit two shapes; say which column is the input and which the target.
-  no The answer does not fit one message; ask for fewer items, or fewer values.
-  - The server or service answered what cannot be used.
-  yes The server or service gave the call up.
+  no The answer does not fit one message; request fewer items, or fewer values.
+  - The server or service sent an answer that cannot be used.
+  yes The server or service cancelled the call.
   no The worker stops and has closed its connections to models.
   yes The connection to the server broke within a call.
   yes The server or service failed at the call.
   no The server's filter truncated the answer.
   no The worker's key does not allow this call.
-  no The worker cannot read its key for the server or service, or it is of another kind.
-  no The server wants to be paid first.
-  yes The server limits the rate of calls; the error says when to come again, if the server does.
-  no The server redirects, which is not followed; name the final address.
+  no The worker cannot read its key for the server or service, or the key is of another kind.
+  no The server's quota is used up; pay, or wait.
+  yes The server limits the rate of calls; the error says when to try again, if the server says it.
+  no The server redirects, and the worker does not follow; name the final address.
   no The server or service refuses the request.
-  yes The server or service answered nothing for too long.
-  no The server wants another key than the worker has.
+  yes The server or service did not answer in time.
+  no The server does not accept the worker's key.
   yes The server or service cannot be reached.
   no An installed backend cannot be used; the message says what it did.
   no An installed environment cannot be used; the message says what it did.
@@ -272,7 +272,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The position lies after the last event.
   - The caller that holds the model left; the same call with the same id resumes.
   no The caller ended the call, the batch or the evaluation.
-  no The chat template renders a message otherwise if others follow; measure the last message only.
+  no The chat template renders a message differently if other messages follow; measure the last message only.
   no The files of the checkpoint changed since the evaluation began.
   no The client was closed while the call or the stream was open.
   no The Elixir client failed because of a bug.
@@ -287,18 +287,18 @@ defmodule CrucibleBridge.Error.Reason do
   yes The evaluation ended before the environment did.
   yes The environment's process ended unexpectedly.
   yes The environment's process could not be started.
-  no The environment's process sent what is not of its protocol.
+  no The environment's process sent a message that its protocol does not have.
   no Two evaluators yield the same metric; give one of them another name.
   no An installed evaluator gave the verdict ERROR without a reason.
   no The evaluators of the two evaluations differ in their options.
-  no The evaluator failed; where its code did, the worker's log has more under the message's error id.
+  no The evaluator failed; if its code raised, the worker's log has more under the message's error id.
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
-  no The request is well formed, but something that it needs is missing.
+  no The request is well formed, and something that it needs is missing.
   no The source of a prompt's examples has too few rows, or one without a target.
   yes The process that reads a CSV or Parquet file died.
   no The grader failed; the worker's log has the traceback under the error id of the message.
-  - The worker stops and grades no more.
+  - The worker stops, and grades no further answers.
   yes The processes that grade die or do not start; look at the worker's log.
   no The sample's group of trajectories is too large to be recorded.
   no The caller holds the model; call EvaluateWithOrchestratorModel.
@@ -312,38 +312,38 @@ defmodule CrucibleBridge.Error.Reason do
   yes The process of the Inspect task ended unexpectedly.
   no The Inspect task failed; the message has its error.
   yes The process of the Inspect task could not be started.
-  no The process of the Inspect task sent what is not of its protocol.
+  no The process of the Inspect task sent a message that its protocol does not have.
   no Samples of the Inspect task failed.
   no The worker failed because of a bug; its log has the traceback under the error id of the message.
   no A field of the request is wrong; the error's field says which, its message what is allowed.
   no The judge's answer is not a judgement in the required form.
-  no The JSON schema is malformed, or uses what is not supported.
+  no The JSON schema is malformed, or uses a keyword that is not supported.
   yes The item of the batch took longer than item_timeout.
   no A record of the journal is damaged.
   yes The journal cannot be read.
   yes The journal cannot be written; make room on the worker's disk.
   no The journal is of another version; use another --state-dir, or the worker that wrote it.
   no The model's logits are not finite.
-  no The file is not in its format, or beyond a bound; the message says what is wrong with it.
+  no The file is not in its format, or exceeds a limit; the message says what is wrong.
   no A parameter is not JSON that can be read.
   no A line of the data is not a sample; the message gives its number.
   no The bytes are not a message of the method that was called.
-  no The reply is not a message of the method: versions do not fit, or a proxy stands between client and worker.
+  no The reply is not a message of the method: versions differ, or a proxy between client and worker answered.
   no A message is larger than the channel allows; send fewer items in one call.
   no The model does not offer the kind of call that the evaluator needs.
   no The worker needs a token, and the call carries none.
   no The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.
   no The model or its tokenizer failed; the worker's log has the traceback.
-  no No model root has this directory, or a file of it is gone.
+  no No model root has this directory, or a file of it is missing.
   no The model is no longer open in the process that computes it.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
-  no It is not in the worker's cache of the hub, and the worker may not query the hub; --hub-network allows it.
+  no The worker's cache of the hub does not have it, and the worker may not query the hub; see --hub-network.
   no The evaluation is not completed; wait for its end.
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
-  no The tests need more than values that can be passed to the program.
-  no The worker of the adapter cannot start; the message says why.
+  no The tests need values that cannot be passed between them and the program.
+  no The worker of the adapter cannot be started; the message says why.
   no The adapter's directory has no adapter_config.json.
   no The worker has no backend for this kind of model.
   no The model has no chat template, so a conversation cannot be rendered.
@@ -358,7 +358,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model's directory has no config.json.
   no The worker has no folder for models; start it with --model-root.
   no The model has no token that begins a text, so the first token cannot be measured.
-  no The tokenizer joins the whole question with a choice, so nothing is left before it.
+  no The tokenizer joins the whole question with a choice, so no token of the question is left.
   no The server gives no log-probabilities of a prompt.
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
   no The model or adapter has no weights in safetensors.
@@ -368,7 +368,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model gives no log-probabilities of targets.
   no The model has no tokenizer that can be loaded.
   no The model gives no tokens, which this environment needs.
-  no The position is one of another journal; read this one from its beginning.
+  no The position belongs to another journal; read this one from its beginning.
   no Evaluations of this step are of another model.
   no The id belongs to another plan; take another id.
   no The id belongs to an evaluation with other settings; take another id, or the same settings.
@@ -380,30 +380,30 @@ defmodule CrucibleBridge.Error.Reason do
   no The weights are pickled, which can run code; save them as safetensors.
   no The prompt does not fit the model's context.
   yes The queue of evaluations is full; try again after the time that the error gives.
-  no The renderer raw takes text alone, and the conversation has roles.
+  no The renderer raw accepts only text, and the conversation has roles.
   no Rendering or tokenising took more time or memory than allowed.
-  yes The request did not arrive whole in the time that the worker gives it.
+  yes The request did not arrive completely within the time that the worker allows.
   yes A limit of the worker is reached; try again later.
   no The response is longer than a grader reads.
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
-  no The evaluator read fewer results than there are: its aggregate stops early.
+  no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.
   yes The stream ended before its evaluation did; open it again with the same id.
-  no Another stream took the evaluation over.
+  no Another stream has taken over the evaluation.
   no The operator does not allow this Inspect task.
   no The Inspect task does not exist.
-  no The template of a prompt cannot be read, names a column that the row lacks, or takes too much.
-  no The tests ended before they were through.
+  no The template of a prompt cannot be read, names a column that the row lacks, or takes too much time or memory.
+  no The tests ended before all of them had run.
   no Too few rollouts of the group are left to be scored.
   yes The service has too many open calls; try again after the error's delay.
   no The Inspect task gave more metrics than are recorded.
   yes The requests in progress fill the worker's memory for requests; try again later.
-  yes The evaluations have more results, or there are more evaluations, than the worker compares; name fewer.
+  yes The evaluations, or their results, are more than the worker compares; name fewer evaluations.
   yes The service has too many open streams; try again after the error's delay.
   yes This connection has too many open streams; close some.
   no More samples are unscored than the limits allow; the samples' problems say why.
@@ -411,16 +411,16 @@ defmodule CrucibleBridge.Error.Reason do
   no The call carries no valid token.
   yes The worker cannot serve the call now; try again later.
   no The answer could not be judged; the sample is unscored.
-  no The worker, or the model, does not have this call.
-  no The call failed in a way that has no reason here; the message says more.
+  no The worker, or the model, does not support this call.
+  no The call failed for a reason that is not in this list; the message says more.
   no No data set, configuration or split has this name.
-  no The worker embeds no model of this name; the message names those there are.
-  no No environment has this name; the message names those there are.
+  no The worker embeds no model of this name; the message names the known ones.
+  no No environment has this name; the message names the known ones.
   no No evaluation has this id, or it is no longer retained.
-  no No evaluator is of this kind; the message names those there are.
-  no No grader has this name; the message names those there are.
+  no There is no evaluator of this kind; the message names the known ones.
+  no No grader has this name; the message names the known ones.
   no The server or service has no model of this name.
-  no The option is unknown; the message names those there are.
+  no The option is unknown; the message names the known ones.
   no The tool has no such parameter, or one is missing.
   no No plan has this id, or it is no longer retained.
   no tinker-cookbook has no such renderer for this tokenizer.
@@ -430,7 +430,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The worker has no such service; add it to the settings, or correct the name.
   no There is no such session.
   no The adapter has no such tool.
-  no The file cannot be read; look at its rights, and at the line that the message names.
+  no The file cannot be read; check its permissions, and the line that the message names.
   yes The Elixir client could not save the weights of the session to evaluate; its log says why.
   yes The worker was not ready within the time that the client waited; look at the worker's log.
   no The call carries a token that is not the worker's.

@@ -127,7 +127,7 @@ def judge_of(text: str, field: str) -> ModelRef:
     """The judge that an option names.
 
     Raises:
-        InvalidField: it is not a model, or the orchestrator's own; `field` is the path of the options.
+        InvalidField: it is not a model, or a model of the orchestrator; `field` is the path of the options.
     """
     path = f'{field}["{JUDGE}"]'
     try:
@@ -135,7 +135,7 @@ def judge_of(text: str, field: str) -> ModelRef:
     except InvalidField as error:
         raise InvalidField(path, error.message, reason=error.reason) from error
     if isinstance(judge, OrchestratorModel):
-        raise InvalidField(path, "is the orchestrator's own, and a judge has to be the worker's")
+        raise InvalidField(path, "names a model of the orchestrator; a judge has to be a model of the worker")
     return judge
 
 

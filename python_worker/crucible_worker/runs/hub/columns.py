@@ -45,7 +45,7 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
     wanted = columns or {key: key for key in _KEYS if key in features}
     there = ", ".join(map(str, features))
     if "input" not in wanted:
-        raise InvalidField(FIELD, f"does not say which column is the input; there are {there}")
+        raise InvalidField(FIELD, f"names no column for the input; the columns are {there}")
     if "target" in wanted and "targets" in wanted:
         raise InvalidField(FIELD, f"does not say whether to use the column target or targets; there are {there}")
     return [_find(key, column, features) for key, column in wanted.items()]

@@ -35,7 +35,7 @@ def _plain(value: object) -> str:
     """Dates and decimals as text; other types that JSON lacks, such as images, have no useful text form."""
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal):
         return str(value)
-    raise InvalidField(COLUMNS, f"names one of type {type(value).__name__}, which has no text form")
+    raise InvalidField(COLUMNS, f"names a column of type {type(value).__name__}, which has no text form")
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ def plain(value: object) -> object:
     """Dates, decimals and the like as text; bytes have no useful text form."""
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal | uuid.UUID):
         return str(value)
-    raise InvalidField(f"{FIELD}.columns", f"names one of type {type(value).__name__}, which has no text form")
+    raise InvalidField(f"{FIELD}.columns", f"names a column of type {type(value).__name__}, which has no text form")
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
