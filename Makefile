@@ -106,6 +106,7 @@ pictures: $(READY) ## screenshots of every page, light and dark, in build/pictur
 	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
 	$(BIN)/crucible-worker demo --output build/demo
 	$(BIN)/python -m tests.pages.pictures build/demo/report.html docs/pictures
+	$(BIN)/python -m tests.pages.terminal docs/pictures/terminal.png
 
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py

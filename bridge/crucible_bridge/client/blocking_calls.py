@@ -389,7 +389,7 @@ class BlockingEvaluationClient:
     def render_sample(
         self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None
     ) -> RenderSampleResponse:
-        """What the model would get of one sample, from each evaluator: before anything is asked.
+        """What the model would get of one sample, from each evaluator, before any call of the model.
 
         The data set is read, and the model's tokenizer loaded; the model is not queried.
 

@@ -13,7 +13,7 @@ __all__ = ["CALL_DESCRIPTIONS"]
 CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/ListEvaluators": "What evaluators there are, with the schema of their options and the keys they yield.",
     "/crucible_bridge.v1.EvaluationService/Evaluate": "Evaluates a model to the end, durably: the same request again resumes it.",
-    "/crucible_bridge.v1.EvaluationService/StartEvaluation": "Starts, or goes on with, an evaluation that outlives the call.",
+    "/crucible_bridge.v1.EvaluationService/StartEvaluation": "Starts or resumes an evaluation that outlives the call.",
     "/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel": "Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids, at most `window` of them open at once, and is answered in any order.",
     "/crucible_bridge.v1.EvaluationService/WatchEvaluation": "Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.",
     "/crucible_bridge.v1.EvaluationService/GetEvaluation": "An evaluation as it stands.",
@@ -23,7 +23,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/DeleteEvaluation": "Deletes an evaluation that has ended: its record, its samples and its files.",
     "/crucible_bridge.v1.EvaluationService/GenerateReport": "A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.",
     "/crucible_bridge.v1.EvaluationService/ReadDataset": "The samples of a data set, batch by batch, as an evaluation would get them.",
-    "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator: before anything is asked.",
+    "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator, before any call of the model.",
     "/crucible_bridge.v1.EvaluationService/CompareEvaluations": "Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and regressions, every metric over the steps, and the best of them.",
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations of a plan that are due at a step.",
