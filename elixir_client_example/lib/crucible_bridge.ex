@@ -104,7 +104,7 @@ defmodule CrucibleBridge do
 
   @doc """
   Deletes an evaluation that has ended, with its samples, and returns what it was last. One that is queued or running is an
-  error with reason `:not_ended`: `cancel/3` ends it. Its events stay, its id is free.
+  error with reason NOT_ENDED: `cancel/3` ends it. Its events stay, its id is free.
   """
   @spec delete_evaluation(conn, String.t(), keyword) :: result(map)
   def delete_evaluation(conn \\ @conn, evaluation_id, opts \\ []),

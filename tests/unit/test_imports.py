@@ -119,3 +119,12 @@ def test_no_modules_import_each_other():
     except graphlib.CycleError as error:
         pytest.fail(f"a circle of imports: {' -> '.join(error.args[1])}")
     assert len(graph) > 600
+
+
+def test_the_command_line_loads_no_library_but_its_own():
+    """So `--help` of each command answers at once: what a command needs is imported when it runs."""
+    program = "import sys, crucible_worker.cli; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "typer" in loaded
+    assert {"crucible_bridge", "google", "grpc", "jinja2", "msgspec", "numpy", "rich", "structlog"}.isdisjoint(loaded)
