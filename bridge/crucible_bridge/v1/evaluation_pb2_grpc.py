@@ -91,6 +91,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
                 _registered_method=True)
+        self.DeleteEvaluation = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
+                _registered_method=True)
         self.GenerateReport = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/GenerateReport',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
@@ -254,6 +259,22 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteEvaluation(self, request, context):
+        """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+        owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+        at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+        them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+        delete again is UNKNOWN_EVALUATION.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GenerateReport(self, request, context):
         """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -376,6 +397,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.CancelEvaluation,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.SerializeToString,
+            ),
+            'DeleteEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteEvaluation,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.SerializeToString,
             ),
             'GenerateReport': grpc.unary_unary_rpc_method_handler(
                     servicer.GenerateReport,
@@ -662,6 +688,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/CancelEvaluation',
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,6 +124,18 @@ class EvaluationServiceStub:
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
+    DeleteEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]
+    """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+    owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+    at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+    them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+    delete again is UNKNOWN_EVALUATION.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
     GenerateReport: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]
     """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -269,6 +281,18 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    DeleteEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]  # type: ignore[assignment]
+    """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+    owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+    at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+    them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+    delete again is UNKNOWN_EVALUATION.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     GenerateReport: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]  # type: ignore[assignment]
@@ -467,6 +491,24 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteEvaluation(
+        self,
+        request: _evaluation_pb2.DeleteEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.DeleteEvaluationResponse, _abc.Awaitable[_evaluation_pb2.DeleteEvaluationResponse]]:
+        """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+        owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+        at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+        them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+        delete again is UNKNOWN_EVALUATION.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
         UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
 

@@ -714,6 +714,26 @@ defmodule CrucibleBridge.V1.CancelEvaluationResponse do
   field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
 end
 
+defmodule CrucibleBridge.V1.DeleteEvaluationRequest do
+  @moduledoc """
+  Deletes an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+end
+
+defmodule CrucibleBridge.V1.DeleteEvaluationResponse do
+  @moduledoc """
+  The answer to DeleteEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
 defmodule CrucibleBridge.V1.RenderSampleRequest do
   @moduledoc """
   Asks what models would get of one sample.
@@ -1095,6 +1115,10 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :CancelEvaluation,
       CrucibleBridge.V1.CancelEvaluationRequest,
       CrucibleBridge.V1.CancelEvaluationResponse
+
+  rpc :DeleteEvaluation,
+      CrucibleBridge.V1.DeleteEvaluationRequest,
+      CrucibleBridge.V1.DeleteEvaluationResponse
 
   rpc :GenerateReport,
       CrucibleBridge.V1.GenerateReportRequest,
