@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -84,8 +85,8 @@ async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subproces
 async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     number: signal.Signals, expected: int, kept: bool, folder: Path
 ):
-    """No journal that nobody asked for stays behind; of one that was asked for it says how to go on."""
-    arguments = (*ONE, *KEPT) if kept else ONE
+    """With --no-keep no journal stays behind; otherwise it says how to resume the evaluation."""
+    arguments = (*ONE, *KEPT) if kept else (*ONE, "--no-keep")
     async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
         process = await _started(folder, server.url, *arguments)
         await server.stalled.wait()
@@ -96,6 +97,34 @@ async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     assert (process.returncode, output) == (expected, b"")
     assert errors.decode().splitlines()[-1] == said
     assert list((folder / "temporary").iterdir()) == []
+
+
+async def test_an_evaluation_without_an_id_can_be_resumed(folder: Path):
+    """What a command says when it is ended names the id that was made for it."""
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        first = await _started(folder, server.url, *ONE, "--state-dir=state")
+        await server.stalled.wait()
+        first.terminate()
+        _, errors = await first.communicate()
+    said = errors.decode().splitlines()[-1]
+    again = re.fullmatch(r".*; the same command with (--id model-sums-[\w-]+) resumes it", said)
+    assert again is not None, said
+    async with ScriptedServer(shout).serving() as server:
+        second = await _started(folder, server.url, *ONE, "--state-dir=state", *again[1].split(), "--json")
+        output, errors = await second.communicate()
+
+    assert second.returncode == 0, errors
+    assert json.loads(output)["evaluation_id"] == again[1].removeprefix("--id ")
+
+
+async def test_a_time_limit_ends_an_evaluation(folder: Path):
+    """It is cancelled, and the command fails and names the option, wherever the time was spent."""
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        process = await _started(folder, server.url, *ONE, "--no-keep", "--timeout=3")
+        output, errors = await process.communicate()
+
+    assert process.returncode == 1
+    assert re.search(r"--timeout( 3 is over, all attempts together| was over before )", (output + errors).decode())
 
 
 async def test_a_resumed_evaluation_says_so_before_its_model_is_loaded(folder: Path):

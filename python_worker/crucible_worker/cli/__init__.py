@@ -17,6 +17,7 @@ from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.evaluations import cancel as _cancel
 from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
+from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
@@ -61,7 +62,7 @@ for _command in (
     _doctor,
     _health,
 ):
-    app.command(cls=_OnceCommand)(_command)
+    app.command(cls=_FileOptionsCommand if _command is _evaluate else _OnceCommand)(_command)
 app.command("list", cls=_OnceCommand)(_list)
 
 

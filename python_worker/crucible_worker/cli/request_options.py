@@ -14,21 +14,26 @@ __all__ = [
     "FewShot",
     "FewShotSeed",
     "Grader",
+    "Labels",
     "MaxTokens",
     "MaxUnscored",
     "Only",
     "Options",
+    "Prefix",
     "Record",
     "Renderer",
+    "RunId",
     "Samples",
     "Seed",
     "ShuffleSeed",
+    "Step",
     "Stop",
     "SuiteFile",
     "System",
     "Tasks",
     "Temperature",
     "Template",
+    "Timeout",
     "Where",
 ]
 
@@ -148,12 +153,35 @@ Record = Annotated[
         help="What is recorded for each sample: full, outputs or none. [default: the suite's, or full]",
     ),
 ]
+RunId = Annotated[
+    str | None,
+    typer.Option("--run-id", metavar="RUN", help="The training run that the model is of; recorded with the results."),
+]
+Step = Annotated[
+    int | None, typer.Option("--step", metavar="N", help="The training step of the model; recorded with the results.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A note that is recorded with the evaluation; repeatable."),
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option("--prefix", metavar="TEXT", help="Put before every metric key, as in test/ for test/accuracy."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="Cancel the evaluation when it has run for so long, all attempts together. [default: no limit]",
+    ),
+]
 EvaluationId = Annotated[
     str | None,
     typer.Option(
         "--id",
         metavar="ID",
-        help="Id in the journal of --state-dir. The same id again resumes the evaluation, or shows its result. It is "
-        "ID-NAME in a suite, and ID-MODEL with several models. [default: a new one]",
+        help="Id of the evaluation. The same id again resumes the evaluation, or shows its result. It is ID-NAME in a "
+        "suite, and ID-MODEL with several models. [default: made of model, data and time]",
     ),
 ]
