@@ -86,7 +86,7 @@ def test_verbose_has_every_key(tmp_path: Path):
 
 
 def test_results_stay_in_the_default_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without --state-dir, under a readable id, where `list` and `show` find them without options; --no-keep does not."""
+    """Without --state-dir, under a readable id, where `list` and `show` find it; --no-keep keeps nothing."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     asked = ("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll")
 

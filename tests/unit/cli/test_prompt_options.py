@@ -162,7 +162,7 @@ def test_a_prompt_is_one_object():
 
 
 def test_prompt_takes_the_options_of_evaluate():
-    """A command that evaluates can be typed again as one that shows the prompt, unless it runs a task of Inspect or says where results go."""
+    """A command that evaluates can be typed again as one that shows the prompt, without tasks and places of results."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     commands = group.commands
