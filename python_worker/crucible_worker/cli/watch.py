@@ -46,7 +46,8 @@ def watch(
 ) -> None:
     """Watch evaluations that run: progress, rate and time left, and the result of each evaluator as it ends.
 
-    Ends when all have ended. On a terminal each evaluation has a bar; elsewhere each change is a line. The exit code is 0 if all have completed.
+    Ends when all have ended. On a terminal each evaluation has a bar; elsewhere each change is a line. The exit code is
+    0 if all have completed.
 
     Example: crucible-worker watch nightly-320 --state-dir ./journal
     """

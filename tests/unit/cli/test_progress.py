@@ -2,6 +2,7 @@
 
 import io
 import time
+import types
 
 import pytest
 
@@ -62,12 +63,12 @@ def test_questions_of_tasks_are_shown():
 
 def test_lines_on_the_way_come_now_and_then(monkeypatch: pytest.MonkeyPatch):
     """Four progress events a second do not become four lines a second."""
-    now = 100.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
     stream = io.StringIO()
 
     with progress(stream) as show:
-        for now in (100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS):
+        for clock.now in (100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS):
             show("step 180", HALF)
     text = stream.getvalue()
 
@@ -127,23 +128,23 @@ def _painted(stream: io.StringIO, awaited: str) -> str:
 
 def test_lines_name_the_phase_the_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch):
     """A phase that lasts has a line; what is done per sample stands in the lines with counts."""
-    now = 100.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    monkeypatch.setattr(module, "Pace", lambda: Pace(lambda: now))
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(module, "Pace", lambda: Pace(lambda: clock.now))
     stream = io.StringIO()
 
     def progressed(done: int) -> Event:
         return Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": done})
 
     with progress(stream) as show:
-        for now in (100.0, 101.0, 102.0, 103.0):
+        for clock.now in (100.0, 101.0, 102.0, 103.0):
             show.phase("a", Phase.READING)
-        for now in (104.0, 105.0, 106.5, 108.0):
+        for clock.now in (104.0, 105.0, 106.5, 108.0):
             show.phase("a", Phase.LOADING)
-        for now, done in ((110.0, 0), (112.0, 4), (114.0, 8)):
+        for clock.now, done in ((110.0, 0), (112.0, 4), (114.0, 8)):
             show.phase("a", Phase.ASKING)
             show("a", progressed(done))
-        now = 116.0
+        clock.now = 116.0
         show.phase("a", Phase.GRADING)
         show("a", progressed(14))
 
