@@ -38,7 +38,6 @@ app = typer.Typer(
     name="crucible-worker",
     help="Evaluate models and grade answers for an orchestrator: over gRPC, durably, with live events.",
     no_args_is_help=True,
-    add_completion=False,
     # Locals in our tracebacks would show tokens and model output.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

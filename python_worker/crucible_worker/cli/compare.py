@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -24,12 +25,21 @@ LISTED = 5
 """Changed samples that are named of each comparison; `--json` has all that the worker lists."""
 
 _Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations; the others are compared with the first.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID]...", help="Evaluations; the others are compared with the first.", autocompletion=evaluation_ids
+    ),
 ]
 _Run = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="In place of IDs: every completed one of a run.")
+    str | None,
+    typer.Option("--run", metavar="RUN", help="In place of IDs: every completed one of a run.", autocompletion=run_ids),
 ]
-_Baseline = Annotated[str, typer.Option("--baseline", metavar="ID", help="Which one the others are compared with.")]
+_Baseline = Annotated[
+    str,
+    typer.Option(
+        "--baseline", metavar="ID", help="Which one the others are compared with.", autocompletion=evaluation_ids
+    ),
+]
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -27,13 +28,16 @@ MOST_METRICS = 2
 """Of an evaluator, in the list."""
 _BRIEF = ("run", "step", "model", "data set", "samples done", "time at work")
 
-_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.")]
+_Run = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.", autocompletion=run_ids)
+]
 _States = Annotated[
     list[str] | None,
     typer.Option(
         "--state",
         metavar="STATE",
         help="Only these: queued, running, completed, failed, cancelled, interrupted; repeatable.",
+        autocompletion=one_of("queued", "running", "completed", "failed", "cancelled", "interrupted"),
     ),
 ]
 _Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest.")]

@@ -67,13 +67,13 @@ class FileOptionsCommand(OnceCommand):
                 near = difflib.get_close_matches(name, options, n=1, cutoff=_NEAR)
                 known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(options))}"
                 _refuse(f"{place} is no option of evaluate; {known}")
-            parameter = options[name]
-            if parameter.name in found:
+            parameter, known_as = options[name], str(options[name].name)
+            if known_as in found:
                 _refuse(f"{place}: {name} is given twice; only one value can count")
             read = _read(ctx, parameter, value, place, file.absolute().parent)
             # A variable wins over the file, as for every setting of a worker.
-            if not set_in(os.environ, parameter.name):
-                found[parameter.name] = read
+            if not set_in(os.environ, known_as):
+                found[known_as] = read
         return found
 
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from crucible_worker.cli.completion import EVALUATORS, one_of
+
 __all__ = [
     "Concurrency",
     "Data",
@@ -55,6 +57,7 @@ Evaluators = Annotated[
         help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
         "pass_at_k, perplexity, rl_test_set, rollout or rubric, see `crucible-worker evaluators`; or FILE.py:CLASS, a "
         "class of your own. NAME prefixes keys; repeatable.",
+        autocompletion=one_of(*EVALUATORS),
     ),
 ]
 Tasks = Annotated[
@@ -87,6 +90,7 @@ SuiteFile = Annotated[
     typer.Option(
         metavar="FILE|NAME",
         help="A suite's file (.toml), or one that ships: chat, code, math or tool_use; see `crucible-worker suites`.",
+        autocompletion=one_of("chat", "code", "math", "tool_use"),
     ),
 ]
 Only = Annotated[
@@ -151,6 +155,7 @@ Record = Annotated[
         "--record",
         metavar="WHAT",
         help="What is recorded for each sample: full, outputs or none. [default: the suite's, or full]",
+        autocompletion=one_of("full", "outputs", "none"),
     ),
 ]
 RunId = Annotated[

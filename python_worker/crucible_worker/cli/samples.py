@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import one_of
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -31,6 +32,7 @@ _Verdicts = Annotated[
     typer.Option(
         metavar="VERDICT",
         help="Only these: correct, incorrect, partial, undecided, error or measured; repeatable. [default: all]",
+        autocompletion=one_of("correct", "incorrect", "partial", "undecided", "error", "measured"),
     ),
 ]
 _Evaluator = Annotated[

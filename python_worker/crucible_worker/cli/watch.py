@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
 from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.reading import Address, read_or_exit
@@ -32,7 +33,10 @@ MAX_STREAMS = 16
 _AT_WORK = ("queued", "running")
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric key of an evaluation that has ended.")]
-_Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this evaluation. [default: all that run]")]
+_Id = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="Only this evaluation. [default: all that run]", autocompletion=evaluation_ids),
+]
 
 
 def watch(
