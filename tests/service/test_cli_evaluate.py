@@ -385,3 +385,18 @@ def test_a_state_directory_that_cannot_be_used_is_a_failure(tmp_path: Path):
 
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"]["reason"] == "STATE_DIR_UNUSABLE"
+
+
+def test_the_file_of_the_page_runs(tmp_path: Path):
+    """The example in docs/results.md: settings and options of one file."""
+    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    text = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert text is not None
+    (tmp_path / "nightly.toml").write_text(text[1].replace("samples = 100", "samples = 4"))
+
+    done = _run("evaluate", "--config=nightly.toml", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "nightly-320.json").read_text())
+    assert (told["run_id"], told["step"], [each["n"] for each in told["evaluators"]]) == ("nightly", 320, [4, 4])
+    assert done.stdout.splitlines()[-1].endswith(f"--state-dir {tmp_path / 'journal'}")

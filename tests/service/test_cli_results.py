@@ -81,6 +81,8 @@ async def test_list_names_the_evaluations(place: Sequence[str]):
         ("e1", "run", 1, "completed", "embedded:upper"),
     ]
     assert data[0]["metrics"]["accuracy"] == 0.5
+    assert "accuracy_strict" not in text.out
+    assert "accuracy_strict" in (await run("list", "--verbose", *place)).out
     assert json.loads((await run("list", "--json", "--limit", "1", *place)).out)[0]["evaluation_id"] == "e2"
     assert (await run("list", "--run", "other", *place)).out == "no evaluation matches\n"
     assert (await run("list", "--state", "done", *place)).err.startswith(
@@ -118,6 +120,8 @@ async def test_compare_says_the_difference(place: Sequence[str]):
 
     assert text.out.startswith("e2 against e1, accuracy: mean 0.5, difference ")
     assert "worse: s0" in text.out
+    assert "n_matched" not in text.out
+    assert "\n  difference_stderr " in (await run("compare", "e1", "e2", "--verbose", *place)).out
     (difference,) = data["differences"]
     assert (difference["baseline_id"], difference["evaluation_id"], difference["n_matched"]) == ("e1", "e2", 4)
     assert [change["sample_id"] for change in difference["regressions"]] == ["s0"]

@@ -54,9 +54,10 @@ def list_evaluations(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """List evaluations, the newest first, with their headline metrics.
+    """List evaluations, the newest first, with their headline metrics; with --verbose every metric of each.
 
     Example: crucible-worker list --state-dir ./journal --run run-7
     """
@@ -93,7 +94,9 @@ def list_evaluations(
             "" if evaluation.request.step is None else str(evaluation.request.step),
             _progress(evaluation),
             format_model(evaluation.request.model),
-            "\n".join(evaluator_sentences(evaluation, infos, most=MOST_METRICS)),
+            "\n".join(
+                _every_metric(evaluation) if verbose else evaluator_sentences(evaluation, infos, most=MOST_METRICS)
+            ),
         ]
         for evaluation in found
     ]
@@ -170,6 +173,12 @@ def _listed(evaluation: Evaluation) -> dict[str, Any]:
         "model": format_model(evaluation.request.model),
         "metrics": dict(evaluation.metrics.values),
     }
+
+
+def _every_metric(evaluation: Evaluation) -> Sequence[str]:
+    metrics = evaluation.metrics
+    undefined = [f"{key} is undefined: {reason}" for key, reason in metrics.undefined.items()]
+    return [*(f"{key} {value:.6g}" for key, value in metrics.values.items()), *undefined]
 
 
 def _progress(evaluation: Evaluation) -> str:

@@ -31,7 +31,18 @@ EvaluationIdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The evaluation.", autocompletion=evaluation_ids)
 ]
 
-_TYPED_AS = {"evaluation_id": "ID", "evaluation_ids": "ID", "run_id": "--run", "baseline_id": "--baseline"}
+_TYPED_AS = {
+    "evaluation_id": "ID",
+    "evaluation_ids": "ID",
+    "run_id": "--run",
+    "baseline_id": "--baseline",
+    "evaluator": "--evaluator",
+    "confidence": "--confidence",
+    "reason": "--reason",
+    "title": "--title",
+    "max_samples": "--max-samples",
+    "address": "--address",
+}
 """How people type what calls have as fields."""
 
 

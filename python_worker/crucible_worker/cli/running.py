@@ -182,6 +182,8 @@ async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label
     kind = None
     async with contextlib.aclosing(watched) as pages:
         async for events in pages:
+            if (phase := evaluations.phase(evaluation_id)) is not None:
+                show.phase(label, phase)
             for event in events:
                 show(label, event)
                 after, kind = event.sequence, event.kind
