@@ -60,6 +60,7 @@ async def test_ids_are_those_of_the_state_directory(folder: Path):
     place = ("--state-dir", "state")
     assert _completed("show", *place, "ni", cwd=folder) == ["nightly-2", "nightly-1"]
     assert _completed("compare", *place, "nightly-1", "", cwd=folder) == ["other", "nightly-2"]
+    assert _completed("rm", *place, "other", "nightly-1", "", cwd=folder) == ["nightly-2"]
     assert _completed("list", *place, "--run", "", cwd=folder) == ["run-7"]
     assert _completed("show", "--address", "127.0.0.1:1", "", cwd=folder) == []
     assert _completed("show", "--state-dir", "none", "", cwd=folder) == []

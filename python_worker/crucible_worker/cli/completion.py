@@ -41,7 +41,7 @@ def one_of(*values: str) -> Callable[[str], list[str]]:
 
 def evaluation_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """Completes an id of the state directory that the command would read; none of a worker at an address."""
-    given = ctx.params.get("ids") or ()
+    given = ctx.params.get("ids") or ctx.params.get("evaluation_ids") or ()
     return [one for one in _column(ctx, "evaluation_id", incomplete) if one not in given]
 
 
