@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,14 @@ settings.load_profile("house")
 
 # Workers in processes of their own grade no math unless a test is about that: each would load it anew, for seconds.
 os.environ["CRUCIBLE_GRADING_PROCESSES"] = "0"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands that keep results without --state-dir keep them in a folder of the tests, never in the user's."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.processes_kit import serving
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
 )
@@ -19,10 +22,14 @@ pytestmark = pytest.mark.skipif(
 MODEL = "embedded:arithmetic@600"
 
 
+def _run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "crucible_worker", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
 def _evaluate(*arguments: str, cwd: Path, models: Sequence[str] = (MODEL,)) -> "subprocess.CompletedProcess[str]":
     named = [f"--model={model}" for model in models]
-    command = [sys.executable, "-m", "crucible_worker", "evaluate", *named, "--max-tokens=8", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+    return _run("evaluate", *named, "--max-tokens=8", *arguments, cwd=cwd)
 
 
 def test_json_tells_metrics_and_counts(tmp_path: Path):
@@ -45,18 +52,166 @@ def test_json_tells_metrics_and_counts(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_people_get_a_table(tmp_path: Path):
-    """Without a terminal there are plain lines and a table; with --state-dir the journal stays."""
+def test_people_get_sentences(tmp_path: Path):
+    """Plain lines without a terminal; the last one names commands that show more, and they find the results."""
     done = _evaluate(
         *("--data=builtin:arithmetic", "--samples=5", "--evaluator=nll", f"--state-dir={tmp_path / 'state'}"),
         cwd=tmp_path,
     )
 
     assert done.returncode == 0, done.stderr
-    assert "embedded:arithmetic@600: completed" in done.stdout
-    assert "5 of 5" in done.stdout
+    title, sentence, *_, more = done.stdout.splitlines()
+    assert title.startswith("embedded:arithmetic@600: completed in ")
+    assert re.fullmatch(r"nll 0\.\d+, 5 of 5 scored", sentence)
     assert "\x1b" not in done.stdout + done.stderr
-    assert any((tmp_path / "state").glob("journal*"))
+    place = f"--state-dir {tmp_path / 'state'}"
+    told = re.fullmatch(
+        rf"More: crucible-worker (show (\S+) {re.escape(place)}); crucible-worker (report \2 {re.escape(place)})", more
+    )
+    assert told is not None, more
+    shown = _run(*shlex.split(told[1]), cwd=tmp_path)
+    report = _run(*shlex.split(told[3]), "--format=markdown", "--output=-", cwd=tmp_path)
+    assert shown.stdout.splitlines()[1] == sentence
+    assert told[2] in report.stdout
+
+
+def test_verbose_has_every_key(tmp_path: Path):
+    """In a table, with keys that sentences leave out."""
+    asked = ("--data=builtin:arithmetic", "--samples=2", "--evaluator=accuracy", "--no-keep")
+
+    verbose, plain = _evaluate(*asked, "--verbose", cwd=tmp_path), _evaluate(*asked, cwd=tmp_path)
+
+    assert "accuracy_stderr" in verbose.stdout
+    assert "accuracy_stderr" not in plain.stdout
+
+
+def test_results_stay_in_the_default_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without --state-dir, under a readable id, where `list` and `show` find it; --no-keep keeps nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    asked = ("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll")
+
+    dropped = _evaluate(*asked, "--no-keep", cwd=tmp_path)
+    before = (tmp_path / "home").exists()
+    kept = _evaluate(*asked, cwd=tmp_path)
+    (listed,) = json.loads(_run("list", "--json", cwd=tmp_path).stdout)
+
+    assert (dropped.returncode, before, "crucible-worker" in dropped.stdout) == (0, False, False)
+    evaluation_id = listed["evaluation_id"]
+    assert re.fullmatch(r"arithmetic-600-arithmetic-\d{8}-\d{6}-\w{4}", evaluation_id)
+    assert kept.stdout.splitlines()[-1] == (
+        f"More: crucible-worker show {evaluation_id}; crucible-worker report {evaluation_id}"
+    )
+    assert _run("show", evaluation_id, cwd=tmp_path).stdout.startswith(f"{evaluation_id}: completed\n")
+
+
+def test_what_is_recorded_with_an_evaluation_can_be_typed(tmp_path: Path):
+    """Run, step, labels, prefix and time limit are those of the request; --output has what --json prints."""
+    done = _evaluate(
+        *("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--id=x", "--run-id=run-7", "--step=320"),
+        *("--label=branch=main", "--label=note=a=b", "--prefix=test/", "--timeout=90", "--output=told.json"),
+        cwd=tmp_path,
+    )
+    shown = json.loads(_run("show", "x", "--json", cwd=tmp_path).stdout)
+    again = _evaluate(
+        *("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--id=x", "--run-id=run-7", "--step=320"),
+        *("--prefix=test/", "--json"),
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (shown["run_id"], shown["step"], shown["labels"]) == ("run-7", 320, {"branch": "main", "note": "a=b"})
+    assert (shown["metric_prefix"], shown["limits"]["deadline_ms"]) == ("test/", 90_000)
+    assert list(shown["metrics"]) == ["test/nll"]
+    assert (tmp_path / "told.json").read_text() == again.stdout
+    assert done.stdout.startswith("embedded:arithmetic@600: completed")
+
+
+def test_the_same_id_with_another_request_is_refused(tmp_path: Path):
+    """With the option that differs; the same request shows the result without running again."""
+    asked = ("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--id=twice", "--state-dir=state")
+    first = _evaluate(*asked, "--json", cwd=tmp_path)
+
+    other = _evaluate(*asked, "--step=2", "--output=told.json", cwd=tmp_path)
+
+    assert _evaluate(*asked, "--json", cwd=tmp_path).stdout == first.stdout
+    assert other.returncode == 2
+    assert "--step" in other.stderr
+    assert json.loads((tmp_path / "told.json").read_text())["error"]["code"] == "ALREADY_EXISTS"
+
+
+def test_two_commands_share_a_state_directory(tmp_path: Path):
+    """Both at once keep their results in one journal."""
+    command = [
+        *(sys.executable, "-m", "crucible_worker", "evaluate", f"--model={MODEL}", "--data=builtin:arithmetic"),
+        *("--samples=20", "--evaluator=nll", "--state-dir=state", "--json"),
+    ]
+    several = [subprocess.Popen([*command, f"--id=e{n}"], cwd=tmp_path, stdout=subprocess.PIPE) for n in range(2)]
+
+    ids = [json.loads(each.communicate(timeout=120)[0])["evaluation_id"] for each in several]
+
+    listed = json.loads(_run("list", "--json", "--state-dir=state", cwd=tmp_path).stdout)
+    assert sorted(each["evaluation_id"] for each in listed) == ids == ["e0", "e1"]
+
+
+def test_a_worker_may_serve_the_state_directory(tmp_path: Path):
+    """An evaluation of the command is among those of a worker that serves meanwhile."""
+    with serving(tmp_path) as (_, address):
+        done = _evaluate(
+            *("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--state-dir=state", "--id=mine"),
+            cwd=tmp_path,
+        )
+        shown = _run("show", "mine", "--json", f"--address={address}", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(shown.stdout)["state"] == "completed"
+
+
+FILE = """
+state_dir = "state"
+
+[limits]
+default_concurrency = 4
+
+[evaluate]
+model = "embedded:arithmetic@600"
+data = "builtin:arithmetic"
+evaluator = ["nll", "accuracy"]
+option = ["accuracy.grader=numeric"]
+samples = 4
+max-tokens = 8
+run-id = "run-7"
+label = ["branch=main"]
+id = "from-file"
+json = true
+"""
+
+
+def test_a_file_says_what_a_command_says(tmp_path: Path):
+    """Settings at the top, options in [evaluate]; what is typed wins, and a typed list replaces the file's."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "nightly.toml").write_text(FILE)
+
+    plain = _run("evaluate", "--config=there/nightly.toml", cwd=tmp_path)
+    typed = _run(
+        *("evaluate", "--config=there/nightly.toml", "--samples=2", "--evaluator=loose=accuracy"),
+        *("--option=loose.grader=contains", "--id=other"),
+        cwd=tmp_path,
+    )
+
+    assert plain.returncode == 0, plain.stderr
+    told = json.loads(plain.stdout)
+    assert (told["evaluation_id"], told["run_id"], [each["n"] for each in told["evaluators"]]) == (
+        "from-file",
+        "run-7",
+        [4, 4],
+    )
+    assert (tmp_path / "there" / "state" / "journal.sqlite3").exists()
+    assert typed.returncode == 0, typed.stderr
+    told = json.loads(typed.stdout)
+    assert (told["evaluation_id"], [(each["evaluator"], each["n"]) for each in told["evaluators"]]) == (
+        "other",
+        [("loose", 2)],
+    )
 
 
 def test_several_models_are_compared(tmp_path: Path):
@@ -77,7 +232,9 @@ def test_several_models_are_compared(tmp_path: Path):
     assert (pair["n_matched"], pair["n_regressed"] - pair["n_improved"]) == (30, round((first - second) * 30))
     assert pair["metrics"]["difference"] == pytest.approx(second - first)
     assert f"{models[1]}, compared with {models[0]}" in table.stdout
-    assert table.stdout.splitlines()[-1] == "evaluations: 2 of 2 finished"
+    *_, finished, more = table.stdout.splitlines()
+    assert finished == "evaluations: 2 of 2 finished"
+    assert re.fullmatch(r"More: crucible-worker show \S+; crucible-worker report \S+ \S+", more)
 
 
 def test_a_model_that_is_not_there_leaves_the_others(tmp_path: Path):
@@ -132,7 +289,7 @@ def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
 
 
 def test_an_unscored_sample_is_told_with_its_reason(tmp_path: Path):
-    """The journal is gone with the command: what it ends with says why there is no number."""
+    """What the command ends with says why there is no number."""
     (tmp_path / "data.jsonl").write_text('{"id": "a", "input": "12+34=", "target": "46", "choices": ["46", "45"]}\n')
     asked = ("--data=jsonl:data.jsonl", "--evaluator=classification", '--option=classification.labels=["46", "45"]')
 
@@ -228,3 +385,18 @@ def test_a_state_directory_that_cannot_be_used_is_a_failure(tmp_path: Path):
 
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"]["reason"] == "STATE_DIR_UNUSABLE"
+
+
+def test_the_file_of_the_page_runs(tmp_path: Path):
+    """The example in docs/results.md: settings and options of one file."""
+    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    text = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert text is not None
+    (tmp_path / "nightly.toml").write_text(text[1].replace("samples = 100", "samples = 4"))
+
+    done = _run("evaluate", "--config=nightly.toml", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "nightly-320.json").read_text())
+    assert (told["run_id"], told["step"], [each["n"] for each in told["evaluators"]]) == ("nightly", 320, [4, 4])
+    assert done.stdout.splitlines()[-1].endswith(f"--state-dir {tmp_path / 'journal'}")

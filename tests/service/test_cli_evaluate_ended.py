@@ -4,10 +4,12 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +67,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subprocess.Process:
+async def _started(
+    folder: Path, url: str, *arguments: str, stderr: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "crucible_worker", "evaluate"),
         *(f"--model={TYPED.models[0]}", f"--openai-server=held={url}"),
@@ -73,7 +77,7 @@ async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subproces
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder / "temporary")},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=stderr,
         # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
@@ -84,8 +88,8 @@ async def _started(folder: Path, url: str, *arguments: str) -> asyncio.subproces
 async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     number: signal.Signals, expected: int, kept: bool, folder: Path
 ):
-    """No journal that nobody asked for stays behind; of one that was asked for it says how to go on."""
-    arguments = (*ONE, *KEPT) if kept else ONE
+    """With --no-keep no journal stays behind; otherwise it says how to resume the evaluation."""
+    arguments = (*ONE, *KEPT) if kept else (*ONE, "--no-keep")
     async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
         process = await _started(folder, server.url, *arguments)
         await server.stalled.wait()
@@ -96,6 +100,77 @@ async def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     assert (process.returncode, output) == (expected, b"")
     assert errors.decode().splitlines()[-1] == said
     assert list((folder / "temporary").iterdir()) == []
+
+
+async def test_an_evaluation_without_an_id_can_be_resumed(folder: Path):
+    """What a command says when it is ended names the id that was made for it."""
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        first = await _started(folder, server.url, *ONE, "--state-dir=state")
+        await server.stalled.wait()
+        first.terminate()
+        _, errors = await first.communicate()
+    said = errors.decode().splitlines()[-1]
+    again = re.fullmatch(r".*; the same command with (--id model-sums-[\w-]+) resumes it", said)
+    assert again is not None, said
+    async with ScriptedServer(shout).serving() as server:
+        second = await _started(folder, server.url, *ONE, "--state-dir=state", *again[1].split(), "--json")
+        output, errors = await second.communicate()
+
+    assert second.returncode == 0, errors
+    assert json.loads(output)["evaluation_id"] == again[1].removeprefix("--id ")
+
+
+async def test_a_time_limit_ends_an_evaluation(folder: Path):
+    """It is cancelled, and the command fails and names the option, wherever the time was spent."""
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        process = await _started(folder, server.url, *ONE, "--no-keep", "--timeout=3")
+        output, errors = await process.communicate()
+
+    assert process.returncode == 1
+    assert re.search(r"--timeout( 3 is over, all attempts together| was over before )", (output + errors).decode())
+
+
+STUCK = """
+import asyncio
+from crucible_worker.evaluators.declared import AnswerEvaluator
+
+class Stuck(AnswerEvaluator, keys={"stuck": "fraction of 1"}):
+    \"\"\"Grades for ever.\"\"\"
+
+    async def judge(self, answer, sample):
+        await asyncio.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("answers", "evaluator", "phase"),
+    [
+        (lambda request: Fault.STALL, "accuracy", b" loading the model "),
+        (lambda request: Fault.STALL if request.method == "POST" else shout(request), "accuracy", b" asking "),
+        (shout, "stuck.py:Stuck", b" grading "),
+    ],
+    ids=["loading", "asking", "grading"],
+)
+async def test_a_terminal_shows_what_is_done(
+    answers: Callable[[Request], Any], evaluator: str, phase: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A server that is silent, a query that is not answered, and a judge that does not end are different phases."""
+    (folder / "stuck.py").write_text(STUCK)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, its_end = os.openpty()
+    async with ScriptedServer(answers).serving() as server:
+        process = await _started(
+            folder, server.url, f"--data={TYPED.data}", f"--evaluator={evaluator}", "--no-keep", stderr=its_end
+        )
+        os.close(its_end)
+        painted = b""
+        while phase not in painted:
+            read = asyncio.get_running_loop().run_in_executor(None, os.read, terminal, 65_536)
+            painted += await asyncio.wait_for(read, 60)
+        process.kill()
+        await process.communicate()
+    os.close(terminal)
 
 
 async def test_a_resumed_evaluation_says_so_before_its_model_is_loaded(folder: Path):

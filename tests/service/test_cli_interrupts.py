@@ -68,7 +68,7 @@ def test_an_evaluation_that_is_interrupted_while_it_starts_ends_as_interrupted(a
     code, written = _interrupted(
         signal.SIGINT,
         after,
-        *("evaluate", "--model=embedded:arithmetic@600", "--data=builtin:arithmetic", "--evaluator=nll"),
+        *("evaluate", "--model=embedded:arithmetic@600", "--data=builtin:arithmetic", "--evaluator=nll", "--no-keep"),
         cwd=tmp_path,
     )
 

@@ -212,8 +212,8 @@ CASES = {
         "--option accuracy.grader_options[\"compare\"] is '', not one of: text, number, list",
     ),
     "id without a journal": _evaluate(
-        f"{MODEL} {DATA} {NLL} --id y",
-        "--id needs --state-dir: without it there is nothing to resume later",
+        f"{MODEL} {DATA} {NLL} --id y --no-keep",
+        "--id and --no-keep exclude each other: what is not kept cannot be resumed",
     ),
     "value of a limit": Case(
         typed="serve --limit max_streams=many",

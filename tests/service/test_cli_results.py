@@ -87,6 +87,8 @@ async def test_list_names_the_evaluations(place: Sequence[str]):
         ("e1", "run", 1, "completed", "embedded:upper"),
     ]
     assert data[0]["metrics"]["accuracy"] == 0.5
+    assert "accuracy_strict" not in text.out
+    assert "accuracy_strict" in (await run("list", "--verbose", *place)).out
     assert json.loads((await run("list", "--json", "--limit", "1", *place)).out)[0]["evaluation_id"] == "e2"
     assert (await run("list", "--run", "other", *place)).out == "no evaluation matches\n"
     assert (await run("list", "--state", "done", *place)).err.startswith(
@@ -124,6 +126,8 @@ async def test_compare_says_the_difference(place: Sequence[str]):
 
     assert text.out.startswith("e2 against e1, accuracy: mean 0.5, difference ")
     assert "worse: s0" in text.out
+    assert "n_matched" not in text.out
+    assert "\n  difference_stderr " in (await run("compare", "e1", "e2", "--verbose", *place)).out
     (difference,) = data["differences"]
     assert (difference["baseline_id"], difference["evaluation_id"], difference["n_matched"]) == ("e1", "e2", 4)
     assert [change["sample_id"] for change in difference["regressions"]] == ["s0"]
@@ -209,3 +213,33 @@ async def test_watch_follows_to_the_end():
     assert cancelled.out == "slow: cancelled\n"
     assert found.code == 1
     assert found.out.splitlines()[-1] == "slow: cancelled, CANCELLED: enough"
+
+
+async def test_watch_shows_an_evaluator_when_it_has_ended():
+    """Its metrics come before the evaluation's end, once; --verbose adds every key at the end."""
+    held = HeldModel()
+    async with run_worker({"held": held}) as worker:
+        await worker.bridge.evaluation.start_evaluation(
+            evaluation_id="two",
+            model="embedded:held",
+            evaluators=["nll", EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+            dataset=SAMPLES,
+            sampling=SamplingParams(max_tokens=8),
+        )
+        watching = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "crucible_worker", "watch", "two", "--verbose", "--address", worker.address),
+            stdout=subprocess.PIPE,
+        )
+        assert watching.stdout is not None
+        before: list[str] = []
+        while not before or not before[-1].startswith("two: nll "):
+            before.append((await watching.stdout.readline()).decode())
+            assert before[-1], before
+        held.let_go.set()
+        rest, _ = await watching.communicate()
+
+    after = rest.decode().splitlines()
+    assert before[-1].endswith(", 4 of 4 scored\n")
+    assert "two: completed" in after
+    assert sum("4 of 4 scored" in line for line in after) == 1
+    assert any(line.startswith("  accuracy_stderr ") for line in after)

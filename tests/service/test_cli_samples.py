@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from crucible_bridge.types import Record, Sample, SamplingParams
+from crucible_worker.cli.samples_csv import COLUMNS
 from crucible_worker.testing import ScriptedModel, run_worker
 
 SAMPLES = (
@@ -103,6 +106,52 @@ async def test_what_is_shown_can_be_chosen(state_dir):
     assert "no, nor this" in table
 
 
+async def ids(state_dir, *arguments: str) -> list[str]:
+    """The ids of the shown samples."""
+    return [each["sample_id"] for each in lines_of(await shown(*arguments, "--state-dir", str(state_dir), "--jsonl"))]
+
+
+async def test_filters_add_up(state_dir):
+    """By metadata, text and reason; the text is looked for in every part, whatever its case; offset and limit."""
+    assert await ids(state_dir, "full", "--where", "of=a test") == ["right"]
+    assert await ids(state_dir, "full", "--where", "of=a test", "--search", "nor this") == []
+    assert await ids(state_dir, "full", "--search", "NOR this") == ["wrong"]
+    assert await ids(state_dir, "full", "--search", "CÓD") == ["wrong"]
+    assert await ids(state_dir, "full", "--reason", "NO_TARGET") == []
+    assert await ids(state_dir, "full", "--limit", "1") == ["right"]
+    assert await ids(state_dir, "full", "--offset", "1") == ["wrong"]
+    assert await ids(state_dir, "outputs", "--where", "of=a test") == []
+
+
+async def test_csv_has_one_row_for_each_sample(state_dir):
+    """Under the same columns, whatever was recorded; spreadsheets read it."""
+    for evaluation, asked in (("full", ["ab", "cód"]), ("outputs", ["", ""])):
+        text = (await shown(evaluation, "--state-dir", str(state_dir), "--csv")).stdout
+        rows_found = list(csv.DictReader(io.StringIO(text)))
+        assert text.splitlines()[0] == ",".join(COLUMNS)
+        assert [(each["sample_id"], each["verdict"], each["input"]) for each in rows_found] == [
+            ("right", "correct", asked[0]),
+            ("wrong", "incorrect", asked[1]),
+        ]
+    assert (await shown("full", "--state-dir", str(state_dir), "--csv", "--search", "zzz")).stdout == (
+        ",".join(COLUMNS) + "\n"
+    )
+
+
+async def test_json_is_one_list(state_dir):
+    """Also without a sample."""
+    found = await shown("full", "--state-dir", str(state_dir), "--json", "--verdict", "error")
+    assert json.loads(found.stdout) == []
+
+
+async def test_verbose_has_whole_texts(state_dir):
+    """Every recorded fact of each sample, under its name."""
+    found = (await shown("full", "--state-dir", str(state_dir), "--verbose")).stdout
+    assert found.startswith("right: accuracy, repeat 0\n")
+    assert '  metadata: {"of": "a test"}\n' in found
+    assert '  targets: ["no", "nor this"]\n' in found
+
+
 async def test_a_worker_shows_the_same(state_dir):
     """With --address the worker there is asked."""
     async with run_worker({}, state_dir=state_dir) as worker:
@@ -116,8 +165,11 @@ async def test_a_worker_shows_the_same(state_dir):
         (["none", "--state-dir", "STATE"], "ID is 'none'"),
         (["full", "--state-dir", "STATE/other"], "has no journal"),
         (["full", "--state-dir", "STATE", "--verdict", "good"], "--verdict is 'good', must be one of correct,"),
+        (["full", "--state-dir", "STATE", "--where", "level"], "--where is 'level', not KEY=VALUE"),
+        (["full", "--state-dir", "STATE", "--where", "a=1", "--where", "a=2"], "--where has two values for 'a'"),
+        (["full", "--state-dir", "STATE", "--csv", "--json"], "--json and --csv exclude each other"),
     ],
-    ids=["an evaluation", "a journal", "a verdict"],
+    ids=["an evaluation", "a journal", "a verdict", "metadata", "two values", "two forms"],
 )
 async def test_what_is_not_there_is_named(state_dir, arguments, said):
     """The message names what was written, and the exit code is 2; no journal is made."""

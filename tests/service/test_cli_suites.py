@@ -90,7 +90,7 @@ def test_people_get_a_table_for_each(folder: Path):
     titles = [line for line in done.stdout.splitlines() if "completed in" in line]
     assert [title.partition(",")[0] for title in titles] == ["likelihood", "own"]
     assert "absent: did not run: evaluations[1].dataset names 'absent.jsonl'" in done.stdout
-    assert done.stdout.splitlines()[-1] == "mine: 2 of 3 finished"
+    assert done.stdout.splitlines()[-2] == "mine: 2 of 3 finished"
     assert "2 of 2" in done.stdout
 
 

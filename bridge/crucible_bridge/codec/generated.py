@@ -1264,7 +1264,7 @@ def regex_scorer_from_v1(message: grading_pb2.RegexScorer, field: str = "") -> R
 
 
 def numeric_scorer_to_v1(value: NumericScorer, field: str = "") -> grading_pb2.NumericScorer:
-    """Encode: Options of numbers: right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+    """Encode: Options of numbers: right if |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -1279,7 +1279,7 @@ def numeric_scorer_to_v1(value: NumericScorer, field: str = "") -> grading_pb2.N
 
 
 def numeric_scorer_from_v1(message: grading_pb2.NumericScorer, field: str = "") -> NumericScorer:
-    """Decode: Options of numbers: right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+    """Decode: Options of numbers: right if |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
 
     Raises:
         InvalidField: a value is out of bounds, or missing.
@@ -1490,7 +1490,7 @@ def code_limits_from_v1(message: grading_pb2.CodeLimits, field: str = "") -> Cod
 
 
 def problem_counts_to_v1(value: ProblemCounts) -> grading_pb2.ProblemCounts:
-    """Encode: What became of the samples of one problem."""
+    """Encode: The counts of one problem's samples."""
     return grading_pb2.ProblemCounts(
         problem_id=unicode_text(value.problem_id),
         samples=value.samples,
@@ -1500,7 +1500,7 @@ def problem_counts_to_v1(value: ProblemCounts) -> grading_pb2.ProblemCounts:
 
 
 def problem_counts_from_v1(message: grading_pb2.ProblemCounts, field: str = "") -> ProblemCounts:
-    """Decode: What became of the samples of one problem."""
+    """Decode: The counts of one problem's samples."""
     return ProblemCounts(
         problem_id=message.problem_id,
         samples=message.samples,
@@ -1556,7 +1556,7 @@ def extracted_program_from_v1(message: grading_pb2.ExtractedProgram, field: str 
 
 
 def rubric_criterion_to_v1(value: RubricCriterion, field: str = "") -> grading_pb2.RubricCriterion:
-    """Encode: What an answer is judged on.
+    """Encode: A criterion by which answers are judged.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -1574,7 +1574,7 @@ def rubric_criterion_to_v1(value: RubricCriterion, field: str = "") -> grading_p
 
 
 def rubric_criterion_from_v1(message: grading_pb2.RubricCriterion, field: str = "") -> RubricCriterion:
-    """Decode: What an answer is judged on.
+    """Decode: A criterion by which answers are judged.
 
     Raises:
         InvalidField: a value is out of bounds, or missing.
@@ -1644,7 +1644,7 @@ def grade_rubric_request_from_v1(message: grading_pb2.GradeRubricRequest, field:
 
 
 def criterion_score_to_v1(value: CriterionScore) -> grading_pb2.CriterionScore:
-    """Encode: What a judge said of one criterion."""
+    """Encode: The judgement of one criterion."""
     return grading_pb2.CriterionScore(
         name=unicode_text(value.name),
         score=value.score,
@@ -1654,7 +1654,7 @@ def criterion_score_to_v1(value: CriterionScore) -> grading_pb2.CriterionScore:
 
 
 def criterion_score_from_v1(message: grading_pb2.CriterionScore, field: str = "") -> CriterionScore:
-    """Decode: What a judge said of one criterion.
+    """Decode: The judgement of one criterion.
 
     Raises:
         InvalidField: a value is out of bounds, or missing.
@@ -1670,7 +1670,7 @@ def criterion_score_from_v1(message: grading_pb2.CriterionScore, field: str = ""
 
 
 def rubric_grade_to_v1(value: RubricGrade) -> grading_pb2.RubricGrade:
-    """Encode: What became of an item."""
+    """Encode: The grade of an item by a judge."""
     return grading_pb2.RubricGrade(
         grade=grade_to_v1(value.grade),
         criteria=[criterion_score_to_v1(item) for item in value.criteria],
@@ -1680,7 +1680,7 @@ def rubric_grade_to_v1(value: RubricGrade) -> grading_pb2.RubricGrade:
 
 
 def rubric_grade_from_v1(message: grading_pb2.RubricGrade, field: str = "") -> RubricGrade:
-    """Decode: What became of an item.
+    """Decode: The grade of an item by a judge.
 
     Raises:
         InvalidField: a value is out of bounds, or missing.

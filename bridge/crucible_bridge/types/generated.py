@@ -531,27 +531,27 @@ class Grade:
     verdict: Verdict
     """CORRECT, INCORRECT, PARTIAL, UNDECIDED or ERROR."""
     score: float | None = None
-    """In [0, 1]. Of GradeMath 1 for CORRECT, 0 for INCORRECT; of Score what the scorer measured. Absent where
+    """In [0, 1]. GradeMath: 1 for CORRECT, 0 for INCORRECT. Score: the value that the scorer measured. Absent if
     unscored.
     """
     extracted: str = ""
     """What was read as the answer, at most 1,000 characters."""
     extraction: str = ""
-    """How it was found: as of ExtractedAnswer, or "whole": the text as it is. Empty where there was none, or nothing
-    was looked for.
+    """How it was found: as in ExtractedAnswer, or "whole" for the unchanged text. Empty if there was none, or if
+    none was searched.
     """
     method: str = ""
-    """How the verdict came about: "literal", "rational", "structure", "identity", "symbolic", "limit", "too_long"
+    """The method that decided: "literal", "rational", "structure", "identity", "symbolic", "limit", "too_long"
     (GradeMath); the scorer's name (Score). More may come.
     """
     reason: str = ""
-    """Why, for a person; empty where it is plain. Its wording may change."""
+    """The reason, for a person; empty if it is plain. Its wording may change."""
     duration_ns: int = 0
     """Time spent on the item, in nanoseconds; waiting for others of the batch is not counted. Of GradeMath it is
     processor time.
     """
     problem: Problem | None = None
-    """What failed, where the verdict is ERROR."""
+    """What failed, if the verdict is ERROR."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -569,8 +569,8 @@ class ExtractedAnswer:
     """An answer."""
 
     answer: str = ""
-    """The answer, as it is written in the response; empty where there is none. A box is searched in the whole
-    response, from its last 50,000 braces on; without a box, the last 100,000 characters are read.
+    """The answer, as it is written in the response; empty if there is none. A box is searched in the whole response,
+    from its last 50,000 braces on; without a box, the last 100,000 characters are read.
     """
     extraction: str = ""
     r"""How the answer was found. These are tried in this order, and the last one of a kind counts. An object with the
@@ -659,7 +659,7 @@ class RegexScorer:
 class NumericScorer:
     """Options of numbers.
 
-    right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+    right if |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
     """
 
     absolute_tolerance: float = 0.0
@@ -709,7 +709,7 @@ class CallTest:
 class CodeLimits:
     """Bounds of a program in each of its tests.
 
-    What goes beyond has failed the test.
+    A program that exceeds one fails the test.
     """
 
     timeout_ms: int = 6000
@@ -724,7 +724,7 @@ class CodeLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemCounts:
-    """What became of the samples of one problem."""
+    """The counts of one problem's samples."""
 
     problem_id: str
     """Which."""
@@ -756,11 +756,11 @@ class ExtractedProgram:
     """A program."""
 
     program: str = ""
-    """The program, as it is written in the response, without the indent of its fence; empty where there is none."""
+    """The program, as it is written in the response, without the indent of its fence; empty if there is none."""
     extraction: str = ""
-    """"block", a fenced block of Python; "whole", all of a response without a block; empty where there is none."""
+    """"block", a fenced block of Python; "whole", all of a response without a block; empty if there is none."""
     reason: str = ""
-    """Why there is no program, where that is not plain; and that bytes which were not UTF-8 became U+FFFD."""
+    """Why there is no program, if that is not plain; also that invalid UTF-8 became U+FFFD."""
     problem: Problem | None = None
     """RESPONSE_TOO_LONG: it is beyond max_answer_bytes (GetInfo)."""
 
@@ -785,13 +785,13 @@ class BatchLimits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionScore:
-    """What a judge said of one criterion."""
+    """The judgement of one criterion."""
 
     name: str
     """Which."""
     score: float
-    """Within the criterion's scale. Of two responses in [0, 1]: 1 where the first was preferred in both orders, 0
-    where the other was, 0.5 where the judgements cancel out.
+    """Within the criterion's scale. For two responses in [0, 1]: 1 if the first was preferred in both orders, 0 if
+    the other was, 0.5 if the judgements cancel out.
     """
     reason: str = ""
     """Why, in the judge's words, at most 300 characters; of two judgements one after the other."""
@@ -801,7 +801,7 @@ class CriterionScore:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RubricGrade:
-    """What became of an item."""
+    """The grade of an item by a judge."""
 
     grade: Grade
     """Its verdict. The score is the mean of the criteria's, each as a share of its scale, by weight. `method` is

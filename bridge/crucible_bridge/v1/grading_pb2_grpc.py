@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GradingServiceStub(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    """Grades answers. Nothing is recorded: repeat a call that failed. Batches of 256 to 1,024 items are fast; a call
     whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
     that comes before waits for them.
     """
@@ -70,13 +70,13 @@ class GradingServiceStub(object):
 
 
 class GradingServiceServicer(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    """Grades answers. Nothing is recorded: repeat a call that failed. Batches of 256 to 1,024 items are fast; a call
     whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
     that comes before waits for them.
     """
 
     def GradeMath(self, request, context):
-        """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
+        """Whether answers are mathematically equal to their targets: CrucibleDatasets.Evaluator.MathGrading.
         Hard comparisons run in separate processes, which are killed if they take too long. An item has
         max_math_cpu_seconds of processor time, or max_math_clock_seconds if the machine is busy (GetInfo), and is
         UNDECIDED after that. Problems of items: GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
@@ -183,7 +183,7 @@ def add_GradingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GradingService(object):
-    """Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+    """Grades answers. Nothing is recorded: repeat a call that failed. Batches of 256 to 1,024 items are fast; a call
     whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
     that comes before waits for them.
     """

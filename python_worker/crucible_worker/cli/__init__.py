@@ -17,6 +17,7 @@ from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.evaluations import cancel as _cancel
 from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
+from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
@@ -38,7 +39,6 @@ app = typer.Typer(
     name="crucible-worker",
     help="Evaluate models and grade answers for an orchestrator: over gRPC, durably, with live events.",
     no_args_is_help=True,
-    add_completion=False,
     # Locals in our tracebacks would show tokens and model output.
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -62,7 +62,7 @@ for _command in (
     _doctor,
     _health,
 ):
-    app.command(cls=_OnceCommand)(_command)
+    app.command(cls=_FileOptionsCommand if _command is _evaluate else _OnceCommand)(_command)
 app.command("list", cls=_OnceCommand)(_list)
 app.command("rm", cls=_OnceCommand)(_remove)
 

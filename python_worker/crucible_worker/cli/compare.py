@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -21,17 +22,29 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 LISTED = 5
-"""Changed samples that are named of each comparison; `--json` has all that the worker lists."""
+"""Changed samples that are named of each comparison; `--verbose` and `--json` have all that the worker lists."""
 
 _Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations; the others are compared with the first.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID]...", help="Evaluations; the others are compared with the first.", autocompletion=evaluation_ids
+    ),
 ]
 _Run = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="In place of IDs: every completed one of a run.")
+    str | None,
+    typer.Option("--run", metavar="RUN", help="In place of IDs: every completed one of a run.", autocompletion=run_ids),
 ]
-_Baseline = Annotated[str, typer.Option("--baseline", metavar="ID", help="Which one the others are compared with.")]
+_Baseline = Annotated[
+    str,
+    typer.Option(
+        "--baseline", metavar="ID", help="Which one the others are compared with.", autocompletion=evaluation_ids
+    ),
+]
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
+]
+_Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Every metric of a difference, and every changed sample that is listed.")
 ]
 _Confidence = Annotated[
     float, typer.Option("--confidence", metavar="SHARE", min=0.5, max=0.999, help="Of the intervals.")
@@ -49,6 +62,7 @@ def compare(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Compare evaluations of one data set: differences with intervals, and the samples that changed.
@@ -69,7 +83,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(_as_data(found), allow_nan=False))
     else:
-        _write(found, confidence)
+        _write(found, confidence, verbose=verbose)
 
 
 def _as_data(found: EvaluationComparison) -> dict[str, Any]:
@@ -94,14 +108,17 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
     }
 
 
-def _write(found: EvaluationComparison, confidence: float) -> None:
+def _write(found: EvaluationComparison, confidence: float, *, verbose: bool) -> None:
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
     for pair in found.comparisons:
         typer.echo(f"{pair.evaluation_id} against {pair.baseline_id}, {pair.evaluator}: {_sentence(pair, confidence)}")
         for word, changes in (("worse", pair.regressions), ("better", pair.improvements)):
             if changes:
-                typer.echo(f"  {word}: {_named(changes)}")
+                typer.echo(f"  {word}: {_named(changes, None if verbose else LISTED)}")
+        if verbose:
+            for key, value in pair.metrics.values.items():
+                typer.echo(f"  {key} {value:.6g}")
 
 
 def _sentence(pair: PairedComparison, confidence: float) -> str:
@@ -118,6 +135,6 @@ def _sentence(pair: PairedComparison, confidence: float) -> str:
     )
 
 
-def _named(changes: Sequence[SampleChange]) -> str:
-    ids = [change.sample_id for change in changes[:LISTED]]
-    return ", ".join(ids) + (f" and {len(changes) - LISTED:,} more" if len(changes) > LISTED else "")
+def _named(changes: Sequence[SampleChange], most: int | None) -> str:
+    ids = [change.sample_id for change in changes[:most]]
+    return ", ".join(ids) + (f" and {len(changes) - len(ids):,} more" if len(changes) > len(ids) else "")

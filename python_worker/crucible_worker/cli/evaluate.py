@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,6 @@ from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
-    Config,
     DataRoot,
     Device,
     EnvironmentVariable,
@@ -29,6 +30,7 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
+from crucible_worker.cli.reading import refuse
 from crucible_worker.cli.request_options import (
     Concurrency,
     Data,
@@ -37,27 +39,34 @@ from crucible_worker.cli.request_options import (
     FewShot,
     FewShotSeed,
     Grader,
+    Labels,
     MaxTokens,
     MaxUnscored,
     Only,
     Options,
+    Prefix,
     Record,
     Renderer,
+    RunId,
     Samples,
     Seed,
     ShuffleSeed,
+    Step,
     Stop,
     SuiteFile,
     System,
     Tasks,
     Temperature,
     Template,
+    Timeout,
     Where,
 )
 from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
+    from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.requests import Typed
+    from crucible_worker.cli.run_summary import RunSummary
     from crucible_worker.config import Settings
 
 __all__ = ["evaluate"]
@@ -75,7 +84,22 @@ _State = Annotated[
     typer.Option(
         "--state-dir",
         metavar="DIR",
-        help="Keep the results in this journal. [default: they are only printed]",
+        help="Keep the results in the journal of this folder. [default: $XDG_STATE_HOME/crucible-bridge, below "
+        "~/.local/state]",
+    ),
+]
+_NoKeep = Annotated[bool, typer.Option("--no-keep", help="Only print the results; keep them in no journal.")]
+_Output = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Write what --json prints to this file, at the end, all at once."),
+]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric key in a table, in place of sentences.")]
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with settings, and these options in its table [evaluate]; flags and environment win.",
     ),
 ]
 
@@ -104,9 +128,16 @@ def evaluate(
     stop: Stop = None,
     max_unscored: MaxUnscored = None,
     record: Record = None,
+    run_id: RunId = None,
+    step: Step = None,
+    label: Labels = None,
+    prefix: Prefix = None,
+    timeout: Timeout = None,
     evaluation_id: EvaluationId = None,
-    config: Config = None,
+    config: _Config = None,
     state_dir: _State = None,
+    no_keep: _NoKeep = False,
+    output: _Output = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     hub_network: HubNetwork = None,
@@ -117,6 +148,7 @@ def evaluate(
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
     price: Price = None,
+    verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate a model in this process, without a worker: by --data and --evaluator, by --task or by --suite.
@@ -124,6 +156,9 @@ def evaluate(
     Several models are evaluated one after another, then compared with the first, sample by sample.
 
     Files are read below the current folder, unless --model-root or --data-root names another.
+
+    The results stay in a journal, where `crucible-worker show`, `report` and `view` find them, unless --no-keep is
+    given.
 
     Exits with 0 if every evaluator finished, 1 if one failed or scored none of its samples, 2 if the request is refused
     before anything ran. If an evaluation of a suite fails, the next ones still run. With --json an evaluation that did
@@ -133,15 +168,25 @@ def evaluate(
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
     parameters = locals().copy()  # by name, for `Typed`
+    from crucible_worker.cli.evaluation_ids import new_id
     from crucible_worker.cli.requests import Typed
     from crucible_worker.cli.tasks import allowing, evaluators_of
 
-    importlib.import_module("crucible_worker.cli.run_summary")
+    run_summary = importlib.import_module("crucible_worker.cli.run_summary")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
-    typed = dataclasses.replace(Typed.of(model, parameters), evaluators=evaluators_of(evaluator or (), task or ()))
+    if no_keep and state_dir is not None:
+        refuse("--state-dir and --no-keep exclude each other")
+    if output is not None and (why := run_summary.unwritable(output)):
+        refuse(f"--output {output} cannot be written: {why}")
+    typed = dataclasses.replace(
+        Typed.of(model, parameters, kept=not no_keep), evaluators=evaluators_of(evaluator or (), task or ())
+    )
+    if evaluation_id is None:
+        made_for = suite or data or (typed.tasks[0] if typed.tasks else "")
+        typed = dataclasses.replace(typed, made_id=new_id(model[0] if len(model) == 1 else "", made_for))
     try:
-        with state_folder(state_dir) as folder:
+        with state_folder(None) if no_keep else contextlib.nullcontext(state_dir) as folder:
             settings = allowing(
                 typed.tasks,
                 with_roots(
@@ -161,41 +206,69 @@ def evaluate(
                     )
                 ),
             )
-            raise typer.Exit(_run(settings, typed, as_json=as_json))
+            outcome = run_summary.RunSummary(
+                models=typed.models,
+                shown=run_summary.Shown(as_json=as_json, verbose=verbose, output=output),
+                place=None if no_keep else _place(state_dir, settings),
+            )
+            raise typer.Exit(_run(settings, typed, outcome))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(settings: Settings, typed: Typed, *, as_json: bool) -> int:
+def _place(state_dir: Path | None, settings: Settings) -> str:
+    """What a command needs to read the same journal: the option as it was typed, or nothing for the default one."""
+    if state_dir is None and settings.state_dir == settings_or_exit(None, of_another=True).state_dir:
+        return ""
+    return f" --state-dir {shlex.quote(str(settings.state_dir if state_dir is None else state_dir))}"
+
+
+def _run(settings: Settings, typed: Typed, outcome: RunSummary) -> int:
     """Run the requested evaluations and write their results; returns the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.run_summary import RunSummary, write_error
+    from crucible_worker.cli.run_summary import write_error
     from crucible_worker.cli.running import run
     from crucible_worker.cli.tasks import check_allowed
 
-    outcome = RunSummary(models=typed.models)
+    shown = outcome.shown
     try:
         with refusing(settings, typed.evaluators):
             typed, own = own_of(typed)
+        outcome.parts = own.evaluator_parts
         with refusing(settings, typed.evaluators):
             outcome.suite, asked = evaluations_to_run(typed, own.evaluator_parts)
             check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
-        outcome.compared = asyncio.run(run(settings, asked, typed.evaluators, outcome.several, own, quiet=as_json))
+        outcome.compared = asyncio.run(
+            run(settings, asked, typed.evaluators, outcome.several, own, quiet=shown.as_json)
+        )
     except Refused as refused:
-        write_error(refused.error, str(refused), as_json=as_json)
+        write_error(refused.error, str(refused), shown)
         return EXIT_USAGE
     except BridgeError as error:
-        write_error(error, str(error), as_json=as_json)
+        write_error(error, f"{error}{_other_place(error)}", shown)
         return EXIT_FAILED
     except (asyncio.CancelledError, KeyboardInterrupt) as ended:
         if outcome.several:
-            outcome.write(as_json=as_json)
-        goes_on = "; the same command resumes it" if typed.evaluation_id else ""
-        typer.echo(f"crucible-worker: ended before all was evaluated{goes_on}", err=True)
+            outcome.write()
+        typer.echo(f"crucible-worker: ended before all was evaluated{_resumed_by(typed)}", err=True)
         return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
-    outcome.write(as_json=as_json)
+    outcome.write()
     return outcome.exit_code()
+
+
+def _other_place(error: BridgeError) -> str:
+    from crucible_bridge.reasons import Reason
+
+    unusable = error.reason == Reason.STATE_DIR_UNUSABLE
+    return "; --state-dir DIR names another folder, and --no-keep keeps nothing" if unusable else ""
+
+
+def _resumed_by(typed: Typed) -> str:
+    if not typed.kept:
+        return ""
+    again = "" if typed.evaluation_id else f" with --id {shlex.quote(typed.made_id)}"
+    return f"; the same command{again} resumes it"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -27,13 +28,16 @@ MOST_METRICS = 2
 """Of an evaluator, in the list."""
 _BRIEF = ("run", "step", "model", "data set", "samples done", "time at work")
 
-_Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.")]
+_Run = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.", autocompletion=run_ids)
+]
 _States = Annotated[
     list[str] | None,
     typer.Option(
         "--state",
         metavar="STATE",
         help="Only these: queued, running, completed, failed, cancelled, interrupted; repeatable.",
+        autocompletion=one_of("queued", "running", "completed", "failed", "cancelled", "interrupted"),
     ),
 ]
 _Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest.")]
@@ -50,9 +54,10 @@ def list_evaluations(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """List evaluations, the newest first, with their headline metrics.
+    """List evaluations, the newest first, with their headline metrics; with --verbose every metric of each.
 
     Example: crucible-worker list --state-dir ./journal --run run-7
     """
@@ -89,7 +94,9 @@ def list_evaluations(
             "" if evaluation.request.step is None else str(evaluation.request.step),
             _progress(evaluation),
             format_model(evaluation.request.model),
-            "\n".join(evaluator_sentences(evaluation, infos, most=MOST_METRICS)),
+            "\n".join(
+                _every_metric(evaluation) if verbose else evaluator_sentences(evaluation, infos, most=MOST_METRICS)
+            ),
         ]
         for evaluation in found
     ]
@@ -166,6 +173,12 @@ def _listed(evaluation: Evaluation) -> dict[str, Any]:
         "model": format_model(evaluation.request.model),
         "metrics": dict(evaluation.metrics.values),
     }
+
+
+def _every_metric(evaluation: Evaluation) -> Sequence[str]:
+    metrics = evaluation.metrics
+    undefined = [f"{key} is undefined: {reason}" for key, reason in metrics.undefined.items()]
+    return [*(f"{key} {value:.6g}" for key, value in metrics.values.items()), *undefined]
 
 
 def _progress(evaluation: Evaluation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from typing import Any
 
 from typer.core import TyperCommand
@@ -28,12 +29,16 @@ class OnceCommand(TyperCommand):
         """
         if not ctx.resilient_parsing:
             # A copy: the parser removes what it reads from the list.
-            _, _, order = self.make_parser(ctx).parse_args(list(args))
+            typed, _, order = self.make_parser(ctx).parse_args(list(args))
             for parameter, times in collections.Counter(order).items():
                 if times > 1 and parameter.nargs == 1 and not _takes_several(parameter):
                     instead = _INSTEAD.get(parameter.name or "", "only one value can count")
                     ctx.fail(f"{max(parameter.opts, key=len)} is given {times} times; {instead}.")
+            self.before_parsing(ctx, typed)
         return super().parse_args(ctx, args)
+
+    def before_parsing(self, ctx: Any, typed: Mapping[str, Any]) -> None:
+        """Called with what was typed, by parameter, before it is checked; does nothing here."""
 
 
 def _takes_several(parameter: Any) -> bool:

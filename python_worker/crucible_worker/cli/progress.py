@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from crucible_bridge.events import Event, EventKind
+from crucible_worker.cli.pace import Pace
+from crucible_worker.runs.phases import Phase
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -32,7 +35,18 @@ class Show(Protocol):
 
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
 """Events that leave the phase shown: the model is not yet loaded."""
+_WITH_COUNTS = (Phase.ASKING, Phase.GRADING)
+"""Phases that lines with counts name."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
+
+
+@dataclasses.dataclass(slots=True)
+class _Began:
+    """A phase, since when it lasts, and whether it has a line."""
+
+    text: str
+    since: float
+    written: bool = False
 
 
 @contextlib.contextmanager
@@ -52,9 +66,15 @@ def _bars(stream: TextIO) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(file=stream)) as bars:
+    texts = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in _FIELDS]
+    description = TextColumn("{task.description}", markup=False)
+    columns = (description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *texts)
+    with Progress(*columns, console=Console(file=stream)) as bars:
         yield _Bars(bars)
+
+
+_FIELDS = ("phase", "pace", "note")
+"""Texts after a bar: what is done now, the rate and the time left, and the last event."""
 
 
 class _Bars:
@@ -63,30 +83,36 @@ class _Bars:
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
+        self._paces: dict[str, Pace] = {}
         self._phases: set[str] = set()
 
     def __call__(self, label: str, event: Event) -> None:
         bars, task = self._bars, self._task(label)
         if not event.evaluator:  # an evaluator's total is not the bar's
+            done, total = event.measurements.get("done"), event.measurements.get("total")
             # None leaves a bar unchanged.
-            bars.update(task, total=event.measurements.get("total"), completed=event.measurements.get("done"))
+            bars.update(task, total=total, completed=done)
+            if done is not None and total is not None:
+                bars.update(task, pace=self._paces[label].of(done, total))
         if label in self._phases and event.kind not in _BEGINS:
             self._phases.remove(label)
-            bars.update(task, note="")
+            bars.update(task, phase="")
         if note := _note(event):
             bars.update(task, note=note)
         if event.kind is EventKind.EVALUATION_COMPLETE:
             bars.update(task, completed=next(each for each in bars.tasks if each.id == task).total)
         if event.kind in _ENDS:
+            bars.update(task, phase="", pace="")
             bars.stop_task(task)
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
         self._phases.add(label)
-        self._bars.update(self._task(label), note=text, total=total, completed=done)
+        self._bars.update(self._task(label), phase=text, total=total, completed=done)
 
     def _task(self, label: str) -> TaskID:
         if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(label, total=None, note="")
+            self._paces[label] = Pace()
+            self._tasks[label] = self._bars.add_task(label, total=None, **dict.fromkeys(_FIELDS, ""))
         return self._tasks[label]
 
 
@@ -104,6 +130,8 @@ class _Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._written = 0.0
+        self._paces: dict[str, Pace] = {}
+        self._phases: dict[str, _Began] = {}
 
     def __call__(self, label: str, event: Event) -> None:
         match event.kind:
@@ -112,8 +140,7 @@ class _Lines:
                 if now - self._written < LINE_SECONDS:
                     return
                 self._written = now
-                text = f"{event.measurements.get('done', 0):g} of {event.measurements.get('total', 0):g} done"
-                text = ", ".join(filter(None, (text, _note(event))))
+                text = ", ".join(filter(None, (self._phase(label), *self._counted(label, event), _note(event))))
             case EventKind.SAMPLE_COMPLETE | EventKind.EVALUATOR_START | EventKind.EVALUATION_COMPLETE:
                 return
             case EventKind.EVALUATION_START | EventKind.EVALUATION_RESUME:
@@ -122,12 +149,30 @@ class _Lines:
             case _:
                 text = _note(event)
         if text:
-            print(f"{label}: {text}", file=self._stream, flush=True)
+            self._write(label, text)
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
-        # For an evaluation that begins, its first event is enough.
+        now, began = time.monotonic(), self._phases.get(label)
+        if began is None or began.text != text:
+            began = self._phases[label] = _Began(text, now)
         if done is not None and total is not None:
-            print(f"{label}: {text}, {done:g} of {total:g} done", file=self._stream, flush=True)
+            began.written = True
+            self._write(label, f"{text}, {done:g} of {total:g} done")
+        elif not began.written and now - began.since >= LINE_SECONDS and text not in _WITH_COUNTS:
+            # A phase that is soon over needs no line.
+            began.written = True
+            self._write(label, text)
+
+    def _phase(self, label: str) -> str:
+        began = self._phases.get(label)
+        return began.text if began is not None and began.text in _WITH_COUNTS else ""
+
+    def _counted(self, label: str, event: Event) -> tuple[str, str]:
+        done, total = event.measurements.get("done", 0), event.measurements.get("total", 0)
+        return f"{done:g} of {total:g} done", self._paces.setdefault(label, Pace()).of(done, total)
+
+    def _write(self, label: str, text: str) -> None:
+        print(f"{label}: {text}", file=self._stream, flush=True)
 
 
 def _note(event: Event) -> str:

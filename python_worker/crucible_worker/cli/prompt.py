@@ -36,20 +36,25 @@ from crucible_worker.cli.request_options import (
     FewShot,
     FewShotSeed,
     Grader,
+    Labels,
     MaxTokens,
     MaxUnscored,
     Only,
     Options,
+    Prefix,
     Record,
     Renderer,
+    RunId,
     Samples,
     Seed,
     ShuffleSeed,
+    Step,
     Stop,
     SuiteFile,
     System,
     Temperature,
     Template,
+    Timeout,
     Where,
 )
 from crucible_worker.interrupts import raise_interrupts
@@ -108,6 +113,11 @@ def prompt(
     stop: Stop = None,
     max_unscored: MaxUnscored = None,
     record: Record = None,
+    run_id: RunId = None,
+    step: Step = None,
+    label: Labels = None,
+    prefix: Prefix = None,
+    timeout: Timeout = None,
     evaluation_id: EvaluationId = None,
     state_dir: _State = None,
     sample: _Sample = "",
@@ -127,8 +137,8 @@ def prompt(
 ) -> None:
     """Show the prompt of one sample, for each evaluator. Nothing is generated.
 
-    Takes the options of `crucible-worker evaluate`, except those for tasks of Inspect: put "prompt" in place of
-    "evaluate". Options that do not change a prompt are checked and have no effect.
+    Takes the options of `crucible-worker evaluate`, except those for tasks of Inspect and for results: put
+    "prompt" in place of "evaluate". Options that do not change a prompt are checked and have no effect.
 
     Shows the text with special tokens if the tokenizer is on this machine, and the messages or the text that are sent
     if the model is on a server. A prompt that is longer than the model's context is shown with PROMPT_TOO_LONG.
@@ -143,7 +153,7 @@ def prompt(
     importlib.import_module("crucible_worker.cli.run_summary")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
-    typed = Typed.of((model,), parameters)
+    typed = Typed.of((model,), parameters, kept=True)
     try:
         with state_folder(None) as folder:
             settings = with_roots(
@@ -174,7 +184,7 @@ def _run(
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.run_summary import write_error
+    from crucible_worker.cli.run_summary import Shown, write_error
     from crucible_worker.telemetry.logging import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
@@ -191,10 +201,10 @@ def _run(
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
     except Refused as refused:
-        write_error(refused.error, str(refused), as_json=as_json)
+        write_error(refused.error, str(refused), Shown(as_json=as_json))
         return EXIT_USAGE
     except BridgeError as error:
-        write_error(error, str(error), as_json=as_json)
+        write_error(error, str(error), Shown(as_json=as_json))
         return EXIT_FAILED
     finally:
         log_writer.close(1.0)

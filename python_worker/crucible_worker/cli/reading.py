@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.remote import token_in
 from crucible_worker.cli.results import results_of_journal, results_of_worker
@@ -26,9 +27,22 @@ Address = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
 ]
-EvaluationIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The evaluation.")]
+EvaluationIdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The evaluation.", autocompletion=evaluation_ids)
+]
 
-_TYPED_AS = {"evaluation_id": "ID", "evaluation_ids": "ID", "run_id": "--run", "baseline_id": "--baseline"}
+_TYPED_AS = {
+    "evaluation_id": "ID",
+    "evaluation_ids": "ID",
+    "run_id": "--run",
+    "baseline_id": "--baseline",
+    "evaluator": "--evaluator",
+    "confidence": "--confidence",
+    "reason": "--reason",
+    "title": "--title",
+    "max_samples": "--max-samples",
+    "address": "--address",
+}
 """How people type what calls have as fields."""
 
 

@@ -38,6 +38,12 @@ _FLAGS = {
     "sampling.stop": "--stop",
     "limits.max_unscored": "--max-unscored",
     "limits.concurrency": "--concurrency",
+    "limits.deadline_ms": "--timeout",
+    "run_id": "--run-id",
+    "step": "--step",
+    "labels": "--label",
+    "metric_prefix": "--prefix",
+    "record": "--record",
     "suite": "--suite",
     "evaluation_id": "--id",
     "sample_id": "--sample",
@@ -60,8 +66,11 @@ _REASON_FLAGS: Mapping[str, str] = {
 }
 """Flags for errors that name no field."""
 
-_OF_NO_SUITE = ("model", "evaluation_id")
+_OF_NO_SUITE = ("model", "evaluation_id", "run_id", "step")
 """Fields that are not in a suite's file."""
+
+_DEADLINE = re.compile(r"^deadline_ms, \d+, ")
+"""Begins the message of a deadline; the option has seconds."""
 
 _EVALUATOR = re.compile(r"evaluators\[(\d+)\](?:\.options(?:\[\"(?P<key>[^\"]*)\"\](?P<within>.*))?)?", re.DOTALL)
 
@@ -142,6 +151,8 @@ def _place(error: BridgeError, path: str) -> str:
 def _with_flags(error: BridgeError, evaluators: Sequence[str]) -> str:
     """The error's text with flags in place of the fields that it names."""
     message = error.message
+    if error.field == "limits.deadline_ms":
+        message = _DEADLINE.sub("", message)
     if differs := error.metadata.get("differs"):
         flags = ", ".join(dict.fromkeys(_flag_of(field, evaluators) for field in differs.split(", ")))
         message = message.replace(differs, flags)

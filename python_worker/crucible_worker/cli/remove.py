@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids as completed_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -23,7 +24,10 @@ __all__ = ["remove"]
 NAMED = 5
 """Evaluations that the question names."""
 
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The evaluations.", show_default=False)]
+_Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID...", help="The evaluations.", show_default=False, autocompletion=completed_ids),
+]
 _Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="In their place: every evaluation of this run.")]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")]
 

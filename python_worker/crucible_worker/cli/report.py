@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -23,7 +24,10 @@ __all__ = ["report", "text_of", "written"]
 SUFFIXES = {"html": "html", "markdown": "md", "json": "json"}
 """The suffix of the file, by format."""
 
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Evaluations, in the order of the report.")]
+_Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Evaluations, in the order of the report.", autocompletion=evaluation_ids),
+]
 _Run = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Instead of IDs: every evaluation of a run.")]
 _Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="html, markdown or json.")]
 _Output = Annotated[

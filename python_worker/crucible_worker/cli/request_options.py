@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from crucible_worker.cli.completion import EVALUATORS, one_of
+
 __all__ = [
     "Concurrency",
     "Data",
@@ -14,21 +16,26 @@ __all__ = [
     "FewShot",
     "FewShotSeed",
     "Grader",
+    "Labels",
     "MaxTokens",
     "MaxUnscored",
     "Only",
     "Options",
+    "Prefix",
     "Record",
     "Renderer",
+    "RunId",
     "Samples",
     "Seed",
     "ShuffleSeed",
+    "Step",
     "Stop",
     "SuiteFile",
     "System",
     "Tasks",
     "Temperature",
     "Template",
+    "Timeout",
     "Where",
 ]
 
@@ -50,6 +57,7 @@ Evaluators = Annotated[
         help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
         "pass_at_k, perplexity, rl_test_set, rollout or rubric, see `crucible-worker evaluators`; or FILE.py:CLASS, a "
         "class of your own. NAME prefixes keys; repeatable.",
+        autocompletion=one_of(*EVALUATORS),
     ),
 ]
 Tasks = Annotated[
@@ -82,6 +90,7 @@ SuiteFile = Annotated[
     typer.Option(
         metavar="FILE|NAME",
         help="A suite's file (.toml), or one that ships: chat, code, math or tool_use; see `crucible-worker suites`.",
+        autocompletion=one_of("chat", "code", "math", "tool_use"),
     ),
 ]
 Only = Annotated[
@@ -146,6 +155,30 @@ Record = Annotated[
         "--record",
         metavar="WHAT",
         help="What is recorded for each sample: full, outputs or none. [default: the suite's, or full]",
+        autocompletion=one_of("full", "outputs", "none"),
+    ),
+]
+RunId = Annotated[
+    str | None,
+    typer.Option("--run-id", metavar="RUN", help="The training run that the model is of; recorded with the results."),
+]
+Step = Annotated[
+    int | None, typer.Option("--step", metavar="N", help="The training step of the model; recorded with the results.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A note that is recorded with the evaluation; repeatable."),
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option("--prefix", metavar="TEXT", help="Put before every metric key, as in test/ for test/accuracy."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="Cancel the evaluation when it has run for so long, all attempts together. [default: no limit]",
     ),
 ]
 EvaluationId = Annotated[
@@ -153,7 +186,7 @@ EvaluationId = Annotated[
     typer.Option(
         "--id",
         metavar="ID",
-        help="Id in the journal of --state-dir. The same id again resumes the evaluation, or shows its result. It is "
-        "ID-NAME in a suite, and ID-MODEL with several models. [default: a new one]",
+        help="Id of the evaluation. The same id again resumes the evaluation, or shows its result. It is ID-NAME in a "
+        "suite, and ID-MODEL with several models. [default: made of model, data and time]",
     ),
 ]

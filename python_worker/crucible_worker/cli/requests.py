@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
-from crucible_bridge.codec.fields import within
+from crucible_bridge.codec.fields import at_most_bytes, at_most_count, within
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.suites import Suite, SuiteMember, load_suite, parse_suite
 from crucible_bridge.types import (
@@ -47,7 +48,10 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """The form of a model's name on the Hugging Face hub: gpt2, Qwen/Qwen3-0.6B."""
 
-_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options"}
+_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels"}
+
+_STEP_MOST = 2**63 - 1
+_TIMEOUT_MOST = _STEP_MOST // 1000
 
 _SUITES_SAY = (
     *(
@@ -95,17 +99,24 @@ class Typed:
     stop: Sequence[str] = ()
     max_unscored: int | None = None
     record: str | None = None
+    run_id: str | None = None
+    step: int | None = None
+    labels: Sequence[str] = ()
+    prefix: str | None = None
+    timeout: float | None = None
     evaluation_id: str | None = None
     kept: bool = False
-    """Whether a state directory is given: otherwise an id is of no use."""
+    """Whether the evaluation stays in a journal: otherwise an id is of no use."""
+    made_id: str = ""
+    """Stands in for an id that is not typed; the worker makes ids if it is empty."""
 
     @classmethod
-    def of(cls, models: Sequence[str], parameters: Mapping[str, Any]) -> Typed:
+    def of(cls, models: Sequence[str], parameters: Mapping[str, Any], *, kept: bool) -> Typed:
         """The flags among a command's parameters, which have the same names as here, lists in the singular."""
         named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
-        names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept"}
+        names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept", "made_id"}
         given = {name: named[name] for name in names if named.get(name) is not None}
-        return cls(models=models, kept=parameters["state_dir"] is not None, **given)
+        return cls(models=models, kept=kept, **given)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +146,11 @@ def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tup
         InvalidField: names the wrong flag, the field of a request, or the path in a suite's file.
     """
     if typed.evaluation_id is not None and not typed.kept:
-        raise InvalidField("--id", "needs --state-dir: without it there is nothing to resume later")
+        raise InvalidField("--id", "and --no-keep exclude each other: what is not kept cannot be resumed")
     if typed.evaluation_id == "":
         # An unset shell variable: the evaluation that should be resumed would be lost.
         raise InvalidField("--id", "is empty")
+    _refuse_out_of_bounds(typed)
     _refuse_equal_models(typed.models)
     if typed.suite is None:
         return "", [_asked(typed, model, parts) for model in typed.models]
@@ -209,6 +221,16 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
             raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
 
 
+def _refuse_out_of_bounds(typed: Typed) -> None:
+    """Refuse what a worker would refuse in a request."""
+    at_most_bytes(typed.run_id or "", bounds.EVALUATE_REQUEST_RUN_ID_MAX_BYTES, "--run-id")
+    at_most_bytes(typed.prefix or "", bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
+    if typed.step is not None:
+        within(typed.step, -_STEP_MOST - 1, _STEP_MOST, "--step")
+    if typed.timeout is not None and not 0.001 <= typed.timeout <= _TIMEOUT_MOST:
+        raise InvalidField("--timeout", f"is {typed.timeout:g}, must be from 0.001 to {_TIMEOUT_MOST:,} seconds")
+
+
 def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
@@ -226,7 +248,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
     evaluators = _graded(evaluators, typed.grader, parts)
     if not typed.kept and any(keeps_log(spec) for spec in evaluators):
         raise InvalidField(
-            "--state-dir", "is needed to keep Inspect's logs: without it they are deleted with the evaluation"
+            "--no-keep", "deletes Inspect's logs with the evaluation, and the option keep_log keeps them; give only one"
         )
     sampling = SamplingParams(
         max_tokens=DEFAULT_MAX_TOKENS if typed.max_tokens is None else typed.max_tokens,
@@ -237,11 +259,17 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
     return EvaluationToRun(
         request=EvaluateRequest(
             evaluation_id=_id(typed, model),
+            run_id=typed.run_id or "",
+            step=typed.step,
             model=_model(model),
             evaluators=evaluators if not typed.tasks else of_tasks(evaluators, typed.samples),
             dataset=_samples(typed),
             sampling=None if typed.tasks and not _says_how_to_sample(typed) else sampling,
-            limits=Limits(max_unscored=typed.max_unscored, concurrency=typed.concurrency),
+            limits=Limits(
+                max_unscored=typed.max_unscored, concurrency=typed.concurrency, deadline_ms=_deadline_ms(typed)
+            ),
+            metric_prefix=typed.prefix or "",
+            labels=_labels(typed.labels, {}),
             record=_record(typed, Record.FULL),
         ),
         model=model,
@@ -389,33 +417,63 @@ def _below_root(flag: str, scheme: str, text: str) -> str:
 
 
 def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> EvaluationToRun:
-    planned = member.evaluation
-    limits = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
+    planned, limits = member.evaluation, member.evaluation.limits
+    if typed.concurrency is not None:
+        limits = dataclasses.replace(limits, concurrency=typed.concurrency)
+    if typed.timeout is not None:
+        limits = dataclasses.replace(limits, deadline_ms=_deadline_ms(typed))
+    metric_prefix = f"{typed.prefix or ''}{planned.metric_prefix}"
+    at_most_bytes(metric_prefix, bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
+    sizes = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]
     request = EvaluateRequest(
         evaluation_id=_id(typed, model, member.name),
+        run_id=typed.run_id or "",
+        step=typed.step,
         model=_model(model),
         evaluators=planned.evaluators,
-        dataset=dataclasses.replace(planned.dataset, limit=min(limits, default=None)),
+        dataset=dataclasses.replace(planned.dataset, limit=min(sizes, default=None)),
         sampling=planned.sampling,
-        limits=planned.limits
-        if typed.concurrency is None
-        else dataclasses.replace(planned.limits, concurrency=typed.concurrency),
-        metric_prefix=planned.metric_prefix,
-        labels=planned.labels,
+        limits=limits,
+        metric_prefix=metric_prefix,
+        labels=_labels(typed.labels, planned.labels),
         record=_record(typed, planned.record),
     )
     label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
     return EvaluationToRun(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
 
 
+def _deadline_ms(typed: Typed) -> int | None:
+    return None if typed.timeout is None else round(typed.timeout * 1000)
+
+
+def _labels(texts: Sequence[str], planned: Mapping[str, str]) -> Mapping[str, str]:
+    """Labels of a suite's file, with those that are typed as KEY=VALUE, which win."""
+    typed: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            raise InvalidField("--label", f"is {text[:60]!r}, not KEY=VALUE, for instance branch=main")
+        for part in (key, value):
+            at_most_bytes(part, bounds.EVALUATE_REQUEST_LABELS_MAX_BYTES, f"--label {key[:60]}")
+        if typed.setdefault(key, value) != value:
+            raise InvalidField("--label", f"has two values for {key[:60]!r}; only one can count")
+    labels = {**planned, **typed}
+    at_most_count(labels, bounds.EVALUATE_REQUEST_LABELS_MAX_COUNT, "--label")
+    return labels
+
+
 def _id(typed: Typed, model: str, member: str = "") -> str:
-    """--id, followed by the model if there are several, and by the evaluation of a suite; empty without --id."""
-    if typed.evaluation_id is None:
+    """The id, followed by the model if there are several, and by the evaluation of a suite; empty without one."""
+    base = typed.made_id if typed.evaluation_id is None else typed.evaluation_id
+    if not base:
         return ""
-    evaluation_id = "-".join(filter(None, (typed.evaluation_id, model if len(typed.models) > 1 else "", member)))
-    if len(evaluation_id.encode()) > MAX_ID_BYTES:
-        raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
-    return evaluation_id
+    further = "-".join(filter(None, (model if len(typed.models) > 1 else "", member)))
+    evaluation_id = f"{base}-{further}" if further else base
+    if len(evaluation_id.encode()) <= MAX_ID_BYTES:
+        return evaluation_id
+    if typed.evaluation_id is None:
+        return f"{base}-{hashlib.sha256(further.encode()).hexdigest()[:16]}"
+    raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
 
 
 def _record(typed: Typed, otherwise: Record) -> Record:

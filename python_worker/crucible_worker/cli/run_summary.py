@@ -4,21 +4,67 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from crucible_bridge.errors import BridgeError
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, Problem, Usage, format_model
 from crucible_worker.cli import compared as comparing
 from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
+from crucible_worker.cli.report import written
 from crucible_worker.cli.running import NotRun, Ran
 from crucible_worker.cli.tables import evaluation_as_data, write_table
+from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import info_if_known
+from crucible_worker.reports.sentences import evaluator_sentences
 
-__all__ = ["RunSummary", "write_error"]
+__all__ = ["RunSummary", "Shown", "unwritable", "write_error"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How results are shown."""
+
+    as_json: bool = False
+    """One object, and nothing for people."""
+    verbose: bool = False
+    """Every key in a table, in place of sentences."""
+    output: Path | None = None
+    """A file that gets the object too."""
+
+    def write_data(self, data: Mapping[str, Any]) -> None:
+        """Write the object where it is wanted.
+
+        Raises:
+            Exit: the file cannot be written; everything else is.
+        """
+        text = json.dumps(data, allow_nan=False)
+        if self.as_json:
+            typer.echo(text)
+        if self.output is not None:
+            try:
+                written(self.output, f"{text}\n")
+            except OSError as error:
+                why = error.strerror or error
+                typer.echo(f"crucible-worker: --output {self.output} cannot be written: {why}", err=True)
+                raise typer.Exit(EXIT_FAILED) from None
+
+
+def unwritable(file: Path) -> str:
+    """Why a file cannot be written, as far as that is known before; empty if nothing is known."""
+    if file.is_dir():
+        return "it is a folder"
+    if not file.parent.is_dir():
+        return f"there is no folder {file.parent}"
+    return "" if os.access(file.parent, os.W_OK) else f"the folder {file.parent} is not writable"
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -26,7 +72,13 @@ class RunSummary:
     """The requested evaluations that have ended so far."""
 
     models: Sequence[str]
-    """The evaluators as they were typed."""
+    """The models as they were typed."""
+    shown: Shown = dataclasses.field(default_factory=Shown)
+    """How they are shown."""
+    place: str | None = None
+    """Options by which other commands read the journal of the results; None if the results are not kept."""
+    parts: EvaluatorParts | None = None
+    """Evaluators and graders, with those of files that the command names."""
     suite: str = ""
     """The suite's name; empty without one."""
     total: int = 0
@@ -36,14 +88,18 @@ class RunSummary:
     compared: Sequence[Compared] = ()
     """The models compared with the first, once all have ended."""
 
-    def write(self, *, as_json: bool) -> None:
-        """Write a table for each evaluation and one for all comparisons; or one object for all of it."""
-        if not self.suite and len(self.models) == 1:
-            _write(self.several[0], as_json=as_json)
-        elif as_json:
-            typer.echo(json.dumps(self._as_data(), allow_nan=False))
-        else:
-            self._write_tables()
+    def write(self) -> None:
+        """Write sentences or a table for each evaluation and for all comparisons; or one object for all of it.
+
+        Raises:
+            Exit: the file for the object cannot be written.
+        """
+        one = not self.suite and len(self.models) == 1
+        if not self.shown.as_json:
+            self._write_for_people(one=one)
+        elif one and isinstance(self.several[0], NotRun):
+            typer.echo(f"crucible-worker: {self.several[0].message}", err=True)
+        self.shown.write_data(_as_data(self.several[0]) if one else self._as_data())
 
     def exit_code(self) -> int:
         """0 if every evaluator finished and scored; evaluators without a score are named on stderr."""
@@ -63,16 +119,37 @@ class RunSummary:
         ]
         return data if one else {**data, "comparisons": [comparing.as_data(each) for each in self.compared]}
 
-    def _write_tables(self) -> None:
+    def _write_for_people(self, *, one: bool) -> None:
         for each in self.several:
             if isinstance(each, Ran):
-                _write_table(each)
+                self._write_ran(each)
+            elif one:
+                typer.echo(f"crucible-worker: {each.message}", err=True)
             else:
                 typer.echo(f"{self._label(each)}: did not run: {each.message}")
         for title, rows in comparing.tables(self.compared):
             write_table(sys.stdout, title, comparing.COLUMNS, rows)
-        finished = sum(isinstance(each, Ran) and each.succeeded for each in self.several)
-        typer.echo(f"{self.suite or 'evaluations'}: {finished} of {self.total} finished")
+        if not one:
+            finished = sum(isinstance(each, Ran) and each.succeeded for each in self.several)
+            typer.echo(f"{self.suite or 'evaluations'}: {finished} of {self.total} finished")
+        ids = [shlex.quote(each.evaluation.evaluation_id) for each in self.several if isinstance(each, Ran)]
+        if self.place is not None and ids:
+            show, report = f"show {ids[0]}{self.place}", f"report {' '.join(ids)}{self.place}"
+            typer.echo(f"More: crucible-worker {show}; crucible-worker {report}")
+
+    def _write_ran(self, ran: Ran) -> None:
+        evaluation = ran.evaluation
+        title = ", ".join(filter(None, (ran.name, _title(evaluation))))
+        if self.shown.verbose:
+            write_table(sys.stdout, title, ("key", "value"), _rows(ran))
+            return
+        typer.echo(title)
+        kinds = {result.evaluator.kind for result in evaluation.results}
+        known = {kind: info_if_known(kind, self.parts) for kind in kinds}
+        for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
+            typer.echo(sentence)
+        for name, text in _notes(ran):
+            typer.echo(f"{name}: {text}")
 
     def _label(self, each: Ran | NotRun) -> str:
         """What distinguishes it from the others."""
@@ -97,24 +174,18 @@ class RunSummary:
         return not found
 
 
-def write_error(error: BridgeError, message: str, *, as_json: bool) -> None:
-    """Write why nothing ran: a line on stderr, and an object for programs."""
-    if as_json:
-        typer.echo(json.dumps({"error": _error_as_data(error, message)}))
+def write_error(error: BridgeError, message: str, shown: Shown) -> None:
+    """Write why nothing ran: a line on stderr, and an object for programs.
+
+    Raises:
+        Exit: the file for the object cannot be written.
+    """
     typer.echo(f"crucible-worker: {message}", err=True)
+    shown.write_data({"error": _error_as_data(error, message)})
 
 
 def _error_as_data(error: BridgeError, message: str) -> dict[str, Any]:
     return {"code": error.code.value, "reason": error.reason, "field": error.field, "message": message}
-
-
-def _write(each: Ran | NotRun, *, as_json: bool) -> None:
-    if not isinstance(each, Ran):
-        write_error(each.error, each.message, as_json=as_json)
-    elif as_json:
-        typer.echo(json.dumps(_as_data(each), allow_nan=False))
-    else:
-        _write_table(each)
 
 
 def _as_data(each: Ran | NotRun) -> dict[str, Any]:
@@ -123,30 +194,36 @@ def _as_data(each: Ran | NotRun) -> dict[str, Any]:
     return {"error": _error_as_data(each.error, each.message)}
 
 
-def _write_table(ran: Ran) -> None:
-    title = ", ".join(filter(None, (ran.name, _title(ran.evaluation))))
-    write_table(sys.stdout, title, ("key", "value"), _rows(ran))
-
-
 def _rows(ran: Ran) -> list[Sequence[str]]:
-    evaluation = ran.evaluation
-    metrics = evaluation.metrics
+    metrics = ran.evaluation.metrics
     rows: list[Sequence[str]] = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
     rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
-    for result in evaluation.results:
+    for result in ran.evaluation.results:
         rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
-        if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
-            why = first.verdict.value if first.problem is None else _problem_text(first.problem)
-            rows.append(
-                [f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"]
-            )
         if result.problem is not None:
             rows.append([f"{result.evaluator.label}: failed", _problem_text(result.problem)])
+    return rows + [list(note) for note in _notes(ran)]
+
+
+def _notes(ran: Ran) -> Iterator[tuple[str, str]]:
+    """What there is to say besides metrics: samples without a score, tokens, and why it did not complete."""
+    evaluation = ran.evaluation
+    for result in evaluation.results:
+        if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
+            why = first.verdict.value if first.problem is None else _problem_text(first.problem)
+            yield f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"
     if evaluation.usage is not None:
-        rows += [[f"tokens: {model}", _spent(usage)] for model, usage in _by_model(evaluation, evaluation.usage)]
+        for model, usage in _by_model(evaluation, evaluation.usage):
+            yield f"tokens: {model}", _spent(usage)
     if evaluation.problem is not None:
-        rows.append([evaluation.state.value, _problem_text(evaluation.problem)])
-    return rows
+        yield evaluation.state.value, _ended_by(evaluation, evaluation.problem)
+
+
+def _ended_by(evaluation: Evaluation, problem: Problem) -> str:
+    deadline_ms = evaluation.request.limits.deadline_ms
+    if problem.reason == Reason.DEADLINE_EXCEEDED and deadline_ms is not None:
+        return f"--timeout {deadline_ms / 1000:g} is over, all attempts together"
+    return _problem_text(problem)
 
 
 def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:

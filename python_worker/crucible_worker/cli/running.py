@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.errors import BridgeError
@@ -20,10 +20,14 @@ from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.phases import Phase
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 
 __all__ = ["NotRun", "Ran", "run"]
+
+PHASE_SECONDS = 0.2
+"""Between two looks at what is done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ async def run(
     log_writer = configure_logging("console", "warning")
     try:
         with progress(sys.stderr, quiet=quiet) as show:
-            show.phase(asked[0].label, "starting")
+            show.phase(asked[0].label, "opening the journal")
             async with opened(settings, own) as parts:
                 for each in asked:
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
@@ -116,7 +120,7 @@ async def _one(
     evaluations: Evaluations, settings: Settings, asked: EvaluationToRun, evaluators: Sequence[str], show: Show
 ) -> Ran | NotRun:
     label = asked.label
-    show.phase(label, "opening the model")
+    show.phase(label, Phase.READING)
     after: int | None = None
     while True:
         try:
@@ -133,9 +137,8 @@ async def _one(
         if existed and not evaluation.state.terminal:
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
             show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
-        elif not existed:
-            show.phase(label, "loading the model and the data")
-        after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
+        async with _phases(evaluations, evaluation.evaluation_id, label, show):
+            after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
         if not interrupted:
             break
         # Another process ran it, and has ended: this one resumes it.
@@ -146,6 +149,24 @@ async def _one(
         evaluation=evaluation,
         first_unscored=await _first_unscored(evaluations, evaluation),
     )
+
+
+@contextlib.asynccontextmanager
+async def _phases(evaluations: Evaluations, evaluation_id: str, label: str, show: Show) -> AsyncIterator[None]:
+    """Show what is done for an evaluation meanwhile, if this process runs it."""
+
+    async def follow() -> None:
+        while True:
+            if (phase := evaluations.phase(evaluation_id)) is not None:
+                show.phase(label, phase)
+            await asyncio.sleep(PHASE_SECONDS)
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
 
 
 async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label: str, show: Show) -> tuple[int, bool]:
@@ -161,6 +182,8 @@ async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label
     kind = None
     async with contextlib.aclosing(watched) as pages:
         async for events in pages:
+            if (phase := evaluations.phase(evaluation_id)) is not None:
+                show.phase(label, phase)
             for event in events:
                 show(label, event)
                 after, kind = event.sequence, event.kind

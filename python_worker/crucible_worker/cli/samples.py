@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import sys
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_worker.cli.completion import one_of
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -29,27 +32,58 @@ _Verdicts = Annotated[
     typer.Option(
         metavar="VERDICT",
         help="Only these: correct, incorrect, partial, undecided, error or measured; repeatable. [default: all]",
+        autocompletion=one_of("correct", "incorrect", "partial", "undecided", "error", "measured"),
     ),
 ]
 _Evaluator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only the evaluator of this name, or of this kind. [default: all]")
 ]
-_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, instead of a table.")]
+_Lines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON object on each line, in place of a table.")]
+
+
+_Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Only samples whose metadata has this value; repeatable."),
+]
+_Search = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Only samples with this text in id, input, output, answer or targets."),
+]
+_Reason = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REASON", help="Only samples with a problem of this reason, as in NO_TARGET; repeatable."),
+]
+_Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the first N that match.")]
+_Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many. [default: all]")]
+_Csv = Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets, one row a sample.")]
+_Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Whole texts, and every fact that is recorded, sample by sample.")
+]
 
 
 def samples(
     evaluation_id: EvaluationIdArgument,
     verdict: _Verdicts = None,
     evaluator: _Evaluator = None,
+    where: _Where = None,
+    search: _Search = None,
+    reason: _Reason = None,
+    offset: _Offset = 0,
+    limit: _Limit = None,
     config: Config = None,
     state_dir: StateDir = None,
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
     jsonl: _Lines = False,
+    as_csv: _Csv = False,
+    verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Show the samples of an evaluation: input, right answer, prompt and output.
+
+    Filters add up: a sample is shown if every one of them accepts it. In CSV a text that a spreadsheet would run as a
+    formula begins with an apostrophe.
 
     Example: crucible-worker samples nightly-320 --state-dir ./journal --verdict incorrect --jsonl
     """
@@ -59,40 +93,120 @@ def samples(
     if unknown := [each for each in verdict or () if each not in known]:
         refuse(f"--verdict is {unknown[0][:60]!r}, must be one of {', '.join(known)}")
     verdicts = [known[each] for each in verdict or ()]
+    forms = [name for name, given in (("--json", as_json), ("--jsonl", jsonl), ("--csv", as_csv)) if given]
+    if len(forms) > 1:
+        refuse(f"{forms[0]} and {forms[1]} exclude each other")
+    accepted = _Accepted(metadata=_metadata(where or ()), text=search, reasons=reason or ())
 
     async def write(bridge: Bridge) -> None:
         found = bridge.evaluation.all_samples(
             evaluation_id, verdicts=verdicts, evaluator=evaluator, page_size=PAGE_SAMPLES
         )
-        await _write(found, jsonl=jsonl, as_json=as_json)
+        chosen = _chosen(found, accepted, offset, limit)
+        async with contextlib.aclosing(chosen):
+            await _write(chosen, forms[0] if forms else "", verbose=verbose)
 
     read_or_exit(write, config, state_dir, address, token_file, tls_ca)
 
 
-async def _write(results: AsyncIterator[SampleResult], *, jsonl: bool, as_json: bool) -> None:
-    from crucible_worker.cli.tables import write_table
+def _metadata(texts: Sequence[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            refuse(f"--where is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
+        if found.setdefault(key, value) != value:
+            refuse(f"--where has two values for {key[:60]!r}; a sample has one")
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Accepted:
+    """What samples are shown, besides those that the worker leaves out."""
+
+    metadata: Mapping[str, str]
+    text: str | None
+    reasons: Sequence[str]
+
+    def accepts(self, result: SampleResult) -> bool:
+        """Whether every filter accepts a sample."""
+        from crucible_worker.reports.samples import searched_text
+
+        recorded = {} if result.sample is None else result.sample.metadata
+        if any(recorded.get(key) != value for key, value in self.metadata.items()):
+            return False
+        if self.reasons and (result.problem is None or result.problem.reason not in self.reasons):
+            return False
+        return self.text is None or self.text.casefold() in searched_text(result).casefold()
+
+
+async def _chosen(
+    results: AsyncIterator[SampleResult], accepted: _Accepted, offset: int, limit: int | None
+) -> AsyncGenerator[SampleResult, None]:
+    """The accepted ones, from an offset on; nothing more is read once there are enough."""
+    count = 0
+    async for result in results:
+        if not accepted.accepts(result):
+            continue
+        count += 1
+        if count > offset:
+            yield result
+        if limit is not None and count == offset + limit:
+            return
+
+
+async def _write(results: AsyncIterator[SampleResult], form: str, *, verbose: bool) -> None:
     from crucible_worker.reports.as_json import sample_as_data
+
+    match form:
+        case "--jsonl":
+            async for result in results:
+                sys.stdout.write(json.dumps(sample_as_data(result), allow_nan=False) + "\n")
+        case "--json":
+            before = "["
+            async for result in results:
+                sys.stdout.write(before + json.dumps(sample_as_data(result), allow_nan=False))
+                before = ", "
+            sys.stdout.write("[]\n" if before == "[" else "]\n")
+        case "--csv":
+            from crucible_worker.cli.samples_csv import write_csv
+
+            await write_csv(sys.stdout, results)
+        case _ if verbose:
+            async for result in results:
+                typer.echo(_whole(sample_as_data(result)))
+        case _:
+            await _write_table(results)
+
+
+def _whole(data: Mapping[str, Any]) -> str:
+    """One sample with every fact, a line for each; texts of several lines are indented."""
+    lines = [f"{data['sample_id']}: {data['evaluator']}, repeat {data['repeat']}"]
+    for name, value in data.items():
+        if name in ("sample_id", "evaluator", "repeat") or value in (None, "", [], {}):
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines.append(f"  {name}: " + text.replace("\n", "\n    "))
+    return "\n".join(lines)
+
+
+async def _write_table(results: AsyncIterator[SampleResult]) -> None:
+    from crucible_worker.cli.tables import write_table
     from crucible_worker.reports.records import asked_text
 
-    if jsonl:
-        async for result in results:
-            sys.stdout.write(json.dumps(sample_as_data(result), allow_nan=False) + "\n")
-    elif as_json:
-        typer.echo(json.dumps([sample_as_data(result) async for result in results], allow_nan=False))
-    else:
-        rows = [
-            [
-                result.sample_id,
-                result.evaluator,
-                result.verdict.value if result.score is None else f"{result.verdict.value} {result.score:.6g}",
-                _short(asked_text(result)),
-                _short("" if result.sample is None else ", ".join(result.sample.targets)),
-                _short(result.output if result.problem is None else result.problem.message),
-            ]
-            async for result in results
+    rows = [
+        [
+            result.sample_id,
+            result.evaluator,
+            result.verdict.value if result.score is None else f"{result.verdict.value} {result.score:.6g}",
+            _short(asked_text(result)),
+            _short("" if result.sample is None else ", ".join(result.sample.targets)),
+            _short(result.output if result.problem is None else result.problem.message),
         ]
-        columns = ("sample", "evaluator", "verdict", "input", "target", "output")
-        write_table(sys.stdout, f"{len(rows):,} result{'' if len(rows) == 1 else 's'}", columns, rows)
+        async for result in results
+    ]
+    columns = ("sample", "evaluator", "verdict", "input", "target", "output")
+    write_table(sys.stdout, f"{len(rows):,} result{'' if len(rows) == 1 else 's'}", columns, rows)
 
 
 def _short(text: str) -> str:

@@ -40,6 +40,8 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
     """An evaluation for json, with an unscored sample of each evaluator that has any."""
     return {
         "evaluation_id": evaluation.evaluation_id,
+        "run_id": evaluation.request.run_id,
+        "step": evaluation.request.step,
         "state": evaluation.state.value,
         "model": format_model(evaluation.request.model),
         "metrics": dict(evaluation.metrics.values),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
+from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation
     from crucible_worker.reports.metric_keys import Infos
@@ -24,7 +27,16 @@ __all__ = ["watch"]
 PAUSE_SECONDS = 0.5
 """Between two looks; the journal of another process has no other news for a command."""
 
-_Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this evaluation. [default: all that run]")]
+MAX_STREAMS = 16
+"""Evaluations whose evaluators are shown as they end; a worker serves a limited number of streams."""
+
+_AT_WORK = ("queued", "running")
+
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric key of an evaluation that has ended.")]
+_Id = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="Only this evaluation. [default: all that run]", autocompletion=evaluation_ids),
+]
 
 
 def watch(
@@ -34,19 +46,22 @@ def watch(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    verbose: _Verbose = False,
 ) -> None:
-    """Watch evaluations that run: progress, rate and time left, then their results. Ends when they have ended.
+    """Watch evaluations that run: progress, rate and time left, and the result of each evaluator as it ends.
 
-    On a terminal each evaluation has a bar; elsewhere each change is a line. The exit code is 0 if all have completed.
+    Ends when all have ended. On a terminal each evaluation has a bar; elsewhere each change is a line. The exit code is
+    0 if all have completed.
 
     Example: crucible-worker watch nightly-320 --state-dir ./journal
     """
 
     async def follow(bridge: Bridge) -> bool:
         infos = {info.kind: info for info in await bridge.evaluation.list_evaluators()}
-        shown = _Bars(infos) if sys.stdout.isatty() else _Lines(infos)
-        with shown:
-            return await _follow(bridge, evaluation_id, shown)
+        results = _Results(infos, verbose=verbose)
+        with _Bars(results) if sys.stdout.isatty() else _Lines(results) as shown:
+            async with _Settling(bridge, infos, shown) as settling:
+                return await _follow(bridge, evaluation_id, shown, settling)
 
     if not read_or_exit(follow, config, state_dir, address, token_file, tls_ca):
         raise typer.Exit(EXIT_FAILED)
@@ -59,8 +74,47 @@ class _Shown(Protocol):
         """Show how an evaluation stands."""
         ...
 
+    def settled(self, evaluation_id: str, sentence: str) -> None:
+        """Show the result of one of its evaluators, which has ended."""
+        ...
 
-async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown) -> bool:
+
+class _Settling:
+    """Shows results of evaluators as they end, before their evaluations do."""
+
+    def __init__(self, bridge: Bridge, infos: Infos, shown: _Shown) -> None:
+        self._bridge, self._infos, self._shown = bridge, infos, shown
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> _Settling:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def follow(self, evaluation: Evaluation) -> None:
+        """Follow an evaluation at work; of more than MAX_STREAMS, results are shown when they have ended."""
+        identity = evaluation.evaluation_id
+        if identity not in self._tasks and len(self._tasks) < MAX_STREAMS:
+            self._tasks[identity] = asyncio.create_task(self._follow(evaluation))
+
+    async def _follow(self, evaluation: Evaluation) -> None:
+        from crucible_bridge.errors import BridgeError
+        from crucible_worker.reports.sentences import event_sentence
+
+        stream = self._bridge.evaluation.watch_evaluation(evaluation.evaluation_id, without_samples=True)
+        try:
+            async for event in stream:
+                if sentence := event_sentence(evaluation, event, self._infos):
+                    self._shown.settled(evaluation.evaluation_id, sentence)
+        except BridgeError:
+            # The next look at the evaluation reports what is wrong; its results are then shown at its end.
+            return
+
+
+async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown, settling: _Settling) -> bool:
     """Follow one evaluation, or all that are at work, to their ends; whether all have completed."""
     from crucible_bridge.types import EvaluationState
 
@@ -78,6 +132,8 @@ async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown) -> b
         for evaluation in found:
             followed[evaluation.evaluation_id] = evaluation
             shown.update(evaluation)
+            if evaluation.state in at_work:
+                settling.follow(evaluation)
         if not followed:
             typer.echo("nothing runs")
         if not any(one.state in at_work for one in followed.values()):
@@ -85,54 +141,49 @@ async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown) -> b
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-class _Rate:
-    """Samples a second since the first look."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._first: tuple[float, int] | None = None
-
-    def of(self, done: int) -> float | None:
-        """The rate, once there is one."""
-        now = self._clock()
-        if self._first is None:
-            self._first = (now, done)
-        began, before = self._first
-        return (done - before) / (now - began) if done > before and now > began else None
+def _words(evaluation: Evaluation, pace: Pace) -> str:
+    if not evaluation.total:
+        return "reading the data set"
+    counts = f"{evaluation.done:,} of {evaluation.total:,}"
+    return ", ".join(filter(None, (counts, pace.of(evaluation.done, evaluation.total))))
 
 
-def _words(evaluation: Evaluation, rate: float | None) -> str:
-    words = [f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.total else "reading the data set"]
-    if rate is not None:
-        words.append(f"{rate:,.1f} a second")
-        words.append(_time((evaluation.total - evaluation.done) / rate) + " left")
-    return ", ".join(words)
+class _Results:
+    """What was said of results so far, so that it is said once."""
 
+    def __init__(self, infos: Infos, *, verbose: bool) -> None:
+        self._infos, self._verbose = infos, verbose
+        self._said: set[tuple[str, str]] = set()
 
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    def settled(self, evaluation_id: str, sentence: str) -> Iterator[str]:
+        """The line of an evaluator that has ended."""
+        if (evaluation_id, sentence) not in self._said:
+            self._said.add((evaluation_id, sentence))
+            yield f"{evaluation_id}: {sentence}"
 
+    def ended(self, evaluation: Evaluation) -> Iterator[str]:
+        """The lines of an evaluation that has ended."""
+        from crucible_worker.reports.sentences import evaluator_sentences
 
-def _results(evaluation: Evaluation, infos: Infos) -> Iterable[str]:
-    from crucible_worker.reports.sentences import evaluator_sentences
-
-    problem = evaluation.problem
-    yield f"{evaluation.evaluation_id}: {evaluation.state.value}" + (
-        "" if problem is None else f", {problem.reason}: {problem.message}"
-    )
-    for sentence in evaluator_sentences(evaluation, infos):
-        yield f"  {sentence}"
+        identity, problem = evaluation.evaluation_id, evaluation.problem
+        why = "" if problem is None else f", {problem.reason}: {problem.message}"
+        yield f"{identity}: {evaluation.state.value}{why}"
+        for sentence in evaluator_sentences(evaluation, self._infos):
+            if (identity, sentence) not in self._said:
+                yield f"  {sentence}"
+        if self._verbose:
+            metrics = evaluation.metrics
+            yield from (f"  {key} {value:.6g}" for key, value in metrics.values.items())
+            yield from (f"  {key} is undefined: {reason}" for key, reason in metrics.undefined.items())
 
 
 class _Lines:
     """A line for each change, for logs and pipes."""
 
-    def __init__(self, infos: Infos) -> None:
-        self._infos = infos
+    def __init__(self, results: _Results) -> None:
+        self._results = results
         self._said: dict[str, tuple[str, int]] = {}
-        self._rates: dict[str, _Rate] = {}
+        self._paces: dict[str, Pace] = {}
 
     def __enter__(self) -> _Lines:
         return self
@@ -146,30 +197,34 @@ class _Lines:
         if self._said.get(identity) == said:
             return
         self._said[identity] = said
-        if state in ("queued", "running"):
-            rate = self._rates.setdefault(identity, _Rate()).of(evaluation.done)
-            typer.echo(f"{identity}: {state}, {_words(evaluation, rate)}")
+        if state in _AT_WORK:
+            pace = self._paces.setdefault(identity, Pace())
+            typer.echo(f"{identity}: {state}, {_words(evaluation, pace)}")
         else:
-            for line in _results(evaluation, self._infos):
+            for line in self._results.ended(evaluation):
                 typer.echo(line)
+
+    def settled(self, evaluation_id: str, sentence: str) -> None:
+        for line in self._results.settled(evaluation_id, sentence):
+            typer.echo(line)
 
 
 class _Bars:
     """A bar for each evaluation, on a terminal."""
 
-    def __init__(self, infos: Infos) -> None:
+    def __init__(self, results: _Results) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._infos = infos
+        self._results = results
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[words]}", markup=False),
             console=Console(file=sys.stdout),
         )
-        self._bars: dict[str, object] = {}
-        self._rates: dict[str, _Rate] = {}
+        self._bars: dict[str, TaskID] = {}
+        self._paces: dict[str, Pace] = {}
         self._ended: set[str] = set()
 
     def __enter__(self) -> _Bars:
@@ -185,15 +240,20 @@ class _Bars:
             return
         if identity not in self._bars:
             self._bars[identity] = self._progress.add_task(identity, total=None, words="")
-        rate = self._rates.setdefault(identity, _Rate()).of(evaluation.done)
-        at_work = state in ("queued", "running")
+        pace, at_work = self._paces.setdefault(identity, Pace()), state in _AT_WORK
         self._progress.update(
-            self._bars[identity],  # pyright: ignore[reportArgumentType] - rich's own number
+            self._bars[identity],
             completed=evaluation.done,
             total=evaluation.total or None,
-            words=f"{state}, {_words(evaluation, rate)}" if at_work else state,
+            words=f"{state}, {_words(evaluation, pace)}" if at_work else state,
         )
         if not at_work:
             self._ended.add(identity)
-            for line in _results(evaluation, self._infos):
-                self._progress.console.print(line, markup=False, highlight=False)
+            self._print(self._results.ended(evaluation))
+
+    def settled(self, evaluation_id: str, sentence: str) -> None:
+        self._print(self._results.settled(evaluation_id, sentence))
+
+    def _print(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._progress.console.print(line, markup=False, highlight=False)

@@ -1,7 +1,7 @@
 """A worker's configuration: flags before environment before file, read into one frozen Settings."""
 
 from crucible_worker.config.settings import DEFAULT_PORT, LogFormat, Settings, SettingsError
-from crucible_worker.config.sources import ENVIRONMENT_PREFIX, load_settings, read_settings
+from crucible_worker.config.sources import ENVIRONMENT_PREFIX, evaluate_table, load_settings, read_settings, set_in
 
 __all__ = [
     "DEFAULT_PORT",
@@ -9,6 +9,8 @@ __all__ = [
     "LogFormat",
     "Settings",
     "SettingsError",
+    "evaluate_table",
     "load_settings",
     "read_settings",
+    "set_in",
 ]

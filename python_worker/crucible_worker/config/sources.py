@@ -1,6 +1,7 @@
 """Flags before environment before file, read into one Settings.
 
-The file is TOML with the fields of Settings as keys, and a table `limits`. In the environment a field is CRUCIBLE_ and
+The file is TOML with the fields of Settings as keys, and a table `limits`. Its table `evaluate` has options of
+`crucible-worker evaluate`, which that command reads. In the environment a field is CRUCIBLE_ and
 its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable counts as not set. A list
 has the name of its option too, model_root for model_roots. Paths in the file are relative to the file. Unknown names in
 the file, or in the environment after CRUCIBLE_, are refused.
@@ -23,7 +24,7 @@ from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.limits import WorkerLimits
 
-__all__ = ["ENVIRONMENT_PREFIX", "load_settings", "read_settings"]
+__all__ = ["ENVIRONMENT_PREFIX", "evaluate_table", "load_settings", "read_settings", "set_in"]
 
 ENVIRONMENT_PREFIX = "CRUCIBLE_"
 """The prefix of a field's name in the environment."""
@@ -75,9 +76,7 @@ def _read_all(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None
 ) -> tuple[Settings, Mapping[str, str]]:
     """Settings, and by field the flag, the variable or the key of a file that gave it."""
-    named_by = "--config"
-    if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
-        config_file, named_by = _path(named, Path.cwd()), CONFIG_VARIABLE
+    config_file, named_by = _named_file(environment, config_file)
     origins: dict[str, str] = {}
     fields, limits = _from_file(config_file, named_by, origins) if config_file is not None else ({}, {})
     fields_there, limits_there = _from_environment(environment, origins)
@@ -125,16 +124,54 @@ def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -
     return fields, limits
 
 
-def _from_file(path: Path, named_by: str, origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def evaluate_table(environment: Mapping[str, str], config_file: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """The file of settings, and its table `evaluate`; None and an empty table without a file.
+
+    Args:
+        environment: CRUCIBLE_CONFIG names the file if `config_file` does not.
+        config_file: TOML, or None.
+
+    Raises:
+        SettingsError: the file cannot be read, or `evaluate` is not a table.
+    """
+    path, named_by = _named_file(environment, config_file)
+    return path, {} if path is None else _table(path, "evaluate", _document(path, named_by))
+
+
+def set_in(environment: Mapping[str, str], option: str) -> bool:
+    """Whether a variable sets what an option sets, by either name of a list."""
+    names = {option, _FIELD_OF.get(option, option)} & {*_FIELDS, *_FIELD_OF}
+    return any(environment.get(ENVIRONMENT_PREFIX + name.upper()) for name in names)
+
+
+def _named_file(environment: Mapping[str, str], config_file: Path | None) -> tuple[Path | None, str]:
+    """The file, and what names it."""
+    if config_file is None and (named := environment.get(CONFIG_VARIABLE)):
+        return _path(named, Path.cwd()), CONFIG_VARIABLE
+    return config_file, "--config"
+
+
+def _document(path: Path, named_by: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{named_by} {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML
         raise SettingsError(f"{named_by} {path} is not TOML: {error}") from error
-    limits = document.pop("limits", {})
-    if not isinstance(limits, dict):
-        raise SettingsError(f"{path}: limits is not a table")
+
+
+def _table(path: Path, name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Take a table out of a document; an empty one if there is none."""
+    table = document.pop(name, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: {name} is not a table")
+    return table
+
+
+def _from_file(path: Path, named_by: str, origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    document = _document(path, named_by)
+    _table(path, "evaluate", document)  # read by that command alone
+    limits = _table(path, "limits", document)
     base = path.absolute().parent
     fields: dict[str, Any] = {}
     for name, value in document.items():

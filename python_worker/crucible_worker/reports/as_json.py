@@ -113,7 +113,9 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 
 def sample_as_data(sample: SampleResult) -> dict[str, Any]:
     """A sample's result with its record as plain data, ready for any reader of JSON."""
-    return plain({**_sample(sample), "measurements": sample.measurements, "output_tokens": sample.output_tokens})
+    reason = "" if sample.problem is None else sample.problem.reason
+    measured = {"measurements": sample.measurements, "output_tokens": sample.output_tokens}
+    return plain({**_sample(sample), "reason": reason, **measured})
 
 
 def _sample(sample: SampleResult) -> dict[str, Any]:

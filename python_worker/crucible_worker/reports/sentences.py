@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from crucible_bridge.types import Evaluation
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import Evaluation, EvaluatorResult, Metrics
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 
-__all__ = ["evaluator_sentences", "metric_text"]
+__all__ = ["evaluator_sentences", "event_sentence", "metric_text"]
+
+_COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors"})
+"""Measurements of an evaluator's end that are not metrics."""
 
 SHARE = "fraction of 1"
 """The unit of a metric that people read in per cent, as evaluators declare it."""
@@ -45,6 +50,35 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
             shown = [f"{result.evaluator.label}: {why}"]
         sentences.append(f"{', '.join(shown)}, {result.n_scored:,} of {result.n:,} scored")
     return sentences
+
+
+def event_sentence(evaluation: Evaluation, event: Event, infos: Infos) -> str:
+    """The sentence of an evaluator that has ended, from its event; empty for other events.
+
+    Args:
+        evaluation: which may still be at work.
+        event: of it.
+        infos: what evaluators declare, by kind.
+    """
+    if event.kind not in (EventKind.EVALUATOR_COMPLETE, EventKind.EVALUATOR_EXCEPTION):
+        return ""
+    measured = event.measurements
+    ended = [
+        EvaluatorResult(
+            evaluator=spec,
+            metrics=Metrics({key: value for key, value in measured.items() if not _is_count(key)}),
+            n=int(measured.get("n", 0)),
+            n_scored=int(measured.get("n_scored", 0)),
+            problem=event.problem,
+        )
+        for spec in evaluation.request.evaluators
+        if spec.label == event.evaluator
+    ]
+    return "".join(evaluator_sentences(dataclasses.replace(evaluation, results=tuple(ended)), infos))
+
+
+def _is_count(key: str) -> bool:
+    return key in _COUNTS or key.startswith("usage.")
 
 
 def _number(value: float, share: bool) -> str:

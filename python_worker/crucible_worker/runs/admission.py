@@ -40,6 +40,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.prompt_preview import render_sample
 from crucible_worker.runs.reaper import Reaper
@@ -121,6 +122,13 @@ class Admission:
     def attempt(self, number: int) -> Attempt | None:
         """This worker's running attempt at an evaluation; None if there is none."""
         return self._attempts.get(number)
+
+    def phase(self, evaluation_id: str) -> Phase | None:
+        """What this worker's attempt at an evaluation does now; None if there is none."""
+        for attempt in self._attempts.values():
+            if attempt.row.evaluation_id == evaluation_id:
+                return attempt.phase
+        return None
 
     async def check(self, planned: PlannedEvaluation) -> None:
         """Refuse what no model could run: the checks of `admit`, except those of model and queue.

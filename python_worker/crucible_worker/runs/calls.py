@@ -39,6 +39,8 @@ class CallGate:
         """Open, with a retry budget for so many samples."""
         self.samples = samples
         """Number of samples, as far as they are counted."""
+        self.asking = 0
+        """Calls of samples that are in flight, the waits between their tries included."""
         self._calls, self._retries = 0, 0
         self._closed = False
 
@@ -157,7 +159,11 @@ class GatedModel(WrappedModel):
         listener, prompt, asked = self._listener, None, None
         if listener is not None and (prompt := _prompt_of(question, arguments[0])) is not None:
             asked = listener.asked(prompt)
-        answer = await self._gate.call(method, arguments, options, self)
+        self._gate.asking += 1
+        try:
+            answer = await self._gate.call(method, arguments, options, self)
+        finally:
+            self._gate.asking -= 1
         if self._answered is not None:
             self._answered()
         if listener is not None and asked is not None and prompt is not None and question in _GENERATING:

@@ -69,6 +69,7 @@ from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
 from crucible_worker.runs.outcomes import weight, why_not_kept
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
@@ -157,6 +158,17 @@ class Attempt:
     def taken(self) -> tuple[ModelRef, Usage | None]:
         """The model, and this attempt's usage of it and of judges, as far as that is committed."""
         return self._request.model, self._spent.here
+
+    @property
+    def phase(self) -> Phase:
+        """What it does now."""
+        if self.model is None:
+            return Phase.READING
+        if not self.running:
+            return Phase.WAITING
+        if not self._last_progress:
+            return Phase.LOADING
+        return Phase.ASKING if self._gate.asking else Phase.GRADING
 
     @property
     def ending(self) -> Ending | None:

@@ -58,6 +58,7 @@ from crucible_worker.runs.journal.queries import (
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
@@ -168,6 +169,10 @@ class Evaluations:
     def load(self) -> tuple[int, int]:
         """Numbers of this worker's evaluations that run, and that wait for their turn."""
         return self._admission.load
+
+    def phase(self, evaluation_id: str) -> Phase | None:
+        """What this worker does for an evaluation now; None if it does not run it."""
+        return self._admission.phase(evaluation_id)
 
     @property
     def usage(self) -> tuple[ModelUsage, ...]:

@@ -28,7 +28,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations of a plan that are due at a step.",
     "/crucible_bridge.v1.TelemetryService/Subscribe": "Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events are written.",
-    "/crucible_bridge.v1.GradingService/GradeMath": "Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.",
+    "/crucible_bridge.v1.GradingService/GradeMath": "Whether answers are mathematically equal to their targets: CrucibleDatasets.Evaluator.MathGrading.",
     "/crucible_bridge.v1.GradingService/ExtractAnswer": "The answers inside responses, as GradeMath takes them.",
     "/crucible_bridge.v1.GradingService/Score": "Scores of texts by one scorer: CrucibleDatasets.Evaluator.ExactMatch and its kin.",
     "/crucible_bridge.v1.GradingService/GradeCode": "Programs, run against tests in a sandbox without network, and judged outside of it.",

@@ -2,13 +2,16 @@
 
 import io
 import time
+import types
 
 import pytest
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import Problem
 from crucible_worker.cli import progress as module
+from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.progress import progress
+from crucible_worker.runs.phases import Phase
 
 START = Event(kind=EventKind.EVALUATION_START, measurements={"total": 20, "done": 0})
 HALF = Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": 10})
@@ -60,10 +63,14 @@ def test_questions_of_tasks_are_shown():
 
 def test_lines_on_the_way_come_now_and_then(monkeypatch: pytest.MonkeyPatch):
     """Four progress events a second do not become four lines a second."""
-    clock = iter([100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    stream = io.StringIO()
 
-    text = _shown(io.StringIO(), HALF, HALF, HALF)
+    with progress(stream) as show:
+        for clock.now in (100.0, 100.0 + module.LINE_SECONDS / 2, 100.0 + module.LINE_SECONDS):
+            show("step 180", HALF)
+    text = stream.getvalue()
 
     assert text.count("10 of 20 done") == 2
 
@@ -119,12 +126,61 @@ def _painted(stream: io.StringIO, awaited: str) -> str:
     return next(line for line in reversed(stream.getvalue().splitlines()) if awaited in line)
 
 
-def test_without_a_terminal_only_a_resumed_evaluation_has_a_line_for_its_phase():
-    """Its next event may be a minute away; one that begins has events of its own."""
+def test_lines_name_the_phase_the_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch):
+    """A phase that lasts has a line; what is done per sample stands in the lines with counts."""
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(module, "Pace", lambda: Pace(lambda: clock.now))
+    stream = io.StringIO()
+
+    def progressed(done: int) -> Event:
+        return Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": done})
+
+    with progress(stream) as show:
+        for clock.now in (100.0, 101.0, 102.0, 103.0):
+            show.phase("a", Phase.READING)
+        for clock.now in (104.0, 105.0, 106.5, 108.0):
+            show.phase("a", Phase.LOADING)
+        for clock.now, done in ((110.0, 0), (112.0, 4), (114.0, 8)):
+            show.phase("a", Phase.ASKING)
+            show("a", progressed(done))
+        clock.now = 116.0
+        show.phase("a", Phase.GRADING)
+        show("a", progressed(14))
+
+    assert stream.getvalue().splitlines() == [
+        "a: reading data",
+        "a: loading the model",
+        "a: asking, 0 of 20 done",
+        "a: asking, 4 of 20 done, 2.0 a second, 8 s left",
+        "a: asking, 8 of 20 done, 2.0 a second, 6 s left",
+        "a: grading, 14 of 20 done, 2.3 a second, 3 s left",
+    ]
+
+
+def test_a_bar_names_the_phase_the_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch):
+    """Next to the counts; markup of an answer is text."""
+    paces = {"now": 100.0}
+    monkeypatch.setattr(module, "Pace", lambda: Pace(lambda: paces["now"]))
+    stream = _Terminal()
+
+    with progress(stream) as show:
+        show("[bold]a", START)
+        paces["now"] += 2
+        show("[bold]a", HALF)
+        show.phase("[bold]a", Phase.ASKING)
+        painted = _painted(stream, "asking")
+
+    assert "[bold]a" in painted
+    assert "5.0 a second, 2 s left" in painted
+
+
+def test_without_a_terminal_a_resumed_evaluation_has_a_line_at_once():
+    """Its next event may be a minute away; the first phase of one that begins is soon over."""
     stream = io.StringIO()
 
     with progress(stream) as show:
-        show.phase("step 180", "opening the model")
+        show.phase("step 180", Phase.READING)
         show.phase("step 180", "resuming: loading the model", done=7, total=20)
 
     assert stream.getvalue() == "step 180: resuming: loading the model, 7 of 20 done\n"

@@ -162,11 +162,12 @@ def test_a_prompt_is_one_object():
 
 
 def test_prompt_takes_the_options_of_evaluate():
-    """A command that evaluates can be typed again as one that shows the prompt, unless it runs a task of Inspect."""
+    """A command that evaluates can be typed again as one that shows the prompt, without tasks and places of results."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     commands = group.commands
     of_evaluate, of_prompt = (
         {flag for option in commands[name].params for flag in option.opts} for name in ("evaluate", "prompt")
     )
-    assert of_evaluate - of_prompt == {"--task", "--inspect-root", "--inspect-package"}
+    tasks, results = {"--task", "--inspect-root", "--inspect-package"}, {"--no-keep", "--output", "--verbose", "-v"}
+    assert of_evaluate - of_prompt == tasks | results

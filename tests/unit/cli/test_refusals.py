@@ -47,7 +47,10 @@ def _told(error: BridgeError) -> str:
         ('evaluators[0].options["train_on"][0]', "--option nll.train_on[0]"),
         ('evaluators[1].options["grader_options"]["judge"]', '--option mine.grader_options["judge"]'),
         ("models", "models"),
-        ("metric_prefix", "metric_prefix"),
+        ("metric_prefix", "--prefix"),
+        ('labels["a"]', "--label"),
+        ("limits.deadline_ms", "--timeout"),
+        ("correlation_id", "correlation_id"),
     ],
 )
 def test_a_field_is_told_as_the_flag_that_gave_it(field: str, flag: str):

@@ -86,7 +86,7 @@ def test_tasks_are_a_data_set_of_their_names():
         ({"suite": "math", "evaluators": ()}, "--task"),
         ({"evaluators": ("inspect", "nll")}, "evaluators[1]"),
         ({"samples": 3, "options": ("inspect.limit=4",)}, 'evaluators[0].options["limit"]'),
-        ({"options": ("inspect.keep_log=true",)}, "--state-dir"),
+        ({"options": ("inspect.keep_log=true",)}, "--no-keep"),
         ({"tasks": (), "evaluators": ()}, "--data"),
     ],
 )
@@ -197,7 +197,7 @@ def test_only_takes_some(typed: Typed):
         ({"data": None}, "--data is needed, unless --suite"),
         ({"evaluators": ()}, "--evaluator is needed, unless --suite"),
         ({"only": ("sums",)}, "--only names evaluations of a suite"),
-        ({"evaluation_id": "run-7"}, "--id needs --state-dir"),
+        ({"evaluation_id": "run-7"}, "--id and --no-keep exclude each other"),
         ({"evaluation_id": "", "kept": True}, "--id is empty"),
         ({"evaluation_id": "x" * 201, "kept": True}, "--id makes 'xxx.*at most 200 bytes"),
     ],

@@ -13,7 +13,7 @@ end
 
 defmodule CrucibleBridge.V1.GradeItem do
   @moduledoc """
-  A response or an answer, with what is right.
+  A response or an answer, with its targets.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -105,7 +105,7 @@ end
 
 defmodule CrucibleBridge.V1.ExtractAnswerRequest do
   @moduledoc """
-  Responses to take answers from.
+  Responses to extract answers from.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -188,7 +188,7 @@ end
 
 defmodule CrucibleBridge.V1.NumericScorer do
   @moduledoc """
-  Options of numbers: right where |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
+  Options of numbers: right if |answer - target| <= absolute_tolerance + relative_tolerance * |target|.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -336,7 +336,7 @@ end
 
 defmodule CrucibleBridge.V1.CodeLimits do
   @moduledoc """
-  Bounds of a program in each of its tests. What goes beyond has failed the test.
+  Bounds of a program in each of its tests. A program that exceeds one fails the test.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -374,7 +374,7 @@ end
 
 defmodule CrucibleBridge.V1.ExtractCodeRequest do
   @moduledoc """
-  Responses to take programs from.
+  Responses to extract programs from.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -409,7 +409,7 @@ end
 
 defmodule CrucibleBridge.V1.ProblemCounts do
   @moduledoc """
-  What became of the samples of one problem.
+  The counts of one problem's samples.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -422,7 +422,7 @@ end
 
 defmodule CrucibleBridge.V1.RubricCriterion do
   @moduledoc """
-  What an answer is judged on.
+  A criterion by which answers are judged.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -467,7 +467,7 @@ end
 
 defmodule CrucibleBridge.V1.CriterionScore do
   @moduledoc """
-  What a judge said of one criterion.
+  The judgement of one criterion.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -480,7 +480,7 @@ end
 
 defmodule CrucibleBridge.V1.RubricGrade do
   @moduledoc """
-  What became of an item.
+  The grade of an item by a judge.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -507,7 +507,7 @@ end
 
 defmodule CrucibleBridge.V1.GradingService.Service do
   @moduledoc """
-  Grades answers. Nothing is kept: a call that failed is made again. Batches of 256 to 1,024 items are fast; a call
+  Grades answers. Nothing is recorded: repeat a call that failed. Batches of 256 to 1,024 items are fast; a call
   whose deadline passes is lost as a whole. Health says NOT_SERVING until the processes that grade are warm; a call
   that comes before waits for them.
   """

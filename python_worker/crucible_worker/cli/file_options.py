@@ -1,0 +1,126 @@
+"""The table [evaluate] of the file that --config names: options of `crucible-worker evaluate`, written down.
+
+    [evaluate]
+    model = "embedded:arithmetic@600"
+    data = "builtin:arithmetic"
+    evaluator = ["nll", "accuracy"]
+    max-tokens = 8
+
+A key is the long name of an option. What is typed wins over the file; a typed option that is repeatable replaces the
+file's whole list.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from crucible_worker.cli.once import OnceCommand
+from crucible_worker.cli.options import EXIT_USAGE
+from crucible_worker.config import SettingsError, evaluate_table, set_in
+
+__all__ = ["FileOptionsCommand"]
+
+_NOT_IN_FILE = frozenset({"--config", "--help"})
+_ALTERNATIVES = (frozenset({"data", "task", "suite"}), frozenset({"state_dir", "no_keep"}))
+"""Options that exclude each other, by parameter: if one is typed, the others of the file do not count."""
+_NEAR = 0.5
+"""The least likeness of a name that is suggested."""
+
+
+class FileOptionsCommand(OnceCommand):
+    """A command whose options may also be in the table [evaluate] of a file."""
+
+    def before_parsing(self, ctx: Any, typed: Mapping[str, Any]) -> None:
+        """Take the file's values as defaults of the options that are not typed."""
+        if typed.get("help"):
+            return
+        config = typed.get("config")
+        try:
+            file, table = evaluate_table(os.environ, None if config is None else Path(config))
+        except SettingsError as error:
+            _refuse(str(error))
+        if file is not None and table:
+            found = self._defaults(ctx, file, table)
+            for alternatives in _ALTERNATIVES:
+                if any(typed.get(name) for name in alternatives):
+                    found = {name: value for name, value in found.items() if name not in alternatives}
+            ctx.default_map = found
+
+    def _defaults(self, ctx: Any, file: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        options = {
+            name.removeprefix("--"): parameter
+            for parameter in self.get_params(ctx)
+            for name in parameter.opts
+            if name.startswith("--") and name not in _NOT_IN_FILE
+        }
+        found: dict[str, Any] = {}
+        for key, value in table.items():
+            place = f"{file}: evaluate.{key}"
+            name = key.replace("_", "-")
+            if name not in options:
+                near = difflib.get_close_matches(name, options, n=1, cutoff=_NEAR)
+                known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(options))}"
+                _refuse(f"{place} is no option of evaluate; {known}")
+            parameter, known_as = options[name], str(options[name].name)
+            if known_as in found:
+                _refuse(f"{place}: {name} is given twice; only one value can count")
+            read = _read(ctx, parameter, value, place, file.absolute().parent)
+            # A variable wins over the file, as for every setting of a worker.
+            if not set_in(os.environ, known_as):
+                found[known_as] = read
+        return found
+
+
+def _read(ctx: Any, parameter: Any, value: Any, place: str, base: Path) -> Any:
+    """A value as the option takes it; paths are relative to the file."""
+    if getattr(parameter, "is_flag", False):
+        if not isinstance(value, bool):
+            _refuse(f"{place} is {value!r}, not true or false")
+        return value
+    kind = _KINDS.get(parameter.type.name.partition(" ")[0], _text)
+    if getattr(parameter, "multiple", False):
+        read: Any = [kind(each, place, base) for each in (value if isinstance(value, list) else [value])]
+    else:
+        read = kind(value, place, base)
+    try:
+        parameter.type_cast_value(ctx, read)
+    except typer.BadParameter as error:
+        _refuse(f"{place}: {error.message}")
+    return read
+
+
+def _whole(value: Any, place: str, base: Path) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse(f"{place} is {value!r}, not a whole number")
+    return value
+
+
+def _number(value: Any, place: str, base: Path) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        _refuse(f"{place} is {value!r}, not a number")
+    return value
+
+
+def _text(value: Any, place: str, base: Path) -> str:
+    if not isinstance(value, str):
+        _refuse(f"{place} is {value!r}, not a text")
+    return value
+
+
+def _path(value: Any, place: str, base: Path) -> str:
+    return str(base / Path(_text(value, place, base)).expanduser())
+
+
+_KINDS = {"int": _whole, "integer": _whole, "float": _number, "path": _path}
+"""How a value is read, by the first word of an option's type; others are texts."""
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"crucible-worker: {message}", err=True)
+    raise typer.Exit(EXIT_USAGE)
