@@ -23,6 +23,7 @@ from crucible_worker.cli.options import (
     InspectPackage,
     InspectRoot,
     Json,
+    LogDir,
     ModelRoot,
     OpenAIServer,
     Price,
@@ -107,6 +108,7 @@ def evaluate(
     evaluation_id: EvaluationId = None,
     config: Config = None,
     state_dir: _State = None,
+    log_dir: LogDir = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     hub_network: HubNetwork = None,
@@ -148,6 +150,7 @@ def evaluate(
                     settings_or_exit(
                         config,
                         state_dir=folder,
+                        log_dir=log_dir,
                         device=device,
                         model_roots=model_root,
                         data_roots=data_root,

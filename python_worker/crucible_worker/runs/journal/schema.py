@@ -159,6 +159,19 @@ CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluation
 BEGIN
     DELETE FROM evaluation_renderings WHERE number = OLD.number;
 END;
+-- The Inspect logs that workers with a log folder write: a row for each evaluation that ended at such a worker.
+CREATE TABLE IF NOT EXISTS log_files (
+    number INTEGER NOT NULL,
+    folder TEXT NOT NULL,
+    -- The name of the file, once it is written; and why it could not be written the last time.
+    file TEXT,
+    problem TEXT,
+    PRIMARY KEY (number, folder)
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS log_files_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM log_files WHERE number = OLD.number;
+END;
 -- Contents of samples, each stored once, whatever data sets and evaluations have it.
 CREATE TABLE IF NOT EXISTS contents (
     content INTEGER PRIMARY KEY,
