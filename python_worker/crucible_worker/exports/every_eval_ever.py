@@ -208,7 +208,7 @@ def _metrics(evaluation: Evaluation, result: EvaluatorResult, keys: EvaluatorKey
     values = result.metrics.values
     details = _texts({"n": result.n, "n_scored": result.n_scored, "n_unscored": result.n_unscored})
     rows = []
-    for key in keys.values:
+    for key in sorted(keys.values):
         bare = key.rpartition("/")[2]
         share = bare.startswith(_SHARES)
         score: dict[str, Any] = {"score": values[key], "details": details}
@@ -265,7 +265,7 @@ def _generation(evaluation: Evaluation) -> dict[str, Any]:
 
 def _main_key(keys: EvaluatorKeys) -> str | None:
     """The metric that summarises the scores of samples; one without a value has no row to refer to."""
-    return next((key for key in keys.headline if key in keys.values), None)
+    return min((key for key in keys.headline if key in keys.values), default=None)
 
 
 def _evaluation_id(evaluation: Evaluation) -> str:

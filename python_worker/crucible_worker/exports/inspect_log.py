@@ -169,7 +169,7 @@ def sample_of(evaluation: Evaluation, results: Sequence[SampleResult]) -> dict[s
         "messages": _messages(main, model),
         "output": output,
         "scores": {result.evaluator: _score(result, main) for result in results},
-        "metadata": record["metadata"] or {},
+        "metadata": record_data(record["metadata"] or {}),
         "model_usage": _summed([_usages(model, result.usage) for result in results]),
         "total_time": sum(result.duration_ns for result in results) / 1e9,
     }
@@ -237,7 +237,7 @@ def _generation(params: SamplingParams | None) -> dict[str, Any]:
 def _score_of(result: EvaluatorResult, metric_prefix: str) -> dict[str, Any]:
     spec = result.evaluator
     prefix = metric_prefix if spec.name is None else f"{metric_prefix}{spec.name}/"
-    metrics = {key.removeprefix(prefix): value for key, value in result.metrics.values.items()}
+    metrics = {key.removeprefix(prefix): value for key, value in sorted(result.metrics.values.items())}
     metadata = {
         "undefined": {key.removeprefix(prefix): why for key, why in result.metrics.undefined.items()},
         "n": result.n,

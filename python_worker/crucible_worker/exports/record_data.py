@@ -3,7 +3,8 @@
     SampleResult(sample_id="a", verdict=Verdict.CORRECT, ...)  ->  {"evaluator": ..., "sample_id": "a", ...}
 
 A record is an object, an enum its value, an array a list of numbers, bytes are base64. A number that is not finite is
-null, and half a surrogate pair is U+FFFD.
+null, and half a surrogate pair is U+FFFD. The entries of a mapping are sorted, as they have no order on the wire: equal
+records are equal data.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def record_data(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {replace_surrogates(str(key)): record_data(item) for key, item in value.items()}
+        entries = {replace_surrogates(str(key)): record_data(item) for key, item in value.items()}
+        return dict(sorted(entries.items(), key=_key))
     if isinstance(value, list | tuple):
         return [record_data(item) for item in value]
     if isinstance(value, bytes | memoryview):
@@ -42,6 +44,10 @@ def record_data(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return record_data(value.tolist())
     return {name: record_data(getattr(value, name)) for name in _names(type(value))}
+
+
+def _key(entry: tuple[str, Any]) -> str:
+    return entry[0]
 
 
 @functools.cache
