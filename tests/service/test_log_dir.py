@@ -31,7 +31,7 @@ def test_evaluate_ends_when_its_log_is_written(tmp_path: Path):
     """The folder is created; its file has every sample of the evaluation."""
     folder = tmp_path / "new" / "logs"
 
-    done = evaluated("--log-dir", folder, "--state-dir", tmp_path / "state", "--evaluation-id", "nightly/320")
+    done = evaluated("--log-dir", folder, "--state-dir", tmp_path / "state", "--id", "nightly/320")
 
     assert done.returncode == 0, done.stderr
     (log,) = folder.iterdir()
@@ -41,7 +41,7 @@ def test_evaluate_ends_when_its_log_is_written(tmp_path: Path):
         assert (header["status"], header["eval"]["eval_id"]) == ("success", "nightly/320")
         assert sum(name.startswith("samples/") for name in archive.namelist()) == 4
 
-    again = evaluated("--log-dir", folder, "--state-dir", tmp_path / "state", "--evaluation-id", "nightly/320")
+    again = evaluated("--log-dir", folder, "--state-dir", tmp_path / "state", "--id", "nightly/320")
 
     # It has ended: it is shown again, and no second file is written.
     assert again.returncode == 0, again.stderr
