@@ -24,7 +24,7 @@ pytestmark = pytest.mark.inspect
 
 async def read(path: Path) -> Any:
     """The log, as Inspect reads it."""
-    from inspect_ai.log import read_eval_log_async
+    from inspect_ai.log import read_eval_log_async  # pyright: ignore[reportMissingImports]
 
     return await read_eval_log_async(str(path))
 
@@ -59,7 +59,7 @@ async def test_inspect_reads_an_exported_evaluation(tmp_path: Path):
 
 async def test_inspect_finds_the_logs_of_a_folder(tmp_path: Path):
     """A worker's folder of logs is a folder of logs for Inspect: headers and single samples are read as well."""
-    from inspect_ai.log import list_eval_logs, read_eval_log_sample_async, read_eval_log_sample_summaries_async
+    from inspect_ai.log import list_eval_logs, read_eval_log_sample_async, read_eval_log_sample_summaries_async  # pyright: ignore[reportMissingImports]
 
     folder = tmp_path / "logs"
     await evaluate_into(tmp_path, ("e", "f"), log_dir=folder)
@@ -82,7 +82,7 @@ async def test_inspect_finds_the_logs_of_a_folder(tmp_path: Path):
 @given(st.lists(results(), max_size=3, unique_by=lambda result: replace_surrogates(result.sample_id)))
 def test_inspect_reads_whatever_a_result_has(written: list[SampleResult]):
     """Texts, numbers and None come back; half a surrogate pair as U+FFFD."""
-    from inspect_ai.log import read_eval_log
+    from inspect_ai.log import read_eval_log  # pyright: ignore[reportMissingImports]
 
     file = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
