@@ -27,13 +27,13 @@ from crucible_worker.runs.journal.schema import SCHEMA
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    ROOT / "README.md",
+    ROOT / "docs" / "overview.md",
     ROOT / "docs" / "evaluators.md",
     ROOT / "docs" / "exports.md",
     ROOT / "docs" / "reference" / "journal.md",
 )
 SHOWN_KEYS = 6
-"""Of an evaluator, in the README."""
+"""Of an evaluator, on the overview."""
 SHORT = ("renderer", "judge_renderer")
 """Options of which a page has the first sentence: they have a page of their own."""
 

@@ -173,5 +173,10 @@ class LogFiles:
 
 
 def _missing(source: Reads, folder: str) -> list[int]:
-    rows = source.execute("SELECT number FROM log_files WHERE folder = ? AND file IS NULL ORDER BY number", (folder,))
+    """Evaluations without their file; one that is being removed has no samples that could be written."""
+    rows = source.execute(
+        """SELECT number FROM log_files WHERE folder = ? AND file IS NULL
+           AND number NOT IN (SELECT number FROM removals) ORDER BY number""",
+        (folder,),
+    )
     return [number for (number,) in rows.fetchall()]
