@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from crucible_bridge.types import EvaluatorSpec, SamplingParams
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests.robustness.harness import until
 
+LOG_SECONDS = 60.0
+"""For logs to be written, on a machine that has other things to do; a bound, not an expectation."""
 SAMPLES = [
     {"id": "right", "input": "ab", "target": "AB", "metadata": {"level": "easy", "naïve": "\U0001f600"}},
     {"id": "wrong/two ünï", "input": [{"role": "system", "content": "Shout."}, {"role": "user", "content": "cód"}]}
@@ -57,4 +60,6 @@ async def evaluate_into(folder: Path, ids: tuple[str, ...] = ("e",), *, log_dir:
                 sampling=SamplingParams(max_tokens=8),
                 labels={"team": "blue"},
             )
+        if log_dir is not None:
+            await until(lambda: len(list(log_dir.glob("*.eval"))) == len(ids), LOG_SECONDS)
     return folder / "state"
