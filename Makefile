@@ -23,6 +23,10 @@ LM_EVAL := 'lm-eval[hf]==0.4.13'
 # It asks for older versions of two libraries than constraints.txt pins, and for 150 MB of others.
 INSPECT_VENV := .venv-inspect
 INSPECT := 'inspect-ai==0.3.285'
+# Its validator wants Python 3.12 or later, and pandas, duckdb and others of the libraries it converts with.
+EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
+EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
+EVERY_EVAL_EVER_BASE ?= python3.12
 # Rules of accessibility, for the tests of the pages.
 AXE_VERSION := 4.14.1
 AXE := build/axe.min.js
@@ -36,7 +40,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect lint vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-every-eval-ever lint vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -84,6 +88,16 @@ $(INSPECT_VENV)/.ready: $(READY)
 
 test-inspect: $(INSPECT_VENV)/.ready ## tasks of Inspect AI by the worker, and beside Inspect itself
 	$(INSPECT_VENV)/bin/python -m pytest -m inspect
+
+$(EVERY_EVAL_EVER_VENV)/.ready: Makefile
+	@command -v $(EVERY_EVAL_EVER_BASE) >/dev/null || { echo "$(EVERY_EVAL_EVER_BASE) is missing:" \
+		"EVERY_EVAL_EVER_BASE=python3.13 make ..." >&2; exit 1; }
+	$(EVERY_EVAL_EVER_BASE) -m venv $(EVERY_EVAL_EVER_VENV)
+	$(EVERY_EVAL_EVER_VENV)/bin/pip install --quiet $(EVERY_EVAL_EVER)
+	@touch $@
+
+test-every-eval-ever: $(READY) $(EVERY_EVAL_EVER_VENV)/.ready ## exports for Every Eval Ever by its validator
+	EVERY_EVAL_EVER_PYTHON="$(CURDIR)/$(EVERY_EVAL_EVER_VENV)/bin/python" $(BIN)/pytest tests/service/test_export_every_eval_ever.py
 
 test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.16 or later, and Hex or BRIDGE_ELIXIR_DEPS
 	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.16 or later" >&2; exit 1; }
@@ -156,5 +170,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) .venv-grade $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-grade $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

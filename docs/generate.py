@@ -1,4 +1,4 @@
-"""Writes the tables of evaluators and graders into docs/overview.md and docs/evaluators.md, between their markers.
+"""Writes tables into pages, between their markers: evaluators, graders, rows of exports, and the journal's tables.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -8,22 +8,39 @@ A marker says what stands behind it, as `<!-- table: options of accuracy -->`, u
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from crucible_bridge.types import SampleResult
 from crucible_worker.cli.described import NEEDED, option_rows
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.exports.parquet import columns
+from crucible_worker.exports.rows import EVALUATION_COLUMNS
 from crucible_worker.grading.registry import GRADERS
+from crucible_worker.runs.journal.schema import SCHEMA
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "docs" / "overview.md", ROOT / "docs" / "evaluators.md")
+PAGES = (
+    ROOT / "docs" / "overview.md",
+    ROOT / "docs" / "evaluators.md",
+    ROOT / "docs" / "exports.md",
+    ROOT / "docs" / "reference" / "journal.md",
+)
 SHOWN_KEYS = 6
 """Of an evaluator, on the overview."""
 SHORT = ("renderer", "judge_renderer")
 """Options of which a page has the first sentence: they have a page of their own."""
 
+_CREATED = re.compile(
+    r"((?:^-- [^\n]*\n)+)CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)\)(?: WITHOUT ROWID)?;$", re.DOTALL | re.MULTILINE
+)
+_COLUMN = re.compile(r"^   (\w+): (.*)$", re.MULTILINE)
 _TABLE = re.compile(r"(<!-- table: (?P<what>[^>]+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -44,10 +61,11 @@ def generated(page: str) -> str:
 
 
 def _table(what: str) -> str:
+    if what == "tables of the journal":
+        return _journal()
     for beginning, make in _TABLES.items():
         if what == beginning or what.startswith(f"{beginning} "):
-            columns, rows = make(what.removeprefix(beginning).strip())
-            return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ["---"] * len(columns), *rows))
+            return _written(*make(what.removeprefix(beginning).strip()))
     raise ValueError(f"there is no table {what!r}, only: {', '.join(_TABLES)}")
 
 
@@ -81,6 +99,66 @@ def _options(kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     return ("option", "value", "default", "about"), rows
 
 
+def _rows(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    about = {name: text for name, (_, text) in EVALUATION_COLUMNS.items()} | _documented(SampleResult)
+    types = {name: kind for name, (kind, _) in EVALUATION_COLUMNS.items()}
+    types |= {field.name: str(field.type) for field in dataclasses.fields(SampleResult)}
+    parquet = columns()
+    rows: list[Sequence[str]] = []
+    for name, kind in types.items():
+        found = [column for column in parquet if column.path[0] == name]
+        shown = ", ".join(f"`{column.name}`" for column in found) if len(found) > 1 else found[0].type
+        rows.append((f"`{name}`", f"`{_cell(kind)}`", _cell(about[name]), shown))
+    return ("key", "type", "about", "Parquet"), rows
+
+
+def _documented(record: type) -> dict[str, str]:
+    """By field, the docstring below it."""
+    (declared,) = ast.parse(inspect.getsource(record)).body
+    assert isinstance(declared, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, text in zip(declared.body, declared.body[1:]):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return found
+
+
+def _journal() -> str:
+    """A section for each table of the journal: its comment, and its columns with theirs."""
+    with sqlite3.connect(":memory:") as journal:
+        journal.executescript(SCHEMA)
+        sections = []
+        for comment, table, body in _CREATED.findall(SCHEMA):
+            lines = [line.removeprefix("--") for line in comment.splitlines()]
+            told = _COLUMN.findall("\n".join(lines))
+            about = _comments(body) | {column: f"{text[:1].upper()}{text[1:]}." for column, text in told}
+            rows = [
+                (f"`{name}`", f"{kind}{', key' if key else ''}", _cell(about.get(name, "")))
+                for _, name, kind, _, _, key in journal.execute(f"PRAGMA table_info({table})")
+            ]
+            text = " ".join(line.strip() for line in lines if not _COLUMN.fullmatch(line))
+            sections.append(f"## {table}\n\n{text}\n\n{_written(('column', 'type', 'about'), rows)}")
+    journal.close()
+    return "\n" + "\n".join(sections) + "\n"
+
+
+def _comments(body: str) -> dict[str, str]:
+    """By column, the comment above it."""
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in map(str.strip, body.splitlines()):
+        if line.startswith("-- "):
+            above.append(line.removeprefix("-- "))
+        elif above:
+            found[line.split()[0]] = " ".join(above)
+            above = []
+    return found
+
+
+def _written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ["---"] * len(columns), *rows))
+
+
 def _default(text: str) -> str:
     return text if text in ("", "none", NEEDED) or len(text) > 40 else f"`{text}`"
 
@@ -101,6 +179,7 @@ _TABLES: dict[str, Callable[[str], tuple[Sequence[str], Sequence[Sequence[str]]]
     "evaluators": _evaluators,
     "graders": _graders,
     "options of": _options,
+    "rows": _rows,
 }
 
 if __name__ == "__main__":

@@ -151,6 +151,8 @@ class Workshop:
     """JSONL data sets lie below these."""
     inspect_roots: tuple[Path, ...] = ()
     """Files with tasks of Inspect lie below these."""
+    log_dir: Path | None = None
+    """Where an Inspect log of each evaluation is written, if anywhere."""
     state_dir: Path
     """Where the journal lies."""
     clock_ahead_seconds: float = 0.0
@@ -169,6 +171,7 @@ class Workshop:
             "state_dir": str(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
+            "log_dir": None if self.log_dir is None else str(self.log_dir),
             "limits": dict(self.limits),
             "standby": standby,
             "clock_ahead_seconds": self.clock_ahead_seconds,

@@ -1,9 +1,9 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
-The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots` and `limits` as a worker's settings
-have them, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A model
-with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the worker
-does not begin before it has read a line: all that an interpreter has to import is done by then. With
+The configuration is JSON: `ready_file`, `state_dir`, `data_roots`, `inspect_roots`, `log_dir` and `limits` as settings
+of a worker, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A
+model with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the
+worker does not begin before it has read a line: all that an interpreter has to import is done by then. With
 `clock_ahead_seconds` the machine's clock is wrong, for this process.
 """
 
@@ -38,6 +38,7 @@ def main(configuration: dict[str, Any]) -> int:
         state_dir=Path(configuration["state_dir"]),
         data_roots=tuple(map(Path, configuration["data_roots"])),
         inspect_roots=tuple(map(Path, configuration["inspect_roots"])),
+        log_dir=None if configuration["log_dir"] is None else Path(configuration["log_dir"]),
         limits=WorkerLimits(**configuration["limits"]),
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}

@@ -17,6 +17,7 @@ from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.evaluations import cancel as _cancel
 from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
+from crucible_worker.cli.export import export as _export
 from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
@@ -54,6 +55,7 @@ for _command in (
     _view,
     _watch,
     _cancel,
+    _export,
     _prompt,
     _suites,
     _evaluators,

@@ -24,6 +24,7 @@ from crucible_worker.cli.options import (
     InspectPackage,
     InspectRoot,
     Json,
+    LogDir,
     ModelRoot,
     OpenAIServer,
     Price,
@@ -138,6 +139,7 @@ def evaluate(
     state_dir: _State = None,
     no_keep: _NoKeep = False,
     output: _Output = None,
+    log_dir: LogDir = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     hub_network: HubNetwork = None,
@@ -193,6 +195,7 @@ def evaluate(
                     settings_or_exit(
                         config,
                         state_dir=folder,
+                        log_dir=log_dir,
                         device=device,
                         model_roots=model_root,
                         data_roots=data_root,

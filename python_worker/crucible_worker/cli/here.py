@@ -49,5 +49,6 @@ async def opened(settings: Settings, own: CustomFiles | None = None) -> AsyncIte
         yield parts
     finally:
         await parts.evaluations.drain()
+        await parts.evaluations.flush_logs()
         await parts.aclose_children()
         await parts.evaluations.aclose()

@@ -25,6 +25,7 @@ __all__ = [
     "InspectRoot",
     "Json",
     "Limit",
+    "LogDir",
     "ModelRoot",
     "OpenAIServer",
     "Port",
@@ -56,6 +57,12 @@ StateDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR", help="Folder of the journal. [default: $XDG_STATE_HOME/crucible-bridge, below ~/.local/state]"
+    ),
+]
+LogDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-dir", metavar="DIR", help="Write an Inspect log (.eval) of each evaluation there when it ends."
     ),
 ]
 ModelRoot = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Folder with local models; repeatable.")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.exports.files import whole_file
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -130,25 +130,7 @@ def written(file: Path, text: str) -> bool:
     file = Path(os.path.realpath(file))
     with contextlib.suppress(FileNotFoundError):
         file.stat()
-    replaced = file.exists()
-    if replaced and not file.is_file():
-        # A folder is an error; a pipe or device is written to directly.
-        file.write_text(text, "utf-8")
-        return False
-    handle, part = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".part", dir=file.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        _publish(Path(part), file)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    replaced = file.is_file()
+    with whole_file(file) as opened:
+        opened.write(text.encode())
     return replaced
-
-
-def _publish(part: Path, file: Path) -> None:
-    # Temporary files are readable only by their owner; the report has the usual permissions.
-    mask = os.umask(0)
-    os.umask(mask)
-    part.chmod(file.stat().st_mode if file.exists() else 0o666 & ~mask)
-    part.replace(file)

@@ -88,6 +88,8 @@ class Settings:
     """File to write `host:port` to once the worker serves."""
     state_dir: Path = dataclasses.field(default_factory=_default_state_dir)
     """Folder of the journal, shared by the workers of a machine."""
+    log_dir: Path | None = None
+    """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     model_roots: tuple[Path, ...] = ()
     """Folders with local models."""
     data_roots: tuple[Path, ...] = ()

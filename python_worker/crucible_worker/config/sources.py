@@ -293,6 +293,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "insecure_no_tls": _flag,
     "ready_file": _path,
     "state_dir": _path,
+    "log_dir": _path,
     "model_roots": _paths,
     "data_roots": _paths,
     "hub_network": _flag,

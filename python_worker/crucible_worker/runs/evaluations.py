@@ -55,6 +55,7 @@ from crucible_worker.runs.journal.queries import (
     list_rows,
     read_samples,
 )
+from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.owners import OwnerLocks
@@ -115,11 +116,18 @@ class Evaluations:
         self._html_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
+        self._logs: LogFiles | None = None
         journal.on_writable_change = self._writable_changed
 
     @classmethod
     async def open(
-        cls, state_dir: Path, encode_event: Callable[[Event], bytes], *, sources: Sources, limits: WorkerLimits
+        cls,
+        state_dir: Path,
+        encode_event: Callable[[Event], bytes],
+        *,
+        sources: Sources,
+        limits: WorkerLimits,
+        log_dir: Path | None = None,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -128,12 +136,15 @@ class Evaluations:
             encode_event: encodes an event to the bytes that are recorded and sent.
             sources: where models and samples come from.
             limits: bounds.
+            log_dir: folder for an Inspect log of each evaluation that ends here; none is written if None.
 
         Raises:
             FailedPrecondition: the state directory cannot be used.
         """
         journal = await Journal.open(state_dir, encode_event)
         evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
+        if log_dir is not None:
+            evaluations._logs = LogFiles(journal, log_dir)
         await evaluations._reaper.reap_all()
         evaluations._spawn(evaluations._admission.heed_cancels())
         policy = retention.Retention(
@@ -439,9 +450,16 @@ class Evaluations:
         self._journal.news.publish()
         return interrupted
 
+    async def flush_logs(self) -> None:
+        """Write the Inspect logs that are missing in the folder of logs, if there is one."""
+        if self._logs is not None:
+            await self._logs.flush()
+
     async def aclose(self) -> None:
         """Drain, then close the journal."""
         await self.drain()
+        if self._logs is not None:
+            await self._logs.aclose()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -298,4 +298,5 @@ def _finish(
     )
     open_log(transaction, row.number)
     append(transaction, row.number, events)
+    transaction.on_end(transaction, row.number)
     transaction.after_commit(lambda: locks.release(row.number))

@@ -165,7 +165,9 @@ async def build_with(
         prices=settings.prices,
         templates=templates,
     )
-    evaluations = await Evaluations.open(settings.state_dir, event_to_record, sources=sources, limits=settings.limits)
+    evaluations = await Evaluations.open(
+        settings.state_dir, event_to_record, sources=sources, limits=settings.limits, log_dir=settings.log_dir
+    )
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),

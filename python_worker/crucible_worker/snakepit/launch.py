@@ -29,7 +29,12 @@ _SNAKEPIT_OPTIONS = (
 
 _PASSED_OVER = "passed_over"
 
-_PATHS = {"--config": "config", "--state-dir": "state_dir", "--token-file": "token_file"}
+_PATHS = {
+    "--config": "config",
+    "--log-dir": "log_dir",
+    "--state-dir": "state_dir",
+    "--token-file": "token_file",
+}
 _TEXTS = {
     "--code-sandboxes": "code_sandboxes",
     "--device": "device",

@@ -47,6 +47,7 @@ async def run_worker(
     inspect_roots: Sequence[Path] = (),
     inspect_packages: Sequence[str] = (),
     environment_variables: Sequence[str] = (),
+    log_dir: Path | None = None,
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -62,6 +63,7 @@ async def run_worker(
         inspect_roots: folders for files with tasks of Inspect.
         inspect_packages: installed packages whose tasks of Inspect may be run.
         environment_variables: variables of this process that environments of users get.
+        log_dir: folder for an Inspect log of each evaluation; none is written if None.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -77,6 +79,7 @@ async def run_worker(
             inspect_roots=tuple(inspect_roots),
             inspect_packages=tuple(inspect_packages),
             environment_variables=tuple(environment_variables),
+            log_dir=log_dir,
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

@@ -15,7 +15,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.copies import recognize
 from crucible_worker.runs.journal.preparing import exclusively
 
-__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA_VERSION", "connect", "prepare", "unusable"]
+__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA", "SCHEMA_VERSION", "connect", "prepare", "unusable"]
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
@@ -26,6 +26,8 @@ SCHEMA_VERSION = 2
 BUSY_SECONDS = 5.0
 """How long a writer waits for the writers of other workers before it calls the journal unwritable."""
 
+# A comment above a table is its description, and a line "--   column: ..." in it that of a column. Comments inside of a
+# table would be part of what SQLite stores, and differ from the tables of older journals.
 _TABLES = """
 -- One row: the log's identity, its last sequence, and the oldest one still retained.
 CREATE TABLE head (
@@ -36,6 +38,22 @@ CREATE TABLE head (
     oldest INTEGER NOT NULL
 );
 -- An evaluation. `number` is never used again: it is also the byte that its owner locks.
+--   run_id: the orchestrator's run; empty if there is none
+--   step: the orchestrator's training step
+--   state: queued, running, interrupted, completed, failed or cancelled
+--   fingerprint: of the specification; the same id with another one is refused
+--   request: the request, packed
+--   attempt: attempts so far
+--   total: runs of samples to do, of all evaluators
+--   done: those of them that are done
+--   unscored: those of the done ones without a score
+--   created_ns: Unix time in nanoseconds
+--   ended_ns: likewise; 0 until it ends
+--   interrupted_ns: likewise; 0 until it is interrupted
+--   first_sequence: of its first event in the log
+--   last_sequence: of its last one
+--   cancel_reason: why a caller wants it to end; NULL if no caller does
+--   result: metrics, results of evaluators, usage and problem, packed; NULL until there are some
 CREATE TABLE evaluations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     evaluation_id TEXT NOT NULL UNIQUE,
@@ -66,6 +84,15 @@ CREATE TABLE evaluations (
 CREATE INDEX evaluations_by_state ON evaluations (state);
 CREATE INDEX evaluations_by_run ON evaluations (run_id, step);
 -- The result of a sample, in the data set's order. A sample that is run again replaces its row.
+--   number: of the evaluation
+--   position: of the sample in the data set, from 0
+--   evaluator: of the evaluator in the request, from 0
+--   repeat: which of several answers to the sample, from 0
+--   label: the evaluator's name, or its kind if it has none
+--   verdict: correct, incorrect, partial, undecided, error or measured
+--   attempt: the attempt that ran it
+--   retryable: whether a resumption of the evaluation runs it again
+--   record: score, output, extracted answer and further fields of the result, packed
 CREATE TABLE samples (
     number INTEGER NOT NULL,
     position INTEGER NOT NULL,
@@ -79,6 +106,8 @@ CREATE TABLE samples (
     PRIMARY KEY (number, position, evaluator, repeat)
 ) WITHOUT ROWID;
 -- The log. `number` is 0 where an event belongs to no evaluation.
+--   number: of the evaluation, or 0
+--   record: the event, packed as a message of the protocol
 CREATE TABLE events (
     sequence INTEGER PRIMARY KEY,
     number INTEGER NOT NULL,
@@ -159,6 +188,22 @@ CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluation
 BEGIN
     DELETE FROM evaluation_renderings WHERE number = OLD.number;
 END;
+-- The Inspect logs that workers with a log folder write: a row for each evaluation that ended at such a worker.
+--   number: of the evaluation
+--   folder: the absolute path of the folder
+--   file: the name of the file, once it is written
+--   problem: why it could not be written the last time
+CREATE TABLE IF NOT EXISTS log_files (
+    number INTEGER NOT NULL,
+    folder TEXT NOT NULL,
+    file TEXT,
+    problem TEXT,
+    PRIMARY KEY (number, folder)
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS log_files_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM log_files WHERE number = OLD.number;
+END;
 -- Evaluations that are being removed, by chunks: reads no longer find them.
 CREATE TABLE IF NOT EXISTS removals (number INTEGER PRIMARY KEY);
 CREATE TRIGGER IF NOT EXISTS removals_go AFTER DELETE ON evaluations
@@ -234,6 +279,9 @@ BEGIN
 END;
 """
 """Tables that earlier releases of this schema version work without: adding them does not change the version."""
+
+SCHEMA = _TABLES + _PLAN_TABLES + _ADDITIONS
+"""A new journal; its comments are the source of docs/reference/journal.md."""
 
 _CHANGES = {0: _TABLES + _PLAN_TABLES, 1: _PLAN_TABLES}
 """Statements that upgrade a journal of each version to the present one; 0 is an empty file."""

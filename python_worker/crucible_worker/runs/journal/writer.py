@@ -54,7 +54,14 @@ class JournalUnavailable(Unavailable):
 class Transaction:
     """The argument of a submitted function. It is inside BEGIN IMMEDIATE: what is read does not change until commit."""
 
-    def __init__(self, connection: sqlite3.Connection, encode_event: Callable[[Event], bytes]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        encode_event: Callable[[Event], bytes],
+        on_end: Callable[[Transaction, int], None],
+    ) -> None:
+        self.on_end = on_end
+        """Called in the transaction that ends an evaluation, with it and the evaluation's number."""
         self._connection = connection
         self._encode_event = encode_event
         self._after_commit: list[Callable[[], None]] = []
@@ -139,6 +146,8 @@ class Writer:
         self._encode_event = encode_event
         self._on_commit = on_commit
         self._on_failure = on_failure
+        self.on_end: Callable[[Transaction, int], None] = lambda transaction, number: None
+        """See `Transaction.on_end`."""
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._path = path
         self._file = _identity(path)
@@ -251,7 +260,7 @@ class Writer:
         if not self._is_in_place():
             raise sqlite3.OperationalError("its file was moved or removed")
         self._connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self._connection, self._encode_event)
+        transaction = Transaction(self._connection, self._encode_event, self.on_end)
         self._told.check(self._connection, transaction.log)
         return transaction
 

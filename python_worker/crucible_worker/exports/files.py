@@ -1,0 +1,51 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+__all__ = ["PART_SUFFIX", "part_prefix", "whole_file"]
+
+PART_SUFFIX = ".part"
+"""End of the name of a file that is not complete."""
+_PREFIX_BYTES = 200
+
+
+def part_prefix(path: Path) -> str:
+    """Beginning of the names of incomplete versions of a file, which are in its folder."""
+    return f".{os.fsdecode(os.fsencode(path.name)[:_PREFIX_BYTES])}."
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file; it gets its name when the block ends without an error, and replaces a file of this name.
+
+    A link is followed: the file that it names is replaced, and not the link. A pipe or a device is written to directly.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:  # a folder is an error
+            yield file
+        return
+    handle, part = tempfile.mkstemp(prefix=part_prefix(path), suffix=PART_SUFFIX, dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # Temporary files are readable only by their owner; the file keeps its permissions, or has the usual ones.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(part, path.stat().st_mode if path.exists() else 0o666 & ~mask)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,122 @@
+"""Parquet: one row for each result of a sample, with a column for each field of its record.
+
+The fields of a record inside it, such as `usage`, have columns with a dot: "usage.prompt_tokens". A field that is a
+text or a number stays one, texts are a list, and everything else is JSON: conversations, transcripts, measurements.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from crucible_bridge.types import Evaluation, Problem, Sample, SampleResult, Usage
+from crucible_worker.exports.rows import EVALUATION_COLUMNS, row_of
+
+__all__ = ["EXTRA", "Column", "ParquetWriter", "columns"]
+
+EXTRA = "crucible-bridge[datasets]"
+"""Has the library that writes it."""
+ROWS_TOGETHER = 4_096
+"""Rows of a group of the file."""
+
+_INSIDE = {"Sample | None": Sample, "Problem | None": Problem, "Usage | None": Usage}
+"""Records whose fields have columns."""
+_ARROW = {
+    "str": "string",
+    "int": "int64",
+    "float": "float64",
+    "bool": "bool",
+    "Verdict": "string",
+    "tuple[str, ...]": "list",
+    "int | None": "int64",
+    "float | None": "float64",
+}
+"""By a field's type, the type of its column."""
+JSON = "JSON"
+"""The type of every other one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column."""
+
+    path: tuple[str, ...]
+    """The keys of its value in a row."""
+    type: str
+    """"string", "int64", "float64", "bool", "list" (of texts) or `JSON`."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+        return ".".join(self.path)
+
+    def value(self, row: dict[str, Any]) -> Any:
+        """Its value in a row; None if the record that has it is not there."""
+        value: Any = row
+        for key in self.path:
+            if value is None:
+                return None
+            value = value[key]
+        return value if self.type != JSON or value is None else json.dumps(value, allow_nan=False)
+
+
+def columns() -> Sequence[Column]:
+    """The columns, in order."""
+    first = [Column((name,), _ARROW[kind]) for name, (kind, _) in EVALUATION_COLUMNS.items()]
+    return [*first, *_columns_of(SampleResult)]
+
+
+def _columns_of(record: type, *above: str) -> Iterator[Column]:
+    for field in dataclasses.fields(record):
+        inside = _INSIDE.get(str(field.type))
+        if inside is None:
+            yield Column((*above, field.name), _ARROW.get(str(field.type), JSON))
+        else:
+            yield from _columns_of(inside, *above, field.name)
+
+
+class ParquetWriter:
+    """Writes the results of evaluations to one file.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """Write to this file."""
+        import pyarrow
+        import pyarrow.parquet
+
+        self._pa = pyarrow
+        self._columns = columns()
+        kinds = {
+            "string": pyarrow.string(),
+            "int64": pyarrow.int64(),
+            "float64": pyarrow.float64(),
+            "bool": pyarrow.bool_(),
+            "list": pyarrow.list_(pyarrow.string()),
+            JSON: pyarrow.string(),
+        }
+        self._schema = pyarrow.schema([(column.name, kinds[column.type]) for column in self._columns])
+        self._writer = pyarrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, evaluation: Evaluation, results: Sequence[SampleResult]) -> None:
+        """Write results of an evaluation."""
+        for result in results:
+            self._rows.append(row_of(evaluation, result))
+            if len(self._rows) == ROWS_TOGETHER:
+                self._write()
+
+    def end(self) -> None:
+        """Write what is left, and what stands at the end of such a file."""
+        self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        values = [[column.value(row) for row in self._rows] for column in self._columns]
+        arrays = [self._pa.array(each, field.type) for each, field in zip(values, self._schema)]
+        self._writer.write_table(self._pa.table(arrays, schema=self._schema))
+        self._rows.clear()
