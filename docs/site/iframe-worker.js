@@ -1,44 +1,41 @@
-// The search runs in a worker, and a browser starts none for a page from a disk: there a hidden frame stands in for it.
+// The search runs in a worker, and a browser starts none for a page from a disk: there a hidden frame replaces it.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = class {
     onmessage = null;
     onerror = null;
     onmessageerror = null;
     #waiting = [];
-    #ready = false;
+    #inside = null;
     #frame = document.createElement("iframe");
 
     constructor(address) {
-      super();
-      const script = document.createElement("script");
-      script.src = new URL(address, document.baseURI);
       this.#frame.hidden = true;
       this.#frame.srcdoc = "<!doctype html><title>Search</title>";
-      this.#frame.addEventListener("load", () => {
-        const inside = this.#frame.contentWindow;
-        inside.postMessage = (data) => this.#tell(new MessageEvent("message", { data }));
-        script.addEventListener("error", () => this.#tell(new ErrorEvent("error", { message: script.src })));
-        script.addEventListener("load", () => {
-          this.#ready = true;
-          this.#waiting.splice(0).forEach((data) => this.postMessage(data));
-        });
-        inside.document.body.append(script);
-      }, { once: true });
+      this.#frame.addEventListener("load", () => this.#run(new URL(address, document.baseURI)), { once: true });
       document.body.append(this.#frame);
     }
 
+    #run(address) {
+      const inside = this.#frame.contentWindow;
+      // As with a worker, an answer arrives later than the call that it answers.
+      inside.postMessage = (data) => setTimeout(() => this.onmessage?.(new MessageEvent("message", { data })));
+      const script = inside.document.createElement("script");
+      script.addEventListener("error", () => this.onerror?.(new ErrorEvent("error", { message: `${address}` })));
+      script.addEventListener("load", () => {
+        this.#inside = inside;
+        this.#waiting.splice(0).forEach((data) => this.postMessage(data));
+      });
+      script.src = address;
+      inside.document.body.append(script);
+    }
+
     postMessage(data) {
-      if (this.#ready) this.#frame.contentWindow.dispatchEvent(new MessageEvent("message", { data }));
-      else this.#waiting.push(data);
+      if (this.#inside === null) this.#waiting.push(data);
+      else this.#inside.dispatchEvent(new MessageEvent("message", { data }));
     }
 
     terminate() {
       this.#frame.remove();
-    }
-
-    #tell(event) {
-      this[`on${event.type}`]?.(event);
-      this.dispatchEvent(event);
     }
   };
 }
