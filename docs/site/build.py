@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCES = "source"
 """Folder of the site with the pages of files outside of docs/."""
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+"""Begins the pages of sources: the search finds what is written for readers."""
 LANGUAGES = {".py": "python", ".ex": "elixir", ".exs": "elixir", ".toml": "toml", ".yaml": "yaml", ".jsonl": "json"}
 LANGUAGES |= {".proto": "protobuf", "Dockerfile": "docker"}
 
@@ -111,13 +113,13 @@ def linked_page(source: Path, name: str, root: Path) -> tuple[str, dict[Path, st
     """
     if source.is_dir():
         files = sorted(file.name for file in source.iterdir() if file.is_file())
-        text = "".join([f"# {source.relative_to(root)}\n\n", *(f"- [{file}]({file})\n" for file in files)])
+        text = "".join([f"{UNSEARCHED}# {source.relative_to(root)}\n\n", *(f"- [{file}]({file})\n" for file in files)])
     elif source.suffix == ".md":
         text = source.read_text()
     else:
         marks = "`" * 8
         language = LANGUAGES.get(source.suffix, LANGUAGES.get(source.name, "text"))
-        return f"# {source.relative_to(root)}\n\n{marks}{language}\n{source.read_text()}{marks}\n", {}, []
+        return f"{UNSEARCHED}# {source.relative_to(root)}\n\n{marks}{language}\n{source.read_text()}{marks}\n", {}, []
     linked: dict[Path, str] = {}
     broken: list[str] = []
     folder = source if source.is_dir() else source.parent

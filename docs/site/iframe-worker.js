@@ -17,8 +17,11 @@ if (location.protocol === "file:") {
 
     #run(address) {
       const inside = this.#frame.contentWindow;
-      // As with a worker, an answer arrives later than the call that it answers.
-      inside.postMessage = (data) => setTimeout(() => this.onmessage?.(new MessageEvent("message", { data })));
+      // As with a worker, messages are copies, and an answer arrives later than the call that it answers.
+      inside.postMessage = (data) => {
+        const message = new MessageEvent("message", { data: structuredClone(data) });
+        setTimeout(() => this.onmessage?.(message));
+      };
       const script = inside.document.createElement("script");
       script.addEventListener("error", () => this.onerror?.(new ErrorEvent("error", { message: `${address}` })));
       script.addEventListener("load", () => {
@@ -31,7 +34,7 @@ if (location.protocol === "file:") {
 
     postMessage(data) {
       if (this.#inside === null) this.#waiting.push(data);
-      else this.#inside.dispatchEvent(new MessageEvent("message", { data }));
+      else this.#inside.dispatchEvent(new MessageEvent("message", { data: structuredClone(data) }));
     }
 
     terminate() {
