@@ -2,7 +2,7 @@
 # `make demo` with what the demo needs, `make test` adds the rest.
 #
 #   PYTHON=python3.12 make test      takes another interpreter (3.11 or later)
-#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
 #                                    takes PyTorch without CUDA, a tenth of the size, where a GPU is not wanted
 
 PYTHON ?= python3
@@ -48,9 +48,9 @@ $(DEMO_READY): pyproject.toml constraints.txt
 		{ echo "Python 3.11 or later is needed: PYTHON=python3.12 make ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "Python's venv module is missing; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
-	@echo "Setting up $(VENV) for the demo: PyTorch takes a minute or two the first time."
+	@echo "Setting up $(VENV) for the demo: half a minute the first time."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
 $(READY): $(DEMO_READY)
@@ -116,6 +116,7 @@ pictures: $(READY) ## screenshots of every page, light and dark, in build/pictur
 	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
 	$(BIN)/crucible-worker demo --output build/demo
 	$(BIN)/python -m tests.pages.pictures build/demo/report.html docs/pictures
+	$(BIN)/python -m tests.pages.terminal docs/pictures/terminal.png
 
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py

@@ -1,4 +1,4 @@
-"""Writes the tables of evaluators and graders into README.md and docs/evaluators.md, between their markers.
+"""Writes the tables of evaluators and graders into docs/overview.md and docs/evaluators.md, between their markers.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -18,9 +18,9 @@ from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.registry import GRADERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "evaluators.md")
+PAGES = (ROOT / "docs" / "overview.md", ROOT / "docs" / "evaluators.md")
 SHOWN_KEYS = 6
-"""Of an evaluator, in the README."""
+"""Of an evaluator, on the overview."""
 SHORT = ("renderer", "judge_renderer")
 """Options of which a page has the first sentence: they have a page of their own."""
 

@@ -103,6 +103,14 @@ defmodule CrucibleBridge do
   def cancel(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.cancel(conn, evaluation_id, opts)
 
   @doc """
+  Deletes an evaluation that has ended, with its samples, and returns what it was last. One that is queued or running is an
+  error with reason `:not_ended`: `cancel/3` ends it. Its events stay, its id is free.
+  """
+  @spec delete_evaluation(conn, String.t(), keyword) :: result(map)
+  def delete_evaluation(conn \\ @conn, evaluation_id, opts \\ []),
+    do: Evaluation.delete_evaluation(conn, evaluation_id, opts)
+
+  @doc """
   A report of one or several evaluations, `format: :markdown`, `:html` or `:json`. Of a run with `run_id: "run-7"` and `[]`
   in place of ids; of numbers that belong to no evaluation with `metrics: %{"accuracy" => 0.5}`. Further options: `:title`,
   and `:max_samples` that a report in HTML holds.

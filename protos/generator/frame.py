@@ -19,8 +19,8 @@ from generator import (
     elixir,
     field_schemas,
     messages,
+    overview,
     plain_calls,
-    readme,
     reasons,
     reference,
     request_fields,
@@ -74,7 +74,7 @@ OUTPUTS = (
         owned=("field_schemas.py",),
         format=True,
     ),
-    Output(target=".", make=readme.make, owned=("README.md",)),
+    Output(target=".", make=overview.make, owned=("docs/overview.md",)),
     # After all that the asynchronous client is made of.
     Output(target="bridge/crucible_bridge/client", make=blocking.make, owned=("blocking_calls.py",), format=True),
     Output(target="elixir_client_example/lib/crucible_bridge/wire", make=elixir.make, owned=("bounds.ex",)),

@@ -292,13 +292,13 @@ BECAUSE = {
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem
     """,
     "no type: the fields are parameters of a client's method, or the one field is its answer": """
-        CancelEvaluationRequest CancelEvaluationResponse DrainRequest EvaluateResponse ExtractAnswerResponse
-        ExtractCodeResponse GenerateReportRequest GenerateReportResponse GetEvaluationRequest
-        GetEvaluationResponse GetInfoRequest GetInfoResponse GetSamplesRequest GetSamplesResponse
-        ListEvaluationsRequest ListEvaluationsResponse ListEvaluatorsRequest ListEvaluatorsResponse
-        NotifyStepRequest NotifyStepResponse ReadDatasetRequest ReadDatasetResponse RegisterPlanRequest
-        RegisterPlanResponse ScoreResponse SkippedLine StartEvaluationRequest StartEvaluationResponse
-        SubscribeRequest WatchEvaluationRequest
+        CancelEvaluationRequest CancelEvaluationResponse DeleteEvaluationRequest DeleteEvaluationResponse
+        DrainRequest EvaluateResponse ExtractAnswerResponse ExtractCodeResponse GenerateReportRequest
+        GenerateReportResponse GetEvaluationRequest GetEvaluationResponse GetInfoRequest GetInfoResponse
+        GetSamplesRequest GetSamplesResponse ListEvaluationsRequest ListEvaluationsResponse
+        ListEvaluatorsRequest ListEvaluatorsResponse NotifyStepRequest NotifyStepResponse ReadDatasetRequest
+        ReadDatasetResponse RegisterPlanRequest RegisterPlanResponse ScoreResponse SkippedLine
+        StartEvaluationRequest StartEvaluationResponse SubscribeRequest WatchEvaluationRequest
     """,
     "an item that is malformed becomes its problem, and the others stand": """
         ComputeLogprobsRequest ForwardRequest SampleRequest

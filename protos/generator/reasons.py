@@ -61,9 +61,9 @@ exception. The text of an exception may hold model output or a path, so it stays
 In a comparison, `EVALUATOR_FAILED` quotes the problem of the evaluation, with its error id if it has
 one.
 
-**Reasons of other code.** Code that a user installs may give reasons that are not on this page: an environment's
-failure has the name of its exception's class, an installed evaluator gives what it likes, and an orchestrator that
-holds the model passes its own reasons on.
+**Reasons of other code.** Code that a user installs may give reasons that are not on this page.
+The failure of an environment has the name of its exception's class. An installed evaluator gives any
+reason. An orchestrator that holds the model passes its own reasons on.
 """
 
 ELIXIR = '''\

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextlib.contextmanager
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    """The Chromium of this machine, until the block ends."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        raise SystemExit("there is no Chromium here (apt install chromium)")
+    browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"] if os.getuid() == 0 else [])
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 def main(report: Path, folder: Path) -> None:
@@ -19,12 +34,8 @@ def main(report: Path, folder: Path) -> None:
         report: the demo's, in HTML.
         folder: where `run.png` and `sample.png` go.
     """
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        raise SystemExit("there is no Chromium here (apt install chromium)")
     folder.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"] if os.getuid() == 0 else [])
+    with sync_playwright() as playwright, chromium(playwright) as browser:
         page = browser.new_page(viewport={"width": 1100, "height": 600}, color_scheme="light")
         page.goto(report.resolve().as_uri())
         page.wait_for_selector(".chart canvas")
@@ -35,7 +46,6 @@ def main(report: Path, folder: Path) -> None:
         page.locator("table.samples tbody a").first.click()
         page.wait_for_selector("mark")
         page.screenshot(path=folder / "sample.png")
-        browser.close()
 
 
 if __name__ == "__main__":

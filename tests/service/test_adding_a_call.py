@@ -12,7 +12,7 @@ from tests.project_copy import ROOT, copy_project
 
 PAGE = ROOT / "docs" / "adding_a_call.md"
 STEP = re.compile(
-    r"^(In|The new file) `([^`]+)`(?:, before (`+)(.+?)\3)?:\n\n(`{3,})\w+\n(.*?)^\5$", re.DOTALL | re.MULTILINE
+    r"^(In|The new file) `([^`]+)`(?:,\sbefore\s(`+)(.+?)\3)?:\n\n(`{3,})\w+\n(.*?)^\5$", re.DOTALL | re.MULTILINE
 )
 
 
@@ -43,12 +43,12 @@ def run(copy: Path, *command: str) -> None:
 
 
 def test_the_page_is_enough(tmp_path: Path):
-    """Four places and `make generate` add a call to clients, tools and README; two pages show an example of it."""
+    """Four places and `make generate` add a call to clients, tools and overview; two pages show an example of it."""
     copy_project(tmp_path)
     files = follow(PAGE.read_text(), tmp_path)
 
     pages = {name for name in files if name.endswith(".md")}
-    assert (len(set(files) - pages), pages) == (4, {"README.md", "docs/snakepit.md"})
+    assert (len(set(files) - pages), pages) == (4, {"docs/one_line_each.md", "docs/snakepit.md"})
     python = [name for name in files if name.endswith(".py")]
     run(tmp_path, "protos/generate.py")
     run(tmp_path, "protos/generate.py", "--check")
@@ -56,10 +56,10 @@ def test_the_page_is_enough(tmp_path: Path):
     run(tmp_path, "-m", "ruff", "format", "--check", "--no-cache", "bridge", "python_worker", *python)
     tests = [
         "tests/service/test_brier_score.py",
-        "tests/unit/test_docs.py::test_every_call_is_in_the_readme_and_no_other",
+        "tests/unit/test_docs.py::test_every_call_is_in_the_overview_and_no_other",
         "tests/unit/snakepit/test_catalogue.py",
         "tests/unit/snakepit/test_examples.py::test_every_example_runs",
-        "tests/service/test_readme_lines.py::test_every_evaluator_and_every_call_has_its_line",
+        "tests/service/test_one_line_each.py::test_every_evaluator_and_every_call_has_its_line",
         "tests/unit/bridge/test_idempotency.py",
     ]
     run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)

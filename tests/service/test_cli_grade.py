@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -292,20 +291,3 @@ def test_a_command_that_is_ended_leaves_what_was_there(number: signal.Signals, e
     deadline = time.monotonic() + GONE_SECONDS
     while alive(children):
         assert time.monotonic() < deadline
-
-
-def test_the_first_lines_of_the_readme_grade_what_they_say(tmp_path: Path):
-    """As they stand, by a shell; the command alone is that of this environment, in place of one that is made first."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    section = readme.partition("## In half a minute\n")[2].partition("\n## ")[0]
-    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
-    assert lines[0].endswith("-m venv .venv-grade && .venv-grade/bin/pip install .")
-    script = "\n".join(lines[1:]).replace(
-        ".venv-grade/bin/crucible-worker", f"{shlex.quote(sys.executable)} -m crucible_worker"
-    )
-
-    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-
-    assert done.returncode == 0, done.stderr
-    graded = [json.loads(line) for line in (tmp_path / "graded.jsonl").read_text().splitlines()]
-    assert [(each["id"], each["verdict"]) for each in graded] == [(1, "correct"), (2, "incorrect")]

@@ -1,4 +1,4 @@
-"""Commands that read evaluations, of a journal and of a worker: list, show, samples, compare, watch, cancel."""
+"""Commands that read evaluations, of a journal and of a worker: list, show, samples, compare, watch, cancel, rm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ class Result(NamedTuple):
 async def run(*words: str) -> Result:
     """Run a command in a process of its own, as people do."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "crucible_worker", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable,
+        "-m",
+        "crucible_worker",
+        *words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     out, err = await process.communicate()
     assert process.returncode is not None
@@ -139,6 +145,7 @@ async def test_what_does_not_exist_is_named_as_it_was_typed(place: Sequence[str]
         ("samples", "gone"),
         ("watch", "gone"),
         ("cancel", "gone"),
+        ("rm", "e1", "gone", "--yes"),
         ("compare", "e1", "gone"),
     ):
         found = await run(*words, *place)
@@ -153,6 +160,9 @@ async def test_what_does_not_exist_is_named_as_it_was_typed(place: Sequence[str]
         (("compare",), "give IDs of evaluations, or --run"),
         (("compare", "e1"), "ID is 'e1' alone: give two IDs or more"),
         (("compare", "e1", "--run", "run"), "give either IDs of evaluations or --run, not both"),
+        (("rm",), "give IDs of evaluations, or --run"),
+        (("rm", "e1", "--run", "run"), "give either IDs of evaluations or --run, not both"),
+        (("rm", "e1"), "there is no terminal for the question whether to delete: --yes deletes without it"),
         (("list", "--token-file", "t"), "--token-file goes with --address"),
         (
             ("show", "e1", "--address", "127.0.0.1:1", "--state-dir", "d"),

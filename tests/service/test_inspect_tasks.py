@@ -368,11 +368,12 @@ async def test_installed_tasks_are_run_where_their_package_is_allowed(
     assert [other.problem and other.problem.reason for other in others] == ["TASK_NOT_ALLOWED", "TASK_NOT_FOUND"]
 
 
-async def test_the_line_of_the_readme_runs() -> None:
+async def test_the_line_of_the_page_runs() -> None:
     """On an embedded model, as it stands, from the folder of the checkout."""
     pytest.importorskip("torch", reason="the extra `local` is not installed: no embedded model can be asked")
     root = TASKS.parents[1]
-    (line,) = re.findall(r"^\| `inspect` \| `(crucible-worker .+)` \|$", (root / "README.md").read_text(), re.MULTILINE)
+    page = (root / "docs" / "one_line_each.md").read_text()
+    (line,) = re.findall(r"^\| `inspect` \| `(crucible-worker .+)` \|$", page, re.MULTILINE)
     assert line in (root / "docs" / "inspect.md").read_text()
     program, *arguments = shlex.split(line)
     assert program == "crucible-worker"

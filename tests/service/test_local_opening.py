@@ -186,16 +186,17 @@ async def test_more_models_than_stay_open_are_opened_again(local):
 
 
 async def test_without_the_extra_it_says_what_to_install(monkeypatch):
-    """Nothing is started; both infos and the error name the extra."""
+    """Nothing is started; info and error name the extra. Embedded models need it for a GPU alone."""
     monkeypatch.setattr(backend, "_NEEDED", ("torch", "a_module_that_nobody_has"))
-    local = LocalBackend()
+    on_gpu = LocalBackend(device="cuda")
 
-    with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[local\]") as caught:
-        await local.open(EmbeddedModel("arithmetic@600"))
-
-    assert caught.value.reason == "EXTRA_NOT_INSTALLED"
-    assert "crucible-bridge[local]" in local.info().unavailable
-    assert "crucible-bridge[local]" in local.info("embedded").unavailable
+    for local, model in ((LocalBackend(), LocalModel("plain")), (on_gpu, EmbeddedModel("arithmetic@600"))):
+        with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[local\]") as caught:
+            await local.open(model)
+        assert caught.value.reason == "EXTRA_NOT_INSTALLED"
+        assert "crucible-bridge[local]" in local.info().unavailable
+    assert "crucible-bridge[local]" in on_gpu.info("embedded").unavailable
+    assert LocalBackend().info("embedded").unavailable == ""
 
 
 async def test_info_lists_the_embedded_models(root):

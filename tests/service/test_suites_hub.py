@@ -125,7 +125,7 @@ async def test_the_number_behind_a_solution_is_the_target():
 
 
 async def test_a_suite_that_ships_runs_to_its_end_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What the README shows: `--suite math`, its data sets in the cache, exits with 0."""
+    """What the overview shows: `--suite math`, its data sets in the cache, exits with 0."""
     cache = tmp_path / "cache"
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(cache))

@@ -1,4 +1,4 @@
-"""The README's lines on three models: behind a server that only chats, with a chat template, and with none.
+"""The page's lines on three models: behind a server that only chats, with a chat template, and with none.
 
 The chat model is the embedded one with a template that swaps the numbers of a sum: what it gets tells whether it was
 asked through its template, and it answers right in both ways.
@@ -26,7 +26,7 @@ from crucible_worker.cli import running as cli_running
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal
-from tests.service.test_readme_lines import JUDGE_URL, LINES, judged
+from tests.service.test_one_line_each import JUDGE_URL, LINES, judged
 from tests.tables import rows
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
@@ -96,7 +96,7 @@ async def three(tmp_path_factory) -> AsyncIterator[Three]:
 
 
 def request_of_line(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> EvaluateRequest:
-    """What a line of the README asks for, of another model."""
+    """What a line of the page asks for, of another model."""
     asked: list[EvaluateRequest] = []
 
     def run(_settings, given, _evaluators, _ended, _own, *, quiet):
@@ -116,7 +116,7 @@ def request_of_line(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> E
 @rows("model", [SERVED, CHAT, BASE])
 @rows("kind", ANSWERED)
 async def test_answers_score(three: Three, monkeypatch: pytest.MonkeyPatch, kind: str, model: str):
-    """By the README's line as it stands: every evaluator that has a model answer asks it as it was trained."""
+    """By the page's line as it stands: every evaluator that has a model answer asks it as it was trained."""
     evaluation = await three.bridge.evaluation.evaluate(request_of_line(kind, model, monkeypatch))
 
     assert evaluation.state is EvaluationState.COMPLETED, evaluation.problem

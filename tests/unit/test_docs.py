@@ -36,6 +36,7 @@ from tests.tables import rows
 ROOT = Path(__file__).parents[2]
 PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
 PAGES = [ROOT / "README.md", ROOT / "elixir_client_example" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MAX_README_LINES = 150
 # Metrics are told under keys of their own, which ListEvaluators names.
 METRIC, UNDEFINED = "acc/a metric", "acc/an undefined metric"
 # Reasons that the code puts together from parts.
@@ -53,15 +54,15 @@ def test_every_limit_is_in_the_operators_page_with_its_default():
     assert told == expected
 
 
-def test_every_evaluator_and_grader_is_in_the_readme():
+def test_every_evaluator_and_grader_is_in_the_overview():
     """What the worker can do is said, and nothing is said that it cannot."""
-    readme = (ROOT / "README.md").read_text()
-    table = readme.partition("| evaluator | what it does | keys |\n")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "overview.md").read_text()
+    table = page.partition("| evaluator | what it does | keys |\n")[2].partition("\n\n")[0]
     evaluators = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
 
     assert sorted(evaluators) == sorted(EVALUATORS)
     for grader in GRADERS:
-        assert f"`{grader}`" in readme
+        assert f"`{grader}`" in page
 
 
 def test_every_evaluator_and_grader_is_on_its_page_with_its_options():
@@ -76,12 +77,12 @@ def test_every_evaluator_and_grader_is_on_its_page_with_its_options():
         assert told[name] - {"boxed"} == set(grader.options_schema["properties"]), name
 
 
-def test_every_call_is_in_the_readme_and_no_other():
+def test_every_call_is_in_the_overview_and_no_other():
     """The table of services is that of the protos."""
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "overview.md").read_text()
     told = {
         service: set(re.findall(r"`(\w+)`", calls))
-        for service, calls in re.findall(r"^\| `(\w+Service)` \| (.*) \|$", readme, re.MULTILINE)
+        for service, calls in re.findall(r"^\| `(\w+Service)` \| (.*) \|$", page, re.MULTILINE)
     }
     declared = {
         service: set(re.findall(r"^  rpc (\w+)", body, re.MULTILINE))
@@ -92,24 +93,35 @@ def test_every_call_is_in_the_readme_and_no_other():
     assert told == declared
 
 
-def test_every_extra_that_a_model_or_data_set_needs_is_in_the_readme():
-    """Whoever reads what there is knows what to install."""
-    readme = (ROOT / "README.md").read_text()
+def test_every_extra_that_a_model_or_data_set_needs_is_in_the_overview():
+    """Who reads what there is knows what to install."""
+    page = (ROOT / "docs" / "overview.md").read_text()
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"dev"}
-    told = set(re.findall(r"^\| .* \| `(\w+)` \|$", readme, re.MULTILINE)) | set(re.findall(r" need `(\w+)`", readme))
+    told = set(re.findall(r"^\| .* \| `(\w+)` \|$", page, re.MULTILINE)) | set(re.findall(r" need `(\w+)`", page))
 
     assert told == extras
 
 
-def test_the_figures_of_the_readme_are_those_of_the_page():
-    """What is measured anew is written down twice, and alike; each figure has the command that measures it."""
+def test_every_figure_of_the_readme_is_on_the_page_of_measurements():
+    """The bold figures of the README are those that a benchmark's row on the page has."""
     readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/measured.md"))
-    figures = re.findall(r"^\| .* \| `python (benchmarks/\w+\.py)\b.*` \|$", readme, re.MULTILINE)
+    figures = re.findall(r"\*\*([\d.,]+(?: \w+|x)?)\*\*", readme)
 
-    assert figures
-    assert all((ROOT / script).is_file() for script in figures)
-    rows = [line for line in readme.splitlines() if "| `python benchmarks/" in line]
-    assert [row for row in rows if row not in page] == []
+    assert len(figures) >= 5
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d])", page)] == []
+
+
+def test_every_script_of_the_page_of_measurements_is_there():
+    """Each row of the page names the command that measures it."""
+    scripts = re.findall(r"`python (benchmarks/\w+\.py)\b", (ROOT / "docs" / "measured.md").read_text())
+
+    assert scripts
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+
+
+def test_the_readme_is_short():
+    """A newcomer reads it whole."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
 
 
 @rows("page", PAGES, ids=lambda page: page.name)

@@ -79,6 +79,7 @@ class CannedWorker(
     ListEvaluations = _unary("ListEvaluations")
     GetSamples = _unary("GetSamples")
     CancelEvaluation = _unary("CancelEvaluation")
+    DeleteEvaluation = _unary("DeleteEvaluation")
     GenerateReport = _unary("GenerateReport")
     CompareEvaluations = _unary("CompareEvaluations")
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")

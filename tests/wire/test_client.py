@@ -265,6 +265,7 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
     worker.replies |= {
         "ListEvaluators": evaluation_pb2.ListEvaluatorsResponse(evaluators=[codec.evaluator_info_to_v1(info)]),
         "CancelEvaluation": evaluation_pb2.CancelEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
+        "DeleteEvaluation": evaluation_pb2.DeleteEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
         "GenerateReport": evaluation_pb2.GenerateReportResponse(report="# Report"),
         "GetInfo": worker_pb2.GetInfoResponse(worker=worker_pb2.WorkerInfo(worker_id="w", running=2)),
         "Drain": worker_pb2.DrainResponse(interrupted=["e-1"]),
@@ -273,6 +274,7 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
     async with crucible_bridge.connect(address) as bridge:
         assert await bridge.evaluation.list_evaluators() == (info,)
         assert await bridge.evaluation.cancel_evaluation("e-1", "enough") == EVALUATION
+        assert await bridge.evaluation.delete_evaluation("e-2") == EVALUATION
         assert await bridge.evaluation.generate_report("e-1", ReportFormat.JSON) == "# Report"
         html = ReportFormat.HTML
         await bridge.evaluation.generate_report((), html, metrics={"a": 0.5}, title="t", max_samples=7)
@@ -282,6 +284,7 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
 
     sent = dict(worker.requests)
     assert (sent["CancelEvaluation"].evaluation_id, sent["CancelEvaluation"].reason) == ("e-1", "enough")
+    assert sent["DeleteEvaluation"].evaluation_id == "e-2"
     json, markdown = evaluation_pb2.REPORT_FORMAT_JSON, evaluation_pb2.REPORT_FORMAT_MARKDOWN
     assert [request for name, request in worker.requests if name == "GenerateReport"] == [
         evaluation_pb2.GenerateReportRequest(evaluation_ids=["e-1"], format=json),

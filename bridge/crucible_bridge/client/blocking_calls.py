@@ -367,10 +367,29 @@ class BlockingEvaluationClient:
         """
         return self._thread.run(self._client.cancel_evaluation(evaluation_id, reason, timeout=timeout))
 
+    def delete_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Deletes an evaluation that has ended: its record, its samples and its files.
+
+        An INTERRUPTED evaluation that no worker owns is cancelled first. The evaluation disappears in one moment
+        for every worker of the journal: a call that reads it at that time answers with all of it, or with
+        UNKNOWN_EVALUATION. Its events stay in the log until retention removes them, so that no stream loses its
+        place. Its id is free: the same request again starts a new evaluation, and the same delete again is
+        UNKNOWN_EVALUATION.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: NOT_ENDED (it is queued or running:
+                call CancelEvaluation first). UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.delete_evaluation(evaluation_id, timeout=timeout))
+
     def render_sample(
         self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None
     ) -> RenderSampleResponse:
-        """What the model would get of one sample, from each evaluator: before anything is asked.
+        """What the model would get of one sample, from each evaluator, before any call of the model.
 
         The data set is read, and the model's tokenizer loaded; the model is not queried.
 

@@ -109,10 +109,41 @@ class PlainEvaluationCalls:
             call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
         )
 
+    async def delete_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Deletes an evaluation that has ended: its record, its samples and its files.
+
+        An INTERRUPTED evaluation that no worker owns is cancelled first. The evaluation disappears in one moment
+        for every worker of the journal: a call that reads it at that time answers with all of it, or with
+        UNKNOWN_EVALUATION. Its events stay in the log until retention removes them, so that no stream loses its
+        place. Its id is free: the same request again starts a new evaluation, and the same delete again is
+        UNKNOWN_EVALUATION.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: NOT_ENDED (it is queued or running:
+                call CancelEvaluation first). UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.DeleteEvaluationRequest,
+            "",
+            evaluation_id=evaluation_id,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/DeleteEvaluation",
+            evaluation_pb2.DeleteEvaluationRequest,
+            evaluation_pb2.DeleteEvaluationResponse,
+        )
+        return await self._calls.unary(
+            call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
+        )
+
     async def render_sample(
         self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None
     ) -> RenderSampleResponse:
-        """What the model would get of one sample, from each evaluator: before anything is asked.
+        """What the model would get of one sample, from each evaluator, before any call of the model.
 
         The data set is read, and the model's tokenizer loaded; the model is not queried.
 

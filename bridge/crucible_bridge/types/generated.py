@@ -160,8 +160,8 @@ class SamplingParams:
 class Limits:
     """Bounds of an evaluation.
 
-    Of an evaluation that goes on, deadline_ms is the first request's; the others are those of the request that goes on.
-    The worker's defaults stand in WorkerInfo.limits under the names given here.
+    If an evaluation resumes, deadline_ms is the first request's; the others are those of the request that resumes it.
+    WorkerInfo.limits has the worker's defaults under the names given here.
     """
 
     concurrency: int | None = None
@@ -303,7 +303,7 @@ class Evaluation:
     state: EvaluationState
     """Where it is in its life."""
     request: EvaluateRequest
-    """What was asked first, with the limits in force; inline samples are left out."""
+    """The first request, with the limits in force; inline samples are left out."""
     metrics: Metrics = Metrics({})
     """Metrics of the evaluators that finished, under "<metric_prefix><name>/<key>", or "<metric_prefix><key>"
     without a name. Empty until it ends.
@@ -503,9 +503,9 @@ class HeldAccepted:
     """The evaluation is at work, or waits for its turn."""
 
     evaluation: Evaluation
-    """As it stands; made by the worker, its evaluation_id is to go on by."""
+    """As it stands. If the worker made its evaluation_id, that is the id to resume it by."""
     existed: bool
-    """It was there already; goes on, unless it has ended."""
+    """It was there already; it resumes unless it has ended."""
     window: int
     """Questions that will be open at once, at most: the orchestrator's window or the worker's
     max_orchestrator_window, whichever is smaller.
@@ -535,7 +535,7 @@ class Grade:
     unscored.
     """
     extracted: str = ""
-    """What was taken for the answer, at most 1,000 characters."""
+    """What was read as the answer, at most 1,000 characters."""
     extraction: str = ""
     """How it was found: as of ExtractedAnswer, or "whole": the text as it is. Empty where there was none, or nothing
     was looked for.
@@ -569,19 +569,20 @@ class ExtractedAnswer:
     """An answer."""
 
     answer: str = ""
-    """The answer, as it is written in the response; empty where there is none. A box is looked for in all of it, but
-    behind its last 50,000 braces alone; without one, the last 100,000 characters are read.
+    """The answer, as it is written in the response; empty where there is none. A box is searched in the whole
+    response, from its last 50,000 braces on; without a box, the last 100,000 characters are read.
     """
     extraction: str = ""
-    r"""The first of these that the response has, each time the last of its kind: "json" (an object with the key
-    "answer" at its end), "tag" (<answer>...</answer>; "box", if a box is in it or after it), "box" (\boxed{...}),
-    "marker" ("The answer is ...", "#### ..."), "sentence" ("Option D is correct", "There is no solution", Yes or
-    No as the first word), "math" (a span between dollar signs), "sentence" (a time, an amount or a name at its
-    end), "whole" (one short line that is nothing but the answer), "number"; empty where there is none. More may
-    come.
+    r"""How the answer was found. These are tried in this order, and the last one of a kind counts. An object with the
+    key "answer" at the end of the response is "json". The text in <answer>...</answer> is "tag", or "box" if a
+    box is in it or after it. The text in \boxed{...} is "box". The text after "The answer is" or "####" is
+    "marker". A sentence such as "Option D is correct" or "There is no solution", or Yes or No as the first word,
+    is "sentence". A span between dollar signs is "math". A time, an amount or a name at the end is "sentence".
+    One short line that is nothing but the answer is "whole". The last number is "number". Empty if there is none.
+    More may come.
     """
     reason: str = ""
-    """Why there is no answer, where that is not plain; and that bytes which were not UTF-8 became U+FFFD."""
+    """Why there is no answer, if that is not plain; also that invalid UTF-8 became U+FFFD."""
     problem: Problem | None = None
     """RESPONSE_TOO_LONG: it is beyond max_answer_bytes (GetInfo)."""
 
@@ -774,9 +775,9 @@ class BatchLimits:
     concurrency: int | None = None
     """Items in flight at once, up to max_concurrency; default_concurrency if None."""
     deadline_ms: int | None = None
-    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items that
-    have no answer by then get the problem DEADLINE_EXCEEDED, the others keep theirs. gRPC's own deadline ends the
-    call with nothing: let it be later.
+    """For the whole batch in milliseconds, from receipt, loading the model included; unbounded if None. Items
+    without an answer by then get the problem DEADLINE_EXCEEDED, the others keep their answers. gRPC's own
+    deadline ends the call without any answer: set it later.
     """
     item_timeout_ms: int | None = None
     """One item's time in milliseconds, its retries included; default_sample_timeout_seconds if None."""
@@ -804,14 +805,14 @@ class RubricGrade:
 
     grade: Grade
     """Its verdict. The score is the mean of the criteria's, each as a share of its scale, by weight. `method` is
-    "judged", "both orders" (two responses), "no content" or "prior" (no judge was asked).
+    "judged", "both orders" (two responses), "no content" or "prior" (no judge was queried).
     """
     criteria: tuple[CriterionScore, ...] = ()
-    """In the order of the request; none where no judgement was had."""
+    """In the order of the request; none without a judgement."""
     prompt_tokens: int | None = None
-    """Tokens that the judge was asked in; None where its server did not tell."""
+    """Tokens of the judge's prompts; None if its server did not report them."""
     completion_tokens: int = 0
-    """Tokens that it said, those of judgements that could not be read included."""
+    """Tokens that it generated, unreadable judgements included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -821,7 +822,7 @@ class RubricGrades:
     grades: tuple[RubricGrade, ...]
     """One for each item, in the order of the items."""
     prompt_tokens: int | None = None
-    """Of all items; None where one of them was asked without telling."""
+    """Of all items; None if one of them has none."""
     completion_tokens: int = 0
     """Of all items."""
     judge_fingerprint: str = ""
@@ -835,12 +836,14 @@ class SampledItem:
     """What became of an item."""
 
     sequences: tuple[SampledSequence, ...] = ()
-    """As many as were asked for; empty where there is a problem."""
+    """As many as were requested; empty if there is a problem."""
     prompt_tokens: int | None = None
-    """Tokens of the prompt, the chat template's included; None where nobody told, or where it holds an image."""
+    """Tokens of the prompt, the chat template's included; None if the backend did not report them, or if it holds an
+    image.
+    """
     seed: int | None = None
-    """The seed it was sampled by: with it as its own, the item has the same samples, alone or in any batch, where
-    the backend can. Absent where sampling is greedy.
+    """The seed of this item. With it as `seed`, the item has the same samples again, alone or in any batch, if the
+    backend supports seeds. Absent if sampling is greedy.
     """
     problem: Problem | None = None
     """Why there is no answer."""
@@ -864,7 +867,7 @@ class SequenceLogprobs:
 
     logprobs: np.ndarray | None = None
     """f64, nats: entry i belongs to token i + 1, given all before it. One fewer than tokens, as no model has a value
-    for the first. -inf where the model holds a token for impossible. Absent where there is a problem.
+    for the first. -inf if the model considers a token impossible. Absent if there is a problem.
     """
     problem: Problem | None = None
     """Why there is no answer."""
@@ -889,8 +892,8 @@ class ForwardOutput:
     logprobs: np.ndarray | None = None
     """f64, nats: entry i is log p(target_tokens[i] | model_input[0..i]). Absent where there is a problem."""
     loss: float | None = None
-    """Cross entropy: minus the sum of log-probabilities times weights, nats; tokens of weight 0 have no part in it.
-    Absent where no weights were given, or where it is not finite.
+    """Cross entropy: minus the sum of log-probabilities times weights, nats; tokens of weight 0 do not count. Absent
+    if no weights were given, or if it is not finite.
     """
     problem: Problem | None = None
     """Why there is no answer."""
@@ -989,7 +992,7 @@ class DrainReport:
     """The answer to Drain; the process ends after it."""
 
     interrupted: tuple[str, ...] = ()
-    """Evaluations that this drain interrupts; StartEvaluation at another worker goes on with them."""
+    """Evaluations that this drain interrupts; StartEvaluation at another worker resumes them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1079,10 +1082,10 @@ class EvaluateRequest:
     """An evaluation to run.
 
     Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
-    The same evaluation_id and specification is the same evaluation: one that has ended is returned as it is, one that
-    is at work is joined, one that is interrupted goes on. The same id with another specification is ALREADY_EXISTS,
-    with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and
-    record, are those of the request that goes on.
+    The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
+    runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
+    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record, are
+    those of the request that resumes it.
     """
 
     evaluation_id: str = ""
@@ -1190,8 +1193,8 @@ class GradeRubricRequest:
     threshold: float = 0.5
     """A score from here on is CORRECT, one below it PARTIAL, and 0 is INCORRECT. In [0, 1]; 0.5 if absent."""
     sampling: SamplingParams = SamplingParams(max_tokens=1_024)
-    """How the judge is sampled. If absent, its likeliest judgement of at most 1,024 tokens, thoughts included."""
+    """How the judge is sampled. If absent, its likeliest judgement of at most 1,024 tokens, reasoning included."""
     renderer: str = "auto"
-    """How the judge is asked: the option `renderer` of evaluators; "auto" if empty."""
+    """How the judge is queried: the option `renderer` of evaluators; "auto" if empty."""
     limits: BatchLimits = BatchLimits()
     """Bounds, as of ModelService."""

@@ -21,7 +21,7 @@ class FewShot:
     source: str
     """Where they come from, as text: "jsonl:train.jsonl", "hub:OWNER/NAME?split=train&input=question&target=answer"."""
     count: int
-    """How many. A row whose question reads like that of the row that is asked is never one of them."""
+    """How many. A row with the same question as the sample is never one of them."""
     seed: int = 0
     """Which ones: each row of the data set gets the same, drawn by this seed."""
 
@@ -47,4 +47,4 @@ class Prompt:
     suffix: Conversation | None = None
     """Messages after the row."""
     few_shot: FewShot | None = None
-    """Rows with their answers, before the row that is asked."""
+    """Rows with their answers, before the row of the sample."""

@@ -665,6 +665,18 @@ class CancelEvaluationResponse(_message.Message):
     evaluation: Evaluation
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
 
+class DeleteEvaluationRequest(_message.Message):
+    __slots__ = ("evaluation_id",)
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
+
+class DeleteEvaluationResponse(_message.Message):
+    __slots__ = ("evaluation",)
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    evaluation: Evaluation
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
+
 class RenderSampleRequest(_message.Message):
     __slots__ = ("request", "sample_id")
     REQUEST_FIELD_NUMBER: _ClassVar[int]

@@ -30,11 +30,11 @@ class EvaluationServiceStub(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -91,6 +91,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
                 _registered_method=True)
+        self.DeleteEvaluation = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
+                _registered_method=True)
         self.GenerateReport = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/GenerateReport',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
@@ -127,11 +132,11 @@ class EvaluationServiceServicer(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -146,9 +151,9 @@ class EvaluationServiceServicer(object):
 
     def Evaluate(self, request, context):
         """Evaluates a model to the end, durably: the same request again resumes it.
-        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
-        leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
-        it. If its worker dies, a call that waits at another one takes it over.
+        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller leaves, or the
+        call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
+        worker dies, a call that waits at another one takes it over.
 
         Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
         the evaluation is then interrupted, or at work elsewhere.
@@ -158,7 +163,7 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StartEvaluation(self, request, context):
-        """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
+        """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
         was started.
 
         Errors:
@@ -171,11 +176,10 @@ class EvaluationServiceServicer(object):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
         the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-        HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
-        BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
-        NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
-        read the data set).
+        HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+        installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
+        NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
+        HUB_DATASET_REFUSED (the library cannot read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
@@ -191,9 +195,9 @@ class EvaluationServiceServicer(object):
 
         Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
         with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
-        the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
-        asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
-        that lost its process need not wait until the worker has noticed.
+        the evaluation is INTERRUPTED. The same request on a new stream resumes it: questions with a recorded answer are
+        not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
+        orchestrator that lost its process need not wait until the worker has noticed.
 
         An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
 
@@ -255,6 +259,22 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteEvaluation(self, request, context):
+        """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+        owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+        at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+        them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+        delete again is UNKNOWN_EVALUATION.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GenerateReport(self, request, context):
         """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -276,8 +296,8 @@ class EvaluationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenderSample(self, request, context):
-        """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
-        model's tokenizer loaded; the model is not queried.
+        """What the model would get of one sample, from each evaluator, before any call of the model. The data set is read,
+        and the model's tokenizer loaded; the model is not queried.
 
         Errors: those of StartEvaluation about evaluators, data set and model; and
         NOT_FOUND: UNKNOWN_SAMPLE.
@@ -316,9 +336,9 @@ class EvaluationServiceServicer(object):
 
     def NotifyStep(self, request, context):
         """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
-        model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
-        on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
-        what is interrupted, and starts what a full queue refused.
+        model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
+        changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
+        interrupted, and starts what a full queue refused.
 
         Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
         NOT_FOUND: UNKNOWN_PLAN.
@@ -378,6 +398,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.SerializeToString,
             ),
+            'DeleteEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteEvaluation,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.SerializeToString,
+            ),
             'GenerateReport': grpc.unary_unary_rpc_method_handler(
                     servicer.GenerateReport,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.FromString,
@@ -420,11 +445,11 @@ class EvaluationService(object):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -663,6 +688,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/CancelEvaluation',
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,11 +31,11 @@ class EvaluationServiceStub:
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -49,15 +49,15 @@ class EvaluationServiceStub:
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]
     """Evaluates a model to the end, durably: the same request again resumes it.
-    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
-    leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
-    it. If its worker dies, a call that waits at another one takes it over.
+    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller leaves, or the
+    call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
+    worker dies, a call that waits at another one takes it over.
 
     Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
     the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]
-    """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
+    """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
     was started.
 
     Errors:
@@ -70,11 +70,10 @@ class EvaluationServiceStub:
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-    HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
-    BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
-    NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
-    read the data set).
+    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+    installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
+    NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
+    HUB_DATASET_REFUSED (the library cannot read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
@@ -86,9 +85,9 @@ class EvaluationServiceStub:
 
     Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
     with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
-    the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
-    asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
-    that lost its process need not wait until the worker has noticed.
+    the evaluation is INTERRUPTED. The same request on a new stream resumes it: questions with a recorded answer are
+    not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
+    orchestrator that lost its process need not wait until the worker has noticed.
 
     An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
 
@@ -125,6 +124,18 @@ class EvaluationServiceStub:
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
+    DeleteEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]
+    """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+    owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+    at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+    them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+    delete again is UNKNOWN_EVALUATION.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
     GenerateReport: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]
     """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -138,8 +149,8 @@ class EvaluationServiceStub:
     Errors: those of StartEvaluation about the data set.
     """
     RenderSample: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]
-    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
-    model's tokenizer loaded; the model is not queried.
+    """What the model would get of one sample, from each evaluator, before any call of the model. The data set is read,
+    and the model's tokenizer loaded; the model is not queried.
 
     Errors: those of StartEvaluation about evaluators, data set and model; and
     NOT_FOUND: UNKNOWN_SAMPLE.
@@ -166,9 +177,9 @@ class EvaluationServiceStub:
     """
     NotifyStep: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]
     """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
-    model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
-    on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
-    what is interrupted, and starts what a full queue refused.
+    model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
+    changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
+    interrupted, and starts what a full queue refused.
 
     Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
     NOT_FOUND: UNKNOWN_PLAN.
@@ -182,11 +193,11 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -197,15 +208,15 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """What evaluators there are, with the schema of their options and the keys they yield."""
     Evaluate: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.EvaluateRequest, _evaluation_pb2.EvaluateResponse]  # type: ignore[assignment]
     """Evaluates a model to the end, durably: the same request again resumes it.
-    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
-    leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
-    it. If its worker dies, a call that waits at another one takes it over.
+    What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller leaves, or the
+    call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
+    worker dies, a call that waits at another one takes it over.
 
     Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
     the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]  # type: ignore[assignment]
-    """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
+    """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
     was started.
 
     Errors:
@@ -218,11 +229,10 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-    HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
-    BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
-    NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-    PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
-    read the data set).
+    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+    installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
+    NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
+    HUB_DATASET_REFUSED (the library cannot read the data set).
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
@@ -234,9 +244,9 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
     with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
-    the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
-    asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
-    that lost its process need not wait until the worker has noticed.
+    the evaluation is INTERRUPTED. The same request on a new stream resumes it: questions with a recorded answer are
+    not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
+    orchestrator that lost its process need not wait until the worker has noticed.
 
     An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
 
@@ -273,6 +283,18 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
+    DeleteEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]  # type: ignore[assignment]
+    """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+    owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+    at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+    them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+    delete again is UNKNOWN_EVALUATION.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
     GenerateReport: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]  # type: ignore[assignment]
     """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -286,8 +308,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     Errors: those of StartEvaluation about the data set.
     """
     RenderSample: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RenderSampleRequest, _evaluation_pb2.RenderSampleResponse]  # type: ignore[assignment]
-    """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
-    model's tokenizer loaded; the model is not queried.
+    """What the model would get of one sample, from each evaluator, before any call of the model. The data set is read,
+    and the model's tokenizer loaded; the model is not queried.
 
     Errors: those of StartEvaluation about evaluators, data set and model; and
     NOT_FOUND: UNKNOWN_SAMPLE.
@@ -314,9 +336,9 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """
     NotifyStep: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.NotifyStepRequest, _evaluation_pb2.NotifyStepResponse]  # type: ignore[assignment]
     """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
-    model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
-    on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
-    what is interrupted, and starts what a full queue refused.
+    model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
+    changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
+    interrupted, and starts what a full queue refused.
 
     Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
     NOT_FOUND: UNKNOWN_PLAN.
@@ -329,11 +351,11 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs evaluators on models.
 
     The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-    new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-    new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-    worker answers reads, watches and cancels for all evaluations of the journal.
+    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
     every call, stand at each.
@@ -354,9 +376,9 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.EvaluateResponse, _abc.Awaitable[_evaluation_pb2.EvaluateResponse]]:
         """Evaluates a model to the end, durably: the same request again resumes it.
-        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller
-        leaves, or the call's own deadline passes, the evaluation goes on; only limits.deadline_ms and CancelEvaluation end
-        it. If its worker dies, a call that waits at another one takes it over.
+        What CrucibleKitchen.Ports.Evaluator.evaluate/3 calls. StartEvaluation and a wait: when the caller leaves, or the
+        call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
+        worker dies, a call that waits at another one takes it over.
 
         Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
         the evaluation is then interrupted, or at work elsewhere.
@@ -368,7 +390,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.StartEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.StartEvaluationResponse, _abc.Awaitable[_evaluation_pb2.StartEvaluationResponse]]:
-        """Starts, or goes on with, an evaluation that outlives the call. Everything is checked first: after an error nothing
+        """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
         was started.
 
         Errors:
@@ -381,11 +403,10 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
         the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-        HELD_BY_ORCHESTRATOR (the model: EvaluateWithOrchestratorModel is to be called);
-        BAD_EVALUATOR, BAD_GRADER (somebody has installed it, and it cannot be used);
-        NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_MODEL_CONFIG, NO_SAFETENSORS,
-        PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model); HUB_DATASET_REFUSED (the library cannot
-        read the data set).
+        HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+        installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
+        NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
+        HUB_DATASET_REFUSED (the library cannot read the data set).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
@@ -403,9 +424,9 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
         with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
-        the evaluation is INTERRUPTED. The same request on a new stream goes on: what was answered and written down is not
-        asked again. A new stream takes the place of an old one at the same worker, be that broken or not: an orchestrator
-        that lost its process need not wait until the worker has noticed.
+        the evaluation is INTERRUPTED. The same request on a new stream resumes it: questions with a recorded answer are
+        not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
+        orchestrator that lost its process need not wait until the worker has noticed.
 
         An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
 
@@ -474,6 +495,24 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def DeleteEvaluation(
+        self,
+        request: _evaluation_pb2.DeleteEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.DeleteEvaluationResponse, _abc.Awaitable[_evaluation_pb2.DeleteEvaluationResponse]]:
+        """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
+        owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
+        at that time answers with all of it, or with UNKNOWN_EVALUATION. Its events stay in the log until retention removes
+        them, so that no stream loses its place. Its id is free: the same request again starts a new evaluation, and the same
+        delete again is UNKNOWN_EVALUATION.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
     def GenerateReport(
         self,
         request: _evaluation_pb2.GenerateReportRequest,
@@ -503,8 +542,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.RenderSampleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.RenderSampleResponse, _abc.Awaitable[_evaluation_pb2.RenderSampleResponse]]:
-        """What the model would get of one sample, from each evaluator: before anything is asked. The data set is read, and the
-        model's tokenizer loaded; the model is not queried.
+        """What the model would get of one sample, from each evaluator, before any call of the model. The data set is read,
+        and the model's tokenizer loaded; the model is not queried.
 
         Errors: those of StartEvaluation about evaluators, data set and model; and
         NOT_FOUND: UNKNOWN_SAMPLE.
@@ -549,9 +588,9 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.NotifyStepResponse, _abc.Awaitable[_evaluation_pb2.NotifyStepResponse]]:
         """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
-        model is loaded: training goes on meanwhile. What these then refuse, a data set that went away or one that is another
-        on going on, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it goes on with
-        what is interrupted, and starts what a full queue refused.
+        model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
+        changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
+        interrupted, and starts what a full queue refused.
 
         Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
         NOT_FOUND: UNKNOWN_PLAN.

@@ -77,13 +77,12 @@ class GradingServiceServicer(object):
 
     def GradeMath(self, request, context):
         """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
-        What is hard is computed by processes of its own,
-        ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
-        where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
-        GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
+        Hard comparisons run in separate processes, which are killed if they take too long. An item has
+        max_math_cpu_seconds of processor time, or max_math_clock_seconds if the machine is busy (GetInfo), and is
+        UNDECIDED after that. Problems of items: GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:
-        FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
+        FAILED_PRECONDITION: NO_GRADING_POOL, if the worker has no processes for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,11 +107,11 @@ class GradingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GradeCode(self, request, context):
-        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
-        or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
-        NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
-        machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
+        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too much
+        time or memory has failed. After three tests that took too long, it is not run again. Problems of items: BAD_TESTS
+        (no Python, no call of the program, a failure before it, or a missing name or module), NOT_PASSABLE (they need more
+        than values), TESTS_FAILED (they ended early), SANDBOX_LOST (the machine ended the sandbox, twice). Tests that take
+        too long without any program are UNDECIDED.
 
         Errors:
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -130,10 +129,10 @@ class GradingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GradeRubric(self, request, context):
-        """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
-        a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
-        has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
-        guessed), and those of ModelService.Sample.
+        """Responses, judged by a model on weighted criteria. The judge reads texts of models between lines with a random
+        mark. Each line of such a text is marked as well: the text can neither close the mark nor open a turn of a
+        conversation. A judgement has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it
+        is not; a score is never guessed), and those of ModelService.Sample.
 
         Errors:
         Those of ModelService.Sample, the model's at `judge`.

@@ -43,13 +43,12 @@ class GradingServiceStub:
     def __new__(cls, channel: _aio.Channel) -> GradingServiceAsyncStub: ...
     GradeMath: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]
     """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
-    What is hard is computed by processes of its own,
-    ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
-    where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
-    GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
+    Hard comparisons run in separate processes, which are killed if they take too long. An item has
+    max_math_cpu_seconds of processor time, or max_math_clock_seconds if the machine is busy (GetInfo), and is
+    UNDECIDED after that. Problems of items: GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
-    FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
+    FAILED_PRECONDITION: NO_GRADING_POOL, if the worker has no processes for it.
     """
     ExtractAnswer: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ExtractAnswerRequest, _grading_pb2.ExtractAnswerResponse]
     """The answers inside responses, as GradeMath takes them."""
@@ -61,11 +60,11 @@ class GradingServiceStub:
     FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, where the scorer needs a library that this worker lacks.
     """
     GradeCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]
-    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
-    or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
-    NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
-    machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
+    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too much
+    time or memory has failed. After three tests that took too long, it is not run again. Problems of items: BAD_TESTS
+    (no Python, no call of the program, a failure before it, or a missing name or module), NOT_PASSABLE (they need more
+    than values), TESTS_FAILED (they ended early), SANDBOX_LOST (the machine ended the sandbox, twice). Tests that take
+    too long without any program are UNDECIDED.
 
     Errors:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -74,10 +73,10 @@ class GradingServiceStub:
     ExtractCode: _grpc.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]
     """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run."""
     GradeRubric: _grpc.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]
-    """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
-    a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
-    has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
-    guessed), and those of ModelService.Sample.
+    """Responses, judged by a model on weighted criteria. The judge reads texts of models between lines with a random
+    mark. Each line of such a text is marked as well: the text can neither close the mark nor open a turn of a
+    conversation. A judgement has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it
+    is not; a score is never guessed), and those of ModelService.Sample.
 
     Errors:
     Those of ModelService.Sample, the model's at `judge`.
@@ -93,13 +92,12 @@ class GradingServiceAsyncStub(GradingServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GradeMath: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeMathRequest, _grading_pb2.GradeMathResponse]  # type: ignore[assignment]
     """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
-    What is hard is computed by processes of its own,
-    ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
-    where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
-    GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
+    Hard comparisons run in separate processes, which are killed if they take too long. An item has
+    max_math_cpu_seconds of processor time, or max_math_clock_seconds if the machine is busy (GetInfo), and is
+    UNDECIDED after that. Problems of items: GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
     Errors:
-    FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
+    FAILED_PRECONDITION: NO_GRADING_POOL, if the worker has no processes for it.
     """
     ExtractAnswer: _aio.UnaryUnaryMultiCallable[_grading_pb2.ExtractAnswerRequest, _grading_pb2.ExtractAnswerResponse]  # type: ignore[assignment]
     """The answers inside responses, as GradeMath takes them."""
@@ -111,11 +109,11 @@ class GradingServiceAsyncStub(GradingServiceStub):
     FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, where the scorer needs a library that this worker lacks.
     """
     GradeCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeCodeRequest, _grading_pb2.GradeCodeResponse]  # type: ignore[assignment]
-    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
-    or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-    (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
-    NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
-    machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
+    """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too much
+    time or memory has failed. After three tests that took too long, it is not run again. Problems of items: BAD_TESTS
+    (no Python, no call of the program, a failure before it, or a missing name or module), NOT_PASSABLE (they need more
+    than values), TESTS_FAILED (they ended early), SANDBOX_LOST (the machine ended the sandbox, twice). Tests that take
+    too long without any program are UNDECIDED.
 
     Errors:
     FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -124,10 +122,10 @@ class GradingServiceAsyncStub(GradingServiceStub):
     ExtractCode: _aio.UnaryUnaryMultiCallable[_grading_pb2.ExtractCodeRequest, _grading_pb2.ExtractCodeResponse]  # type: ignore[assignment]
     """The programs inside responses, as GradeCode takes them. Needs no sandbox: nothing is run."""
     GradeRubric: _aio.UnaryUnaryMultiCallable[_grading_pb2.GradeRubricRequest, _grading_pb2.GradeRubricResponse]  # type: ignore[assignment]
-    """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
-    a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
-    has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
-    guessed), and those of ModelService.Sample.
+    """Responses, judged by a model on weighted criteria. The judge reads texts of models between lines with a random
+    mark. Each line of such a text is marked as well: the text can neither close the mark nor open a turn of a
+    conversation. A judgement has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it
+    is not; a score is never guessed), and those of ModelService.Sample.
 
     Errors:
     Those of ModelService.Sample, the model's at `judge`.
@@ -146,13 +144,12 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeMathResponse, _abc.Awaitable[_grading_pb2.GradeMathResponse]]:
         """Whether answers are mathematically equal to what is right: CrucibleDatasets.Evaluator.MathGrading.
-        What is hard is computed by processes of its own,
-        ended when it takes too long: an item has max_math_cpu_seconds of their processor time, or max_math_clock_seconds
-        where they get less (GetInfo), and is UNDECIDED after that. Problems of items:
-        GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
+        Hard comparisons run in separate processes, which are killed if they take too long. An item has
+        max_math_cpu_seconds of processor time, or max_math_clock_seconds if the machine is busy (GetInfo), and is
+        UNDECIDED after that. Problems of items: GRADER_FAILED, GRADING_POOL, GRADING_CLOSED.
 
         Errors:
-        FAILED_PRECONDITION: NO_GRADING_POOL, where the worker was told to have no processes for it.
+        FAILED_PRECONDITION: NO_GRADING_POOL, if the worker has no processes for it.
         """
 
     @_abc_1.abstractmethod
@@ -182,11 +179,11 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.GradeCodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeCodeResponse, _abc.Awaitable[_grading_pb2.GradeCodeResponse]]:
-        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too long
-        or too much has failed; after three tests in which it took too long it is run no more. Problems of items: BAD_TESTS
-        (no Python, they ask nothing of the program, they fail before they do, or they import or use what is not defined),
-        NOT_PASSABLE (they need more than values), TESTS_FAILED (they ended before they were through), SANDBOX_LOST (the
-        machine ended the sandbox, twice). Tests that take too long without any program are UNDECIDED.
+        """Programs, run against tests in a sandbox without network, and judged outside of it. A program that takes too much
+        time or memory has failed. After three tests that took too long, it is not run again. Problems of items: BAD_TESTS
+        (no Python, no call of the program, a failure before it, or a missing name or module), NOT_PASSABLE (they need more
+        than values), TESTS_FAILED (they ended early), SANDBOX_LOST (the machine ended the sandbox, twice). Tests that take
+        too long without any program are UNDECIDED.
 
         Errors:
         FAILED_PRECONDITION: NO_SANDBOX, where programs cannot be run in a sandbox; the message says what to install or
@@ -207,10 +204,10 @@ class GradingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grading_pb2.GradeRubricRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grading_pb2.GradeRubricResponse, _abc.Awaitable[_grading_pb2.GradeRubricResponse]]:
-        """Responses, judged by a model on weighted criteria. What models have said stands before the judge between lines with
-        a random mark, each of its lines marked, and can neither close that nor open a turn of a conversation. A judgement
-        has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it is not; a score is never
-        guessed), and those of ModelService.Sample.
+        """Responses, judged by a model on weighted criteria. The judge reads texts of models between lines with a random
+        mark. Each line of such a text is marked as well: the text can neither close the mark nor open a turn of a
+        conversation. A judgement has to be a JSON object of exactly the criteria. Problems of items: INVALID_JUDGEMENT (it
+        is not; a score is never guessed), and those of ModelService.Sample.
 
         Errors:
         Those of ModelService.Sample, the model's at `judge`.

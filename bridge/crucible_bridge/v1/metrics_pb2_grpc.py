@@ -98,7 +98,7 @@ class MetricsServiceServicer(object):
     def ComputeKLPostUpdate(self, request, context):
         """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
-        Errors, where a model is asked:
+        Errors, if a model is queried:
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
         NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: PATH_OUT_OF_ROOT.

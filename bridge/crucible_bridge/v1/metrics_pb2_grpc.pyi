@@ -40,7 +40,7 @@ class MetricsServiceStub:
     ComputeKLPostUpdate: _grpc.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLPostUpdateRequest, _metrics_pb2.ComputeKLPostUpdateResponse]
     """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
-    Errors, where a model is asked:
+    Errors, if a model is queried:
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
@@ -85,7 +85,7 @@ class MetricsServiceAsyncStub(MetricsServiceStub):
     ComputeKLPostUpdate: _aio.UnaryUnaryMultiCallable[_metrics_pb2.ComputeKLPostUpdateRequest, _metrics_pb2.ComputeKLPostUpdateResponse]  # type: ignore[assignment]
     """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
-    Errors, where a model is asked:
+    Errors, if a model is queried:
     INVALID_ARGUMENT: PROMPT_TOO_LONG.
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
@@ -139,7 +139,7 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_metrics_pb2.ComputeKLPostUpdateResponse, _abc.Awaitable[_metrics_pb2.ComputeKLPostUpdateResponse]]:
         """KL divergence between a policy before and after an update: tinker-cookbook's compute_post_kl.
 
-        Errors, where a model is asked:
+        Errors, if a model is queried:
         INVALID_ARGUMENT: PROMPT_TOO_LONG.
         NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: PATH_OUT_OF_ROOT.

@@ -26,22 +26,22 @@ if _version_not_supported:
 
 
 class ModelServiceStub(object):
-    """The models that evaluators ask, for orchestrators: teachers, reference policies. Nothing is kept, and no event is
-    told.
+    """The models of the evaluators, for orchestrators: teachers, reference policies. Nothing is recorded, and no event is
+    written.
 
-    A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
-    given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
-    field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
-    asks no more.
+    The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
+    problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
+    NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
+    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
+    left, a call queries nothing more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
-    cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
+    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model does
+    not support the call), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
     CHECKPOINT_CHANGED (of the model).
     DEADLINE_EXCEEDED: limits.deadline_ms was over before the model was ready.
     UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
@@ -72,22 +72,22 @@ class ModelServiceStub(object):
 
 
 class ModelServiceServicer(object):
-    """The models that evaluators ask, for orchestrators: teachers, reference policies. Nothing is kept, and no event is
-    told.
+    """The models of the evaluators, for orchestrators: teachers, reference policies. Nothing is recorded, and no event is
+    written.
 
-    A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
-    given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
-    field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
-    asks no more.
+    The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
+    problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
+    NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
+    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
+    left, a call queries nothing more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
-    cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
+    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model does
+    not support the call), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
     CHECKPOINT_CHANGED (of the model).
     DEADLINE_EXCEEDED: limits.deadline_ms was over before the model was ready.
     UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,
@@ -143,22 +143,22 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService(object):
-    """The models that evaluators ask, for orchestrators: teachers, reference policies. Nothing is kept, and no event is
-    told.
+    """The models of the evaluators, for orchestrators: teachers, reference policies. Nothing is recorded, and no event is
+    written.
 
-    A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
-    given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
-    field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-    (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-    UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
-    asks no more.
+    The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
+    problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
+    NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
+    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
+    left, a call queries nothing more.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
-    cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
+    FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model does
+    not support the call), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
     CHECKPOINT_CHANGED (of the model).
     DEADLINE_EXCEEDED: limits.deadline_ms was over before the model was ready.
     UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,

@@ -124,6 +124,9 @@ defmodule CrucibleBridge.CallsTest do
                CrucibleBridge.list_evaluations(conn, run_id: "run-3", states: [:cancelled])
 
       assert {:ok, %{evaluations: []}} = CrucibleBridge.list_evaluations(conn, run_id: "run-3", states: [:completed])
+
+      assert {:ok, %{evaluation_id: "e-3", state: :cancelled}} = CrucibleBridge.delete_evaluation(conn, "e-3")
+      assert {:error, %Error{reason: :unknown_evaluation}} = CrucibleBridge.delete_evaluation(conn, "e-3")
       assert {:error, %Error{field: "states"}} = CrucibleBridge.list_evaluations(conn, states: [:finished])
     end
 

@@ -41,7 +41,7 @@ defmodule CrucibleBridge.Telemetry.DefaultLoggerTest do
     assert Enum.map(said, &String.replace_prefix(&1, "[crucible_bridge] evaluation e-1 (step 4): ", "")) == [
              "started, nll on embedded:arithmetic@320",
              "interrupted at the reading of its data: the worker drains",
-             "goes on at the reading of its data"
+             "resumes at the reading of its data"
            ]
   end
 

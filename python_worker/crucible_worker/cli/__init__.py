@@ -24,6 +24,7 @@ from crucible_worker.cli.listing import graders as _graders
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
+from crucible_worker.cli.remove import remove as _remove
 from crucible_worker.cli.report import report as _report
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
@@ -63,6 +64,7 @@ for _command in (
 ):
     app.command(cls=_OnceCommand)(_command)
 app.command("list", cls=_OnceCommand)(_list)
+app.command("rm", cls=_OnceCommand)(_remove)
 
 
 def _show_version(wanted: bool) -> None:

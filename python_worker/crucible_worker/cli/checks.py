@@ -74,7 +74,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
-        yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate embedded and local models")
+        yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate local models")
     for package in _requirements("lora"):
         yield _check(package, lambda name=package: _version(name, "[lora]"), "put LoRA adapters on local models")
     for package in _requirements("datasets"):

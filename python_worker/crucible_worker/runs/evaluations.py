@@ -36,11 +36,12 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports.writing import ReportRequest, write_report
-from crucible_worker.runs import lifecycle, retention
+from crucible_worker.runs import lifecycle, removal, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
+from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
@@ -341,6 +342,25 @@ class Evaluations:
                     row = await self._until_idle(row)
         return evaluation_of(row)
 
+    async def delete(self, evaluation_id: str) -> Evaluation:
+        """Remove an evaluation that has ended, or that no worker owns, with samples and files; returns its last state.
+
+        Raises:
+            NotFound: it does not exist.
+            FailedPrecondition: it is queued or running (NOT_ENDED).
+        """
+        number = (await self._look_up(evaluation_id)).number
+        row = await self._journal.submit(lambda now: removal.delete(now, self._locks, number))
+        _log.info("evaluation_deleted", evaluation_id=evaluation_id, samples=row.done)
+        try:
+            while await self._journal.submit(lambda now: removal.remove_chunk(now, removal.CHUNK)):
+                pass
+            await remove_forgotten(self._journal)
+        except JournalUnavailable as error:
+            # It is deleted. Its rows still need disk, until retention removes them.
+            _log.warning("removal_not_finished", evaluation_id=evaluation_id, reason=error.reason)
+        return evaluation_of(row)
+
     async def watch(
         self,
         evaluation_id: str,
@@ -432,7 +452,7 @@ class Evaluations:
         if row is None:
             raise NotFound(
                 f"is {evaluation_id!r}, and the worker's journal has no such evaluation: it has another id, is in "
-                "another state directory, or was removed after its retention",
+                "another state directory, was deleted, or was removed after its retention",
                 reason=Reason.UNKNOWN_EVALUATION,
                 field="evaluation_id",
             )

@@ -21,11 +21,10 @@ from crucible_worker.runs.journal.lived_time import LivedTime, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.removal import CHUNK, hide, remove_chunk
 
-__all__ = ["CHUNK", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
+__all__ = ["TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 
-CHUNK = 10_000
-"""Rows removed in one transaction: other writers wait for it."""
 TRIM_SECONDS = 60.0
 """Seconds between two removals by a worker."""
 
@@ -88,7 +87,9 @@ def trim(
     more = False
     if retention.interrupted_seconds:
         _cancel_forgotten(transaction, locks, _ago(clock, retention.interrupted_seconds), now)
-    if retention.evaluation_seconds:
+    if remove_chunk(transaction, CHUNK, now):
+        more = True
+    elif retention.evaluation_seconds:
         more |= _remove_evaluations(transaction, _ago(clock, retention.evaluation_seconds), now)
     if retention.plan_seconds:
         unused, rows = remove_unused(transaction, _ago(clock, retention.plan_seconds), CHUNK)
@@ -122,34 +123,14 @@ def _cancel_forgotten(
 
 def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collections.Counter[str]) -> bool:
     row = transaction.execute(
-        f"SELECT number FROM evaluations WHERE state IN ({', '.join('?' * len(_ENDED))}) AND ended_ns < ? LIMIT 1",
+        f"""SELECT number FROM evaluations WHERE state IN ({", ".join("?" * len(_ENDED))}) AND ended_ns < ?
+            AND number NOT IN (SELECT number FROM removals) LIMIT 1""",
         (*_ENDED, before_ns),
     ).fetchone()
     if row is None:
         return False
-    number = row[0]
-    removed = transaction.execute(
-        """DELETE FROM samples WHERE number = ? AND (position, evaluator, repeat) IN
-           (SELECT position, evaluator, repeat FROM samples WHERE number = ? LIMIT ?)""",
-        (number, number, CHUNK),
-    ).rowcount
-    counts["samples"] += removed
-    if removed < CHUNK and _remove_contents(transaction, number) < CHUNK:
-        transaction.execute("DELETE FROM evaluations WHERE number = ?", (number,))
-        counts["evaluations"] += 1
-    return True
-
-
-def _remove_contents(transaction: Transaction, number: int) -> int:
-    """Remove a chunk of the contents of a data set that no other evaluation records; returns how many rows."""
-    return transaction.execute(
-        """DELETE FROM dataset_contents WHERE (dataset, position) IN (
-               SELECT dataset, position FROM dataset_contents WHERE dataset = (
-                   SELECT dataset FROM recorded_evaluations AS one WHERE number = ? AND NOT EXISTS (
-                       SELECT 1 FROM recorded_evaluations AS other
-                       WHERE other.dataset = one.dataset AND other.number <> one.number)) LIMIT ?)""",
-        (number, CHUNK),
-    ).rowcount
+    hide(transaction, *row)
+    return remove_chunk(transaction, CHUNK, counts)
 
 
 def _remove_events(transaction: Transaction, max_events: int, counts: collections.Counter[str]) -> bool:

@@ -137,7 +137,7 @@ async def follow(
     Raises:
         FailedPrecondition: the journal has another log.
         OutOfRange: the next events are no longer retained, or the position is beyond the log's end.
-        NotFound: retention has removed the evaluation.
+        NotFound: the evaluation was removed.
     """
     position, fresh = after_sequence, True
     told, told_at = after_sequence, 0.0
@@ -224,11 +224,10 @@ def _attached(
     source: Reads, records: Sequence[tuple[int, bytes]], examined: int, attach: Attach, page_bytes: int
 ) -> tuple[list[tuple[int, bytes]], int]:
     """Events with the results of their samples, no more once they have so many bytes; and the last one examined."""
-    find = functools.partial(sample_of_event, source)
     page: list[tuple[int, bytes]] = []
     size = 0
     for sequence, record in records:
-        page.append((sequence, attach(record, find)))
+        page.append((sequence, attach(record, functools.partial(sample_of_event, source, sequence))))
         size += len(page[-1][1])
         if size >= page_bytes and len(page) < len(records):
             return page, sequence

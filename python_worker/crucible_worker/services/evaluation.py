@@ -82,6 +82,7 @@ class EvaluationService:
                 "ListEvaluations": registration.over_messages(self._list_evaluations),
                 "GetSamples": registration.over_messages(self._get_samples),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
+                "DeleteEvaluation": registration.over_messages(self._delete_evaluation),
                 "GenerateReport": registration.over_messages(self._generate_report),
                 "RenderSample": registration.over_types(self._render_sample),
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
@@ -170,6 +171,13 @@ class EvaluationService:
         """End it early."""
         evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def _delete_evaluation(
+        self, request: pb.DeleteEvaluationRequest, context: Context
+    ) -> pb.DeleteEvaluationResponse:
+        """Remove it."""
+        evaluation = await self._evaluations.delete(_named(request.evaluation_id))
+        return pb.DeleteEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
 
     async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> Encoded:
         """Write a report of evaluations, of a run, or of numbers."""

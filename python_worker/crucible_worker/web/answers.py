@@ -117,7 +117,11 @@ class Answers:
         )
         if wanted.problem:
             raise InvalidField(*wanted.problem.split(" ", 1))
-        found = await self._index.find(_named(query, "id"), wanted)
+        evaluation_id = _named(query, "id")
+        # The index may still have the samples of an evaluation that was deleted.
+        for needed in filter(None, (evaluation_id, wanted.other)):
+            await self._bridge.evaluation.get_evaluation(needed)
+        found = await self._index.find(evaluation_id, wanted)
         return {
             "rows": found.rows,
             "matching": found.matching,

@@ -121,7 +121,7 @@ def test_help_names_every_evaluator_that_ships() -> None:
 
 
 def test_the_pages_tables_are_current() -> None:
-    """README and the page of evaluators have what the code declares: `make generate` writes it."""
+    """The overview and the page of evaluators have what the code declares: `make generate` writes it."""
     checked = subprocess.run(
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -135,7 +135,7 @@ def test_a_page_that_is_not_current_is_found(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "generate.py").write_text(script)
     (tmp_path / "docs" / "evaluators.md").write_text("<!-- table: options of nll -->\nold\n<!-- end of table -->\n")
-    (tmp_path / "README.md").write_text("no table\n")
+    (tmp_path / "docs" / "overview.md").write_text("no table\n")
     command = [sys.executable, str(tmp_path / "docs" / "generate.py")]
 
     stale = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)

@@ -39,6 +39,12 @@ async def end(journal, locks, row):
     await journal.submit(lambda t: lifecycle.end(t, locks, row, EvaluationState.FAILED, problem, 0))
 
 
+async def rows_of(journal, number):
+    """How many rows of samples an evaluation has in the file, whatever reads find."""
+    sql = "SELECT COUNT(*) FROM samples WHERE number = ?"
+    return (await journal.read(lambda connection: connection.execute(sql, (number,)).fetchone()))[0]
+
+
 async def long_ago(journal, column, seconds):
     """Have something happened so many seconds earlier than it did."""
     await journal.submit(lambda t: t.execute(f"UPDATE evaluations SET {column} = {column} - ?", (int(seconds * 1e9),)))
@@ -106,15 +112,17 @@ async def test_ended_evaluations_go_when_they_are_old(journal, locks):
 
     with pytest.raises(NotFound):
         await journal.read(queries.find_by_number, old.number)
-    assert (await journal.read(queries.read_samples, old.number, page_size=9))[0] == []
+    with pytest.raises(NotFound):
+        await journal.read(queries.read_samples, old.number, page_size=9)
+    assert await rows_of(journal, old.number) == 0
     assert len((await journal.read(queries.read_samples, young.number, page_size=9))[0]) == 3
     again = await claim(journal, locks, "old")
     assert (again.existed, again.owned) == (False, True)
     assert again.row.number not in (old.number, young.number), "the number is also the owner's lock"
 
 
-async def test_samples_go_by_chunks_and_the_record_last(journal, locks, monkeypatch):
-    """While samples are left, their evaluation is: nothing is left without an owner."""
+async def test_an_evaluation_goes_in_one_moment_and_its_samples_by_chunks(journal, locks, monkeypatch):
+    """No read finds it from the first chunk on; its row goes with the last one, so that nothing is left over."""
     monkeypatch.setattr(retention, "CHUNK", 2)
     row = (await claim(journal, locks)).row
     for position in range(5):
@@ -123,9 +131,15 @@ async def test_samples_go_by_chunks_and_the_record_last(journal, locks, monkeypa
     await long_ago(journal, "ended_ns", 2 * DAY)
     left = []
     while await journal.submit(lambda t: retention.trim(t, locks, KEEP)):
-        samples, _ = await journal.read(queries.read_samples, row.number, page_size=9)
-        left.append((len(samples), await journal.read(queries.find, "e") is not None))
-    assert left == [(3, True), (1, True), (0, False)]
+        assert await journal.read(queries.find, "e") is None
+        assert await journal.read(queries.list_rows) == ([], False)
+        for read in (queries.find_by_number, queries.extent_of):
+            with pytest.raises(NotFound):
+                await journal.read(read, row.number)
+        left.append(await rows_of(journal, row.number))
+    assert left == [3, 1, 0]
+    for table in ("evaluations", "removals"):
+        assert await journal.read(lambda c, table=table: c.execute(f"SELECT * FROM {table}").fetchall()) == []
 
 
 async def test_running_evaluations_are_never_removed(journal, locks):

@@ -65,6 +65,9 @@ defmodule CrucibleBridge.Calls.Evaluation do
          do: Calls.unary(conn, request, opts, :evaluation)
   end
 
+  def delete_evaluation(conn, evaluation_id, opts),
+    do: Calls.unary(conn, %V1.DeleteEvaluationRequest{evaluation_id: evaluation_id}, opts, :evaluation)
+
   def generate_report(conn, evaluation_ids, opts) do
     opts = Keyword.put_new(opts, :format, :markdown)
     # Named as an option, or as the argument that may be empty.

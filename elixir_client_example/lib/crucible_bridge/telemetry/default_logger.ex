@@ -65,7 +65,7 @@ defmodule CrucibleBridge.Telemetry.DefaultLogger do
     "started, #{runs}#{shown(metadata[:evaluators])} on #{shown(metadata[:model])}"
   end
 
-  defp said(:evaluation, :resume, measurements, _metadata), do: "goes on at #{progress(measurements)}"
+  defp said(:evaluation, :resume, measurements, _metadata), do: "resumes at #{progress(measurements)}"
   defp said(:evaluation, :interrupt, m, metadata), do: "interrupted at #{progress(m)}: #{shown(metadata[:cause])}"
 
   defp said(:evaluation, :stop, measurements, metadata),

@@ -178,8 +178,8 @@ end
 
 defmodule CrucibleBridge.V1.HubDataset do
   @moduledoc """
-  A split of a data set of the Hugging Face hub, or of the worker's cache of it: whether the hub is asked is the
-  operator's to say. No code of a data set is ever run.
+  A split of a data set of the Hugging Face hub, or of the worker's cache of it. The operator decides whether the
+  worker may query the hub. No code of a data set is ever run.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -228,8 +228,8 @@ end
 
 defmodule CrucibleBridge.V1.Limits do
   @moduledoc """
-  Bounds of an evaluation. Of an evaluation that goes on, deadline_ms is the first request's; the others are those of
-  the request that goes on. The worker's defaults stand in WorkerInfo.limits under the names given here.
+  Bounds of an evaluation. If an evaluation resumes, deadline_ms is the first request's; the others are those of the
+  request that resumes it. WorkerInfo.limits has the worker's defaults under the names given here.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -259,10 +259,10 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
   An evaluation to run.
 
   Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
-  The same evaluation_id and specification is the same evaluation: one that has ended is returned as it is, one that is
-  at work is joined, one that is interrupted goes on. The same id with another specification is ALREADY_EXISTS, with
-  both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record,
-  are those of the request that goes on.
+  The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
+  runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
+  fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record, are
+  those of the request that resumes it.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -714,6 +714,26 @@ defmodule CrucibleBridge.V1.CancelEvaluationResponse do
   field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
 end
 
+defmodule CrucibleBridge.V1.DeleteEvaluationRequest do
+  @moduledoc """
+  Deletes an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+end
+
+defmodule CrucibleBridge.V1.DeleteEvaluationResponse do
+  @moduledoc """
+  The answer to DeleteEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
 defmodule CrucibleBridge.V1.RenderSampleRequest do
   @moduledoc """
   Asks what models would get of one sample.
@@ -804,7 +824,7 @@ end
 
 defmodule CrucibleBridge.V1.OrchestratorStart do
   @moduledoc """
-  Starts an evaluation of a model that the orchestrator holds, or goes on with it.
+  Starts or resumes an evaluation of a model that the orchestrator holds.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -1050,11 +1070,11 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   Runs evaluators on models.
 
   The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-  CANCELLED. An attempt that ends for its worker's sake (drain, death, a journal that cannot be written) leaves it
-  INTERRUPTED, until a request of the same id and specification, at any worker of the journal, makes it QUEUED for a
-  new attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the
-  new attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any
-  worker answers reads, watches and cancels for all evaluations of the journal.
+  CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
+  INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
+  attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
+  attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+  answers reads, watches and cancels for all evaluations of the journal.
 
   An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
   every call, stand at each.
@@ -1095,6 +1115,10 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :CancelEvaluation,
       CrucibleBridge.V1.CancelEvaluationRequest,
       CrucibleBridge.V1.CancelEvaluationResponse
+
+  rpc :DeleteEvaluation,
+      CrucibleBridge.V1.DeleteEvaluationRequest,
+      CrucibleBridge.V1.DeleteEvaluationResponse
 
   rpc :GenerateReport,
       CrucibleBridge.V1.GenerateReportRequest,

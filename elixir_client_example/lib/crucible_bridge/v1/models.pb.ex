@@ -12,7 +12,7 @@ end
 
 defmodule CrucibleBridge.V1.SampleItem do
   @moduledoc """
-  A prompt to go on from.
+  A prompt to continue.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -28,7 +28,7 @@ end
 
 defmodule CrucibleBridge.V1.SampleRequest do
   @moduledoc """
-  Asks a model to go on.
+  Samples continuations from a model.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -88,7 +88,7 @@ end
 
 defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
   @moduledoc """
-  Asks a model how likely sequences are.
+  Computes how likely sequences are for a model.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -123,7 +123,7 @@ end
 
 defmodule CrucibleBridge.V1.ForwardRequest do
   @moduledoc """
-  Asks a model for a forward pass: no gradients, nothing is changed.
+  A forward pass of a model: no gradients, and the model does not change.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -159,22 +159,22 @@ end
 
 defmodule CrucibleBridge.V1.ModelService.Service do
   @moduledoc """
-  The models that evaluators ask, for orchestrators: teachers, reference policies. Nothing is kept, and no event is
-  told.
+  The models of the evaluators, for orchestrators: teachers, reference policies. Nothing is recorded, and no event is
+  written.
 
-  A batch is asked concurrently, and again where an error says that this may help; every item is answered, in the order
-  given, by a result or its own problem. Reasons of problems: those below that are about one item, INVALID_FIELD (the
-  field says where), PROMPT_TOO_LONG, NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE
-  (no room is left in a message: ask in smaller batches), INTERNAL (a bug; the worker's log has it), those of
-  UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). A call whose client went away
-  asks no more.
+  The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
+  problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
+  NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
+  send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+  those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
+  left, a call queries nothing more.
 
   Errors of the three calls, after which no item has an answer:
   INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
   NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
   PERMISSION_DENIED: PATH_OUT_OF_ROOT.
-  FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model
-  cannot do what is asked), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
+  FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); MISSING_CLIENT (the model does
+  not support the call), NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED,
   CHECKPOINT_CHANGED (of the model).
   DEADLINE_EXCEEDED: limits.deadline_ms was over before the model was ready.
   UNAVAILABLE: BACKEND_FAILED, BACKEND_ANSWER, BACKEND_CANCELLED, BACKEND_CLOSED, HOST_DIED, HOST_NOT_STARTED,

@@ -75,6 +75,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.Datum => %{
       model_input: %{required: true}
     },
+    V1.DeleteEvaluationRequest => %{
+      evaluation_id: %{required: true}
+    },
     V1.EvaluateRequest => %{
       evaluation_id: %{max_bytes: 200},
       run_id: %{max_bytes: 200},

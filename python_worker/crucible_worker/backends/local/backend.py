@@ -30,6 +30,9 @@ Kind = Literal["local", "embedded"]
 _NEEDED = ("torch", "transformers")
 _NEEDED_BY_ADAPTERS = ("peft",)
 _HOST = "crucible_worker.backends.local.host"
+_NUMPY_HOST = "crucible_worker.backends.local.numpy_host"
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Of small products several threads cost more than they save; and results do not depend on the number of cores."""
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 """Weights and tokenizers come only from disk."""
 _TRUE = ("1", "ON", "YES", "TRUE")
@@ -39,9 +42,10 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 class LocalBackend(Backend):
     """Hugging Face causal language models, run by torch in a child process.
 
-    It opens references to local models, to models of the hub, and to embedded ones.
+    It opens references to local models, to models of the hub, and to embedded ones. If torch is not installed, numpy
+    computes the embedded ones, in a child process as well.
 
-    Nothing is started or imported before the first `open`. The host process ends with the worker, however that ends.
+    Nothing is started or imported before the first `open`. A host process ends with the worker, however that ends.
 
     Args:
         model_roots: directories of local models; without one, only embedded models open.
@@ -62,6 +66,8 @@ class LocalBackend(Backend):
         self._device = device
         self._host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, limits)
         self._models = HostedModels(self._host)
+        self._numpy_host = HostProcess(_NUMPY_HOST, (), _ONE_THREAD, limits)
+        self._numpy_models = HostedModels(self._numpy_host)
         self._cache = HubCache(os.environ)
         self._asks_hub = hub_network and not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
         self._fetches = asyncio.Semaphore(AT_ONCE)
@@ -70,7 +76,8 @@ class LocalBackend(Backend):
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         missing = _missing(_NEEDED, "local")
         if kind == "embedded":
-            return BackendInfo(name="embedded", models=registry.names(), unavailable=missing)
+            unavailable = "" if self._by_numpy(missing) else missing
+            return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=missing or no_root)
 
@@ -100,18 +107,26 @@ class LocalBackend(Backend):
             _refuse_missing()
             async with self._fetches:
                 commit = await fetch(model)
-        return await self._models.open(self._find(model, commit))
+        checkpoint = self._find(model, commit)
+        if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
+            return await self._numpy_models.open(checkpoint)
+        return await self._models.open(checkpoint)
 
     async def aclose(self) -> None:
-        """End the host, within a second. Idempotent."""
-        await self._host.aclose()
+        """End the hosts, within a second. Idempotent."""
+        await asyncio.gather(self._host.aclose(), self._numpy_host.aclose())
+
+    def _by_numpy(self, missing: str) -> bool:
+        """Whether embedded models are computed without torch: where it is missing, and no GPU was asked for."""
+        return bool(missing) and not self._device.startswith("cuda")
 
     def _is_pinned_here(self, model: HubModel) -> bool:
         """Whether it names a commit that is in the cache: a commit never changes, so the hub need not be queried."""
         return bool(model.revision and COMMIT.fullmatch(model.revision)) and self._cache.is_whole(model)
 
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
-        _refuse_missing()
+        if not (isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local"))):
+            _refuse_missing()
         refuse_absent_cuda(getattr(model, "device", None) or self._device)
         match model:
             case EmbeddedModel(name):

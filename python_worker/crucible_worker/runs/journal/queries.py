@@ -134,6 +134,8 @@ _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evalu
 _RENDERING = "(SELECT record FROM evaluation_renderings AS kept WHERE kept.number = evaluations.number)"
 _ELSEWHERE = {"apart": _APART, "rendering": _RENDERING}
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
+# An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
+_THERE = "number NOT IN (SELECT number FROM removals)"
 
 
 def head(source: Reads) -> Head:
@@ -165,9 +167,10 @@ def find_by_number(source: Reads, number: int) -> Row:
     """An evaluation by its number.
 
     Raises:
-        NotFound: retention has removed it.
+        NotFound: it was removed.
     """
-    row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE number = ?", (number,)).fetchone()
+    sql = f"SELECT {_COLUMNS} FROM evaluations WHERE number = ? AND {_THERE}"
+    row = source.execute(sql, (number,)).fetchone()
     if row is None:
         raise _removed()
     return _row(row)
@@ -180,16 +183,17 @@ def find_rendering(source: Reads, number: int) -> Renderings | None:
 
 
 def _removed() -> NotFound:
-    return NotFound("this evaluation is no longer retained", reason=Reason.UNKNOWN_EVALUATION, field="evaluation_id")
+    message = "this evaluation was deleted, or removed after its retention"
+    return NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="evaluation_id")
 
 
 def extent_of(source: Reads, number: int) -> Extent:
     """Where the events of an evaluation are; does not read its request and its result, which may be large.
 
     Raises:
-        NotFound: retention has removed it.
+        NotFound: it was removed.
     """
-    sql = "SELECT state, first_sequence, last_sequence FROM evaluations WHERE number = ?"
+    sql = f"SELECT state, first_sequence, last_sequence FROM evaluations WHERE number = ? AND {_THERE}"
     row = source.execute(sql, (number,)).fetchone()
     if row is None:
         raise _removed()
@@ -210,7 +214,7 @@ def list_rows(
 
     At most `limit` of them, and, if there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together.
     """
-    conditions: list[tuple[str, Sequence[object]]] = []
+    conditions: list[tuple[str, Sequence[object]]] = [(_THERE, ())]
     if run_id is not None:
         conditions.append(("run_id = ?", (run_id,)))
     if states:
@@ -345,6 +349,9 @@ def read_samples(
 
     Returns:
         The page, and the token of the next one (empty at the end).
+
+    Raises:
+        NotFound: the evaluation was removed.
     """
     conditions: list[tuple[str, Sequence[object]]] = [("s.number = ?", (number,))]
     if verdicts:
@@ -355,24 +362,31 @@ def read_samples(
         conditions.append(("(s.position, s.evaluator, s.repeat) > (?, ?, ?)", _place(page_token)))
     page: list[SampleResult] = []
     size = 0
-    last = (0, 0, 0)
+    last: tuple[int, int, int] | None = (0, 0, 0)
     for place, result, count in _results(source, number, conditions, records=records, limit=page_size + 1):
         if len(page) == page_size or size >= page_bytes:
-            return page, ".".join(map(str, last))
+            break
         page.append(result)
         size += count
         last = place
-    return page, ""
+    else:
+        last = None
+    # Samples are removed after their evaluation: if it is there now, its samples were there before.
+    extent_of(source, number)
+    return page, "" if last is None else ".".join(map(str, last))
 
 
 def sample_of_event(
-    source: Reads, evaluation_id: str, position: int, label: str, repeat: int, attempt: int
+    source: Reads, sequence: int, evaluation_id: str, position: int, label: str, repeat: int, attempt: int
 ) -> SampleResult | None:
     """The result of a sample in the run that an event reports, with its record.
 
     None if the evaluation is no longer retained, or the sample has run again since.
     """
-    found = source.execute("SELECT number FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
+    # A later evaluation of the same id begins after the event.
+    found = source.execute(
+        "SELECT number FROM evaluations WHERE evaluation_id = ? AND first_sequence <= ?", (evaluation_id, sequence)
+    ).fetchone()
     if found is None:
         return None
     (number,) = found

@@ -159,6 +159,12 @@ CREATE TRIGGER IF NOT EXISTS evaluation_renderings_go AFTER DELETE ON evaluation
 BEGIN
     DELETE FROM evaluation_renderings WHERE number = OLD.number;
 END;
+-- Evaluations that are being removed, by chunks: reads no longer find them.
+CREATE TABLE IF NOT EXISTS removals (number INTEGER PRIMARY KEY);
+CREATE TRIGGER IF NOT EXISTS removals_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM removals WHERE number = OLD.number;
+END;
 -- Contents of samples, each stored once, whatever data sets and evaluations have it.
 CREATE TABLE IF NOT EXISTS contents (
     content INTEGER PRIMARY KEY,

@@ -1,4 +1,4 @@
-"""The calls of each service in the README's table."""
+"""The calls of each service in the table of docs/overview.md."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["make"]
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
     """The page's text."""
-    text = (PROTOS.parent / "README.md").read_text()
+    text = (PROTOS.parent / "docs" / "overview.md").read_text()
     for service in schema.services.values():
         row = re.compile(rf"^(\| `{service.name}` \| )`\w+`(?:, `\w+`)*", re.MULTILINE)
         calls = ", ".join(f"`{method.name}`" for method in service.methods)
         text, replaced = row.subn(rf"\g<1>{calls}", text)
         if replaced != 1:
-            raise SystemExit(f"README.md has {replaced} rows of {service.name}, must have one")
-    return {"README.md": text}
+            raise SystemExit(f"docs/overview.md has {replaced} rows of {service.name}, must have one")
+    return {"docs/overview.md": text}

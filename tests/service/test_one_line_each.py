@@ -1,4 +1,4 @@
-"""Every line of the README's table runs: on embedded models, a scripted judge, and a worker that all of them share."""
+"""Every line of the page of one-liners runs: on embedded models, a scripted judge, and a worker that all share."""
 
 import asyncio
 import contextlib
@@ -32,9 +32,8 @@ from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-SECTION = README.partition("## Each in one line\n")[2].partition("\n## ")[0]
-LINES = dict(re.findall(r"^\| `(\w+)` \| `(.+)` \|$", SECTION, re.MULTILINE))
+PAGE = (ROOT / "docs" / "one_line_each.md").read_text()
+LINES = dict(re.findall(r"^\| `(\w+)` \| `(.+)` \|$", PAGE, re.MULTILINE))
 JUDGE_URL = "http://127.0.0.1:8000/v1"
 SERVICES = ("MetricsService", "GradingService", "ModelService")
 READY_SECONDS = 60.0
@@ -78,7 +77,7 @@ async def _serving(folder: Path) -> AsyncIterator[Shared]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the lines are typed in, with the file that the section says how to make."""
     folder = tmp_path_factory.mktemp("lines")
-    ((content, name),) = re.findall(r"^    echo '(.*)' > (\S+)$", SECTION, re.MULTILINE)
+    ((content, name),) = re.findall(r"^    echo '(.*)' > (\S+)$", PAGE, re.MULTILINE)
     (folder / name).write_text(f"{content}\n")
     return folder
 
@@ -179,7 +178,7 @@ def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: 
 def test_a_calls_line_gives_an_answer(name: str, shared: Shared):
     """In place of the last line of the snippet above the table, it prints metrics, grades, or what a model says."""
     _skip_without_what_it_needs(LINES[name])
-    (snippet,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     before, line, _ = snippet.replace("127.0.0.1:50051", shared.address).rpartition("    print(")
     found: dict[str, Any] = {}
 

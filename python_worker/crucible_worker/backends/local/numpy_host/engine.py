@@ -1,0 +1,146 @@
+"""The embedded models of the host, and the thread that computes them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InternalError
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.numpy_host.characters import Characters
+from crucible_worker.backends.local.numpy_host.network import Network
+from crucible_worker.backends.local.numpy_host.sampling import generate, normalized
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger(__name__)
+
+
+class _Opened:
+    """A model in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.network = Network(directory)
+        self.characters = Characters(directory)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "context": self.network.context,
+            "vocabulary": self.network.vocabulary,
+            "bos": None,
+            "eos": self.characters.end,
+            "has_tokenizer": True,
+            "has_chat_template": False,
+        }
+
+    def answer(self, op: str, message: dict[str, Any]) -> Any:
+        match op:
+            case "score":
+                pairs = [
+                    (tokens_from_bytes(tokens), tokens_from_bytes(targets)) for tokens, targets in message["items"]
+                ]
+                return [floats_to_bytes(self._measured(tokens, targets)) for tokens, targets in pairs]
+            case "continue":
+                prompt = tokens_from_bytes(message["prompt"])
+                given = map(tokens_from_bytes, message["continuations"])
+                return [floats_to_bytes(self._continued(prompt, continuation)) for continuation in given]
+            case "greedy":
+                found = [
+                    self.network.logits(tokens) for tokens in map(tokens_from_bytes, message["items"]) if tokens.size
+                ]
+                return [tokens_to_bytes(logits.argmax(axis=1)) for logits in found]
+            case "sample":
+                prompt = tokens_from_bytes(message["prompt"])
+                return [
+                    generate(self.network, self.characters, prompt, message, index)
+                    for index in range(message["num_samples"])
+                ]
+            case "encode":
+                return [tokens_to_bytes(np.array(self.characters.encode(text), np.int64)) for text in message["texts"]]
+            case "decode":
+                return self.characters.decode(tokens_from_bytes(message["tokens"]).tolist(), special=message["special"])
+            case "render":
+                raise FailedPrecondition(
+                    "renderers of tinker-cookbook need PyTorch: install crucible-bridge[local]",
+                    reason=Reason.EXTRA_NOT_INSTALLED,
+                )
+            case _:
+                raise InternalError(f"the host has no operation {op!r}")
+
+    def _measured(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Log-probabilities of the targets, each after its token; a sequence may be empty."""
+        if not tokens.size:
+            return np.empty(0)
+        return normalized(self.network.logits(tokens))[np.arange(targets.size), targets]
+
+    def _continued(self, prompt: np.ndarray, continuation: np.ndarray) -> np.ndarray:
+        whole = np.concatenate([prompt, continuation])
+        return self._measured(whole[:-1], whole[1:])[prompt.size - 1 :]
+
+
+class Engine:
+    """Accepts requests from the pipe's thread, and answers them in order from the thread that computes.
+
+    Args:
+        answer: sends a result or an error; called from both threads.
+    """
+
+    def __init__(self, answer: Callable[[int, Any], None]) -> None:
+        self._answer = answer
+        self._models: dict[str, _Opened] = {}
+        self._waiting: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._changed = threading.Condition()
+
+    def submit(self, message: dict[str, Any]) -> None:
+        """Accept a request; it is answered unless it is aborted."""
+        identity = message["id"]
+        match message["op"]:
+            case "ping":
+                self._answer(identity, None)
+            case "abort":
+                with self._changed:
+                    self._waiting.pop(identity, None)
+            case _:
+                with self._changed:
+                    self._waiting[identity] = message
+                    self._changed.notify()
+
+    def run(self) -> None:
+        """Compute, for ever."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                identity, message = self._waiting.popitem(last=False)
+            try:
+                result = self._result(message)
+            except BridgeError as error:
+                result = error
+            except Exception as error:  # any error is an answer; the host continues
+                _log.exception("a request failed")
+                result = BackendError(
+                    f"the model failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False
+                )
+            self._answer(identity, result)
+
+    def _result(self, message: dict[str, Any]) -> Any:
+        match message["op"]:
+            case "open":
+                key = message["fingerprint"]
+                if key not in self._models:
+                    self._models[key] = _Opened(Path(message["path"]))
+                return {"key": key, **self._models[key].facts()}
+            case "close":
+                self._models.pop(message["model"], None)
+                return None
+            case op:
+                opened = self._models.get(message["model"])
+                if opened is None:
+                    raise FailedPrecondition("the model is not open", reason=Reason.MODEL_NOT_OPEN)
+                return opened.answer(op, message)
