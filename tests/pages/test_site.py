@@ -113,7 +113,7 @@ def test_no_serious_barrier(site: Path, visits: Visits, scheme: str):
     for page in ("index.html", "usage.html", "evaluators.html", "reference/types.html"):
         visit.page.goto(f"{visit.home}{page}")
         found: Any = visit.page.evaluate(
-            f"{AXE.read_text('utf-8')}\n;axe.run('article', {preload: false}).then((found) => found.violations)"
+            f"{AXE.read_text('utf-8')}\n;axe.run('article', {{preload: false}}).then((found) => found.violations)"
         )
         serious = [one for one in found if one["impact"] in ("serious", "critical")]
         assert [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in serious] == [], page

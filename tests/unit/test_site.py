@@ -9,7 +9,13 @@ from docs.site.build import UNSEARCHED, astray, linked_page, stage
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["Start", "How-to", "Reference", "Explanation"]
+PARTS = [
+    "Start",
+    *(["Tutorials"] if (ROOT / "docs" / "tutorials").is_dir() else []),
+    "How-to",
+    "Reference",
+    "Explanation",
+]
 
 
 @pytest.fixture
