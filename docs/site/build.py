@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCES = "source"
 """Folder of the site with the pages of files outside of docs/."""
+TOOLS = (".py", ".toml", ".txt")
+"""Files of docs/ that make pages: they are sources."""
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 """Begins the pages of sources: the search finds what is written for readers."""
 LANGUAGES = {".py": "python", ".ex": "elixir", ".exs": "elixir", ".toml": "toml", ".yaml": "yaml", ".jsonl": "json"}
@@ -87,7 +89,9 @@ def stage(root: Path, output: Path) -> list[str]:
     if output.exists():
         shutil.rmtree(output)
     pages = output / "docs"
-    shutil.copytree(root / "docs", pages, ignore=shutil.ignore_patterns("*.py", "*.toml", "*.txt", "__pycache__"))
+    shutil.copytree(
+        root / "docs", pages, ignore=shutil.ignore_patterns(*(f"*{suffix}" for suffix in TOOLS), "__pycache__")
+    )
     shutil.copy(root / "docs" / "site" / "zensical.toml", output)
     waiting = {page: page.relative_to(root / "docs").as_posix() for page in sorted((root / "docs").rglob("*.md"))}
     written: set[Path] = set()
@@ -131,7 +135,7 @@ def linked_page(source: Path, name: str, root: Path) -> tuple[str, dict[Path, st
             return found[0]
         if target.is_dir():
             target = _opened(target, root)
-        if target.is_relative_to(root / "docs"):
+        if target.is_relative_to(root / "docs") and target.suffix not in TOOLS:
             place = target.relative_to(root / "docs").as_posix()
         else:
             relative = target.relative_to(root).as_posix()

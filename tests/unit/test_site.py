@@ -76,6 +76,7 @@ LINKS = {
     "another host": ("[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
     "a picture": ("![a](run.png)", "![a](run.png)"),
     "a source file": ("[a](../src/one.py)", "[a](source/src/one.py.md)"),
+    "a tool of docs/": ("[a](site/zensical.toml)", "[a](source/docs/site/zensical.toml.md)"),
     "a page outside of docs/": (
         "[a](../README.md) and [b](../src/one.py)",
         "[a](source/README.md) and [b](source/src/one.py.md)",
