@@ -143,7 +143,24 @@ def linked_page(source: Path, name: str, root: Path) -> tuple[str, dict[Path, st
             linked[target] = place
         return os.path.relpath(place, Path(name).parent)
 
-    return "".join(line if fenced else _LINK.sub(placed, line) for line, fenced in _lines(text)), linked, broken
+    said: list[str] = []
+    for line, fenced in _lines(text):
+        before = said[-1] if said else "\n"
+        said.append(line if fenced else _LINK.sub(placed, _listed(line, before)))
+    return "".join(said), linked, broken
+
+
+def _listed(line: str, before: str) -> str:
+    """A line as Python-Markdown wants it, which sees fewer lists than GitHub does.
+
+    A list begins after a blank line there, and what belongs to an item is indented by four spaces.
+    """
+    inner = re.match(r" {2,3}(?=\S)", line)
+    if inner and (not before.strip() or re.match(r"[-*] ", line[inner.end() :])):
+        return f"    {line[inner.end() :]}"
+    if re.match(r"[-*] ", line) and before.strip() and not re.match(r"\s|[-*] ", before):
+        return f"\n{line}"
+    return line
 
 
 def _opened(folder: Path, root: Path) -> Path:
