@@ -34,6 +34,7 @@ STRICT = "Aborted because --strict flag is set"
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})")
+_ESCAPED = re.compile(r"(?P<marks>`+).+?(?P=marks)|\\[<>]")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)(?P<path>[^()\s#]+)")
 
 
@@ -146,8 +147,13 @@ def linked_page(source: Path, name: str, root: Path) -> tuple[str, dict[Path, st
     said: list[str] = []
     for line, fenced in _lines(text):
         before = said[-1] if said else "\n"
-        said.append(line if fenced else _LINK.sub(placed, _listed(line, before)))
+        said.append(line if fenced else _LINK.sub(placed, _ESCAPED.sub(_entity, _listed(line, before))))
     return "".join(said), linked, broken
+
+
+def _entity(escaped: re.Match[str]) -> str:
+    """What stands for an escaped `<` or `>`, which Python-Markdown does not know; a piece of code is left alone."""
+    return {r"\<": "&lt;", r"\>": "&gt;"}.get(escaped[0], escaped[0])
 
 
 def _listed(line: str, before: str) -> str:

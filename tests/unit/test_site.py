@@ -87,18 +87,19 @@ LINKS = {
     "a block of code": ("```\n[a](../src)\n```\n[a](../src)", "```\n[a](../src)\n```\n[a](source/src/index.md)"),
     "a block in a block": ("````\n```\n[a](../src)\n```\n````", "````\n```\n[a](../src)\n```\n````"),
 }
-LISTS = {
+GITHUB = {
     "after a line": ("Two:\n- a\n- b\n", "Two:\n\n- a\n- b\n"),
     "after a blank line": ("Two:\n\n- a\n  more\n- b\n", "Two:\n\n- a\n  more\n- b\n"),
     "in an item": ("- a\n  - b\n    more\n- c\n", "- a\n    - b\n    more\n- c\n"),
     "a paragraph of an item": ("- a\n\n  more\n", "- a\n\n    more\n"),
+    "an escaped bracket": ("\\<a\\> is `\\<a\\>`\n", "&lt;a&gt; is `\\<a\\>`\n"),
     "in a block of code": ("```\na\n- b\n  - c\n```\n", "```\na\n- b\n  - c\n```\n"),
 }
 
 
-@rows(("text", "expected"), LISTS.values(), ids=list(LISTS))
-def test_lists_are_those_that_github_shows(project: Path, text: str, expected: str):
-    """The site's Markdown begins a list after a blank line, and wants four spaces in it."""
+@rows(("text", "expected"), GITHUB.values(), ids=list(GITHUB))
+def test_pages_are_those_that_github_shows(project: Path, text: str, expected: str):
+    """The site's Markdown begins a list after a blank line, wants four spaces in it, and escapes no bracket."""
     page = project / "docs" / "index.md"
     page.write_text(text)
 
