@@ -27,6 +27,8 @@ INSPECT := 'inspect-ai==0.3.285'
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
 EVERY_EVAL_EVER_BASE ?= python3.12
+# What builds the site of docs/: docs/site/requirements.txt.
+DOCS_VENV := .venv-docs
 # Rules of accessibility, for the tests of the pages.
 AXE_VERSION := 4.14.1
 AXE := build/axe.min.js
@@ -40,7 +42,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-every-eval-ever lint vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -113,7 +115,15 @@ $(AXE): Makefile
 		echo "axe-core $(AXE_VERSION) cannot be fetched by npm: the pages are not searched for barriers" >&2
 	@rm -f build/axe-core-$(AXE_VERSION).tgz
 
-test-pages: $(READY) $(AXE) ## every page in a real browser; needs Chromium (apt install chromium) and npm
+$(DOCS_VENV)/.ready: docs/site/requirements.txt
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet --requirement docs/site/requirements.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/.ready ## the site of docs/, strictly: build/site/html/index.html opens in a browser without a network
+	$(DOCS_VENV)/bin/python docs/site/build.py
+
+test-pages: $(READY) $(AXE) $(DOCS_VENV)/.ready ## every page in a real browser, and those of the site; needs Chromium (apt install chromium) and npm
 	$(BIN)/pytest -m pages
 
 pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of the README; needs Chromium
@@ -170,5 +180,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) .venv-grade $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

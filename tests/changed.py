@@ -28,7 +28,12 @@ GENERATED = ("bridge/crucible_bridge/v1/*", "python_worker/crucible_worker/snake
 PACKAGES = {"bridge/crucible_bridge": "bridge", "python_worker/crucible_worker": ""}
 """Where the unit tests of each package lie below tests/unit."""
 OTHER_TESTS = ("service", "wire", "interop", "robustness")
-PAGES = ("tests/unit/test_docs.py", "tests/service/test_readme.py", "tests/service/test_one_line_each.py")
+PAGES = (
+    "tests/unit/test_docs.py",
+    "tests/unit/test_site.py",
+    "tests/service/test_readme.py",
+    "tests/service/test_one_line_each.py",
+)
 """Tests of what README and docs say."""
 
 
