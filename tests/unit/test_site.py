@@ -11,7 +11,7 @@ from tests.tables import rows
 ROOT = Path(__file__).parents[2]
 PARTS = [
     "Start",
-    *(["Tutorials"] if (ROOT / "docs" / "tutorials").is_dir() else []),
+    "Tutorials",
     "How-to",
     "Reference",
     "Explanation",
