@@ -9,13 +9,7 @@ from docs.site.build import UNSEARCHED, astray, linked_page, stage
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
-PARTS = [
-    "Start",
-    "Tutorials",
-    "How-to",
-    "Reference",
-    "Explanation",
-]
+PARTS = ["Start", "Tutorials", "How-to", "Reference", "Explanation"]
 
 
 @pytest.fixture
