@@ -180,5 +180,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(DOCS_VENV) .venv-grade $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
