@@ -76,7 +76,10 @@ def export(
 
         refuse(f"--format parquet needs pyarrow: pip install '{EXTRA}'")
     ids = list(dict.fromkeys(ids))
-    into_folder = len(ids) > 1 or output.is_dir()
+    try:
+        into_folder = len(ids) > 1 or output.is_dir()
+    except OSError as error:  # such as a name that is too long
+        refuse(f"--output {output} cannot be written: {error.strerror}")
     if export_format == "inspect" and not into_folder and output.suffix != LOG_SUFFIX:
         refuse(f"--output {output} is not a folder and has not the suffix {LOG_SUFFIX}, which Inspect looks for")
 
