@@ -132,3 +132,28 @@ async def test_without_pyarrow_the_extra_is_named(state_dir: Path, tmp_path: Pat
 
     assert result.exit_code == 2
     assert "--format parquet needs pyarrow: pip install 'crucible-bridge[datasets]'" in result.stderr
+
+
+async def test_the_journal_is_not_written_over(state_dir: Path, tmp_path: Path):
+    """An output that is a file of the journal, or a link to one, is refused, and the journal stays as it is."""
+    journal = state_dir / "journal.sqlite3"
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(journal)
+    before = journal.stat().st_ino
+
+    for output in (journal, link):
+        result = await exported("e", "--format", "jsonl", "--output", output, "--state-dir", state_dir)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"--output {output} is a file of the journal" in result.stderr
+    assert journal.stat().st_ino == before
+
+
+async def test_an_output_with_too_long_a_name_is_refused(state_dir: Path, tmp_path: Path):
+    """The error names the option and the reason."""
+    output = tmp_path / ("x" * 5_000)
+
+    result = await exported("e", "--format", "jsonl", "--output", output, "--state-dir", state_dir)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cannot be written: File name too long" in result.stderr.replace("\n", " ")

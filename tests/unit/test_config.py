@@ -258,6 +258,8 @@ BAD_FILES = [
     ("[limits]\nmax_colour = 1", "there is no 'max_colour'"),
     ("limits = 3", "limits is not a table"),
     ("port = ", "is not TOML"),
+    ("port = " + "[" * 50_000, "nested too deeply"),
+    ("port = " + "{a=" * 5_000, "nested too deeply"),
     ("port = true", "port is True, not a whole number"),
     ("host = 5", "host is 5, not a text"),
     ('host = ""', "not a text"),

@@ -31,7 +31,7 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
-from crucible_worker.cli.reading import refuse
+from crucible_worker.cli.reading import refuse, refuse_journal
 from crucible_worker.cli.request_options import (
     Concurrency,
     Data,
@@ -209,6 +209,8 @@ def evaluate(
                     )
                 ),
             )
+            if output is not None:
+                refuse_journal("--output", output, settings.state_dir)
             outcome = run_summary.RunSummary(
                 models=typed.models,
                 shown=run_summary.Shown(as_json=as_json, verbose=verbose, output=output),

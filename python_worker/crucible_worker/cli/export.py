@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
-from crucible_worker.cli.reading import Address, read_or_exit, refuse
+from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, settings_or_exit
+from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
@@ -76,9 +76,15 @@ def export(
 
         refuse(f"--format parquet needs pyarrow: pip install '{EXTRA}'")
     ids = list(dict.fromkeys(ids))
-    into_folder = len(ids) > 1 or output.is_dir()
+    try:
+        into_folder = len(ids) > 1 or output.is_dir()
+    except OSError as error:  # such as a name that is too long
+        refuse(f"--output {output} cannot be written: {error.strerror}")
     if export_format == "inspect" and not into_folder and output.suffix != LOG_SUFFIX:
         refuse(f"--output {output} is not a folder and has not the suffix {LOG_SUFFIX}, which Inspect looks for")
+
+    if address is None:
+        refuse_journal("--output", output, settings_or_exit(config, of_another=True, state_dir=state_dir).state_dir)
 
     async def write(bridge: Bridge) -> list[Path]:
         # All of them are looked up before the first file is written.

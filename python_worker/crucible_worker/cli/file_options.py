@@ -114,6 +114,8 @@ def _text(value: Any, place: str, base: Path) -> str:
 
 
 def _path(value: Any, place: str, base: Path) -> str:
+    if "\0" in _text(value, place, base):
+        _refuse(f"{place} is {value[:60]!r}, which is no path: it has a NUL character")
     return str(base / Path(_text(value, place, base)).expanduser())
 
 

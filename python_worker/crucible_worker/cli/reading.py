@@ -19,7 +19,7 @@ from crucible_worker.cli.results import results_of_journal, results_of_worker
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["Address", "EvaluationIdArgument", "read_or_exit", "refuse", "results_or_exit"]
+__all__ = ["Address", "EvaluationIdArgument", "read_or_exit", "refuse", "refuse_journal", "results_or_exit"]
 
 _T = TypeVar("_T")
 
@@ -118,3 +118,11 @@ def refuse(message: str) -> NoReturn:
     """
     typer.echo(f"crucible-worker: {message}", err=True)
     raise typer.Exit(EXIT_USAGE)
+
+
+def refuse_journal(flag: str, path: Path, state_dir: Path) -> None:
+    """Refuse to write over the journal of a state directory, or over its locks."""
+    file = Path(os.path.realpath(path))
+    journal = file.name.startswith("journal.") or file.name.endswith(".lock")
+    if journal and file.parent == Path(os.path.realpath(state_dir)):
+        refuse(f"{flag} {path} is a file of the journal, which would be lost; name another file")

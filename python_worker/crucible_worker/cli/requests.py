@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,8 +51,8 @@ _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 _PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels"}
 
-_STEP_MOST = 2**63 - 1
-_TIMEOUT_MOST = _STEP_MOST // 1000
+_INTEGER_MOST = 2**63 - 1
+_TIMEOUT_MOST = _INTEGER_MOST // 1000
 
 _SUITES_SAY = (
     *(
@@ -117,6 +118,15 @@ class Typed:
         names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept", "made_id"}
         given = {name: named[name] for name in names if named.get(name) is not None}
         return cls(models=models, kept=kept, **given)
+
+    def given(self) -> Iterator[tuple[str, Any]]:
+        """The name of each flag without its dashes, and each value of it."""
+        singular = {several: one for one, several in _PLURALS.items()} | {"models": "model", "evaluation_id": "id"}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            name = singular.get(field.name, field.name).replace("_", "-")
+            for each in (value,) if value is None or isinstance(value, str | int | float) else value:
+                yield name, each
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +232,30 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
 
 
 def _refuse_out_of_bounds(typed: Typed) -> None:
-    """Refuse what a worker would refuse in a request."""
-    at_most_bytes(typed.run_id or "", bounds.EVALUATE_REQUEST_RUN_ID_MAX_BYTES, "--run-id")
-    at_most_bytes(typed.prefix or "", bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
-    if typed.step is not None:
-        within(typed.step, -_STEP_MOST - 1, _STEP_MOST, "--step")
+    """Refuse what a worker would refuse in a request, and what no request can carry."""
     if typed.timeout is not None and not 0.001 <= typed.timeout <= _TIMEOUT_MOST:
         raise InvalidField("--timeout", f"is {typed.timeout:g}, must be from 0.001 to {_TIMEOUT_MOST:,} seconds")
+    for name, value in typed.given():
+        _refuse_unsendable(f"--{name}", value)
+    at_most_bytes(typed.run_id or "", bounds.EVALUATE_REQUEST_RUN_ID_MAX_BYTES, "--run-id")
+    at_most_bytes(typed.prefix or "", bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
+
+
+def _refuse_unsendable(flag: str, value: Any) -> None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        within(value, -_INTEGER_MOST - 1, _INTEGER_MOST, flag)
+    elif isinstance(value, float) and math.isnan(value):
+        raise InvalidField(flag, "is not a number")
+    elif isinstance(value, str) and not _is_utf8(value):
+        raise InvalidField(flag, f"is {value[:60]!r}, which is not UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:

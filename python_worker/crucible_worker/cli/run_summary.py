@@ -60,8 +60,11 @@ class Shown:
 
 def unwritable(file: Path) -> str:
     """Why a file cannot be written, as far as that is known before; empty if nothing is known."""
-    if file.is_dir():
-        return "it is a folder"
+    try:
+        if file.is_dir():
+            return "it is a folder"
+    except OSError as error:  # such as a name that is too long
+        return error.strerror or str(error)
     if not file.parent.is_dir():
         return f"there is no folder {file.parent}"
     return "" if os.access(file.parent, os.W_OK) else f"the folder {file.parent} is not writable"

@@ -156,6 +156,8 @@ def _document(path: Path, named_by: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{named_by} {path} cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise SettingsError(f"{named_by} {path} is not TOML: its lists or tables are nested too deeply") from None
     except ValueError as error:  # not UTF-8, or not TOML
         raise SettingsError(f"{named_by} {path} is not TOML: {error}") from error
 

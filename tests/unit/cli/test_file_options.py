@@ -81,6 +81,7 @@ def test_every_option_can_be_in_the_file(option: str, value: str, name: str, tmp
         ("json = 1", "my.toml: evaluate.json is 1, not true or false"),
         ("stop = ['a', 2]", "my.toml: evaluate.stop is 2, not a text"),
         ("data = ['a']", "my.toml: evaluate.data is ['a'], not a text"),
+        ('output = "a\\u0000b"', "my.toml: evaluate.output is 'a\\x00b', which is no path: it has a NUL character"),
         ("run-id = 'a'\nrun_id = 'b'", "my.toml: evaluate.run_id: run-id is given twice; only one value can count"),
     ],
 )

@@ -288,3 +288,31 @@ def test_the_data_set_is_that_of_the_flag():
     _, (asked,) = evaluations_to_run(dataclasses.replace(PLAIN, samples=3))
 
     assert asked.request.dataset == dataclasses.replace(Dataset.of("builtin:arithmetic"), limit=3)
+
+
+@rows(
+    ("option", "value", "says"),
+    [
+        ("seed", 2**63, "must be from"),
+        ("shuffle_seed", -(2**63) - 1, "must be from"),
+        ("max_tokens", 2**64, "must be from"),
+        ("max_unscored", 2**64, "must be from"),
+        ("step", 2**63, "must be from"),
+        ("temperature", float("nan"), "is not a number"),
+        ("run_id", "bad\udcff", "not UTF-8"),
+        ("prefix", "bad\udcff", "not UTF-8"),
+        ("evaluation_id", "bad\udcff", "not UTF-8"),
+        ("label", ["a=bad\udcff"], "not UTF-8"),
+        ("where", ["a=bad\udcff"], "not UTF-8"),
+        ("stop", ["bad\udcff"], "not UTF-8"),
+        ("option", ["nll.a=bad\udcff"], "not UTF-8"),
+    ],
+)
+def test_what_no_request_carries_is_refused_by_its_flag(option: str, value: object, says: str):
+    """Numbers beyond 64 bits, NaN and texts that are not UTF-8 name their option."""
+    typed = Typed.of(["embedded:m@1"], {"data": "builtin:arithmetic", "evaluator": ["nll"], option: value}, kept=True)
+
+    with pytest.raises(InvalidField, match=says) as refused:
+        evaluations_to_run(typed)
+
+    assert refused.value.field == {"evaluation_id": "--id"}.get(option, f"--{option.replace('_', '-')}")
