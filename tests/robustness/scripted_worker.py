@@ -32,13 +32,15 @@ def main(configuration: dict[str, Any]) -> int:
     if configuration["standby"]:
         sys.stdin.readline()
     _put_clock_ahead(configuration["clock_ahead_seconds"])
+    # The release before knows no such setting.
+    log_dir = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
     settings = Settings(
+        **log_dir,
         port=0,
         ready_file=Path(configuration["ready_file"]),
         state_dir=Path(configuration["state_dir"]),
         data_roots=tuple(map(Path, configuration["data_roots"])),
         inspect_roots=tuple(map(Path, configuration["inspect_roots"])),
-        log_dir=None if configuration["log_dir"] is None else Path(configuration["log_dir"]),
         limits=WorkerLimits(**configuration["limits"]),
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}

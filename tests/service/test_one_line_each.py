@@ -164,7 +164,7 @@ def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: 
     _skip_without_what_it_needs(LINES[name])
     program, *arguments = shlex.split(LINES[name].replace(JUDGE_URL, shared.judge_url))
 
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app, [*arguments, "--verbose"])
 
     assert (program, result.exit_code) == ("crucible-worker", 0), result.output
     ((found,),) = [ran.evaluation.results for ran in run_there]

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import typer
-
-from crucible_worker.config import SettingsError, read_settings
 
 __all__ = ["EVALUATORS", "MAX_IDS", "evaluation_ids", "one_of", "run_ids"]
 
@@ -54,6 +51,10 @@ def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
     """The newest values of a column of the journal's evaluations; none if there is no journal, or it is busy."""
     if ctx.params.get("address"):
         return ()
+    import sqlite3
+
+    from crucible_worker.config import SettingsError, read_settings
+
     config, state_dir = (ctx.params.get(name) for name in ("config", "state_dir"))
     try:
         settings = read_settings(

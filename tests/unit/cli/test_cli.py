@@ -230,6 +230,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "insecure_no_tls": ("true", True),
         "ready_file": (str(tmp_path / "ready"), tmp_path / "ready"),
         "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
+        "log_dir": (str(tmp_path / "logs"), tmp_path / "logs"),
         "model_root": (str(tmp_path), (tmp_path,)),
         "data_root": (str(tmp_path), (tmp_path,)),
         "hub_network": ("true", True),

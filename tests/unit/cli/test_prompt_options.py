@@ -169,5 +169,6 @@ def test_prompt_takes_the_options_of_evaluate():
     of_evaluate, of_prompt = (
         {flag for option in commands[name].params for flag in option.opts} for name in ("evaluate", "prompt")
     )
-    tasks, results = {"--task", "--inspect-root", "--inspect-package"}, {"--no-keep", "--output", "--verbose", "-v"}
+    tasks = {"--task", "--inspect-root", "--inspect-package"}
+    results = {"--no-keep", "--output", "--log-dir", "--verbose", "-v"}
     assert of_evaluate - of_prompt == tasks | results
