@@ -33,7 +33,7 @@ def main(configuration: dict[str, Any]) -> int:
         sys.stdin.readline()
     _put_clock_ahead(configuration["clock_ahead_seconds"])
     # The release before knows no such setting.
-    log_dir = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
+    log_dir: dict[str, Any] = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
     settings = Settings(
         **log_dir,
         port=0,

@@ -156,6 +156,7 @@ async def test_what_does_not_exist_is_named_as_it_was_typed(place: Sequence[str]
         assert found.code == 2
         assert found.err.startswith("crucible-worker: ID")
         assert "'gone'" in found.err
+        assert place[0] == "--address" or f"(read: {place[1]}; --state-dir names another)" in found.err
 
 
 @pytest.mark.parametrize(

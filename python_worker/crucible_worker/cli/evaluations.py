@@ -101,9 +101,8 @@ def list_evaluations(
         for evaluation in found
     ]
     more = ", the newest" if len(found) == limit else ""
-    write_table(
-        sys.stdout, f"evaluations: {len(found):,}{more}", ("id", "run", "step", "state", "model", "result"), rows
-    )
+    columns = ("id", "run", "step", "state", "model", "result")
+    write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id")
 
 
 def show(

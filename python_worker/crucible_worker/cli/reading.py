@@ -83,7 +83,10 @@ def read_or_exit(
         return asyncio.run(run(results_or_exit(config, state_dir, address, token_file, tls_ca)))
     except BridgeError as error:
         option = typed_as.get(error.field.partition("[")[0], error.field)
-        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}", err=True)
+        read = ""
+        if error.code is Code.NOT_FOUND and address is None:
+            read = f" (read: {settings_or_exit(config, state_dir=state_dir).state_dir}; --state-dir names another)"
+        typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}{read}", err=True)
         refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
         raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
     except KeyboardInterrupt:

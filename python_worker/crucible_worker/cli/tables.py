@@ -13,19 +13,34 @@ from crucible_worker.reports.facts import engine_as_data, usage_as_data
 __all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
 
 
-def write_table(stream: TextIO, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table, in colour if the stream is a terminal."""
+OTHER_COLUMNS = 30
+"""Least width that is left to the other columns, next to one whose cells stay whole."""
+
+
+def write_table(
+    stream: TextIO, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, whole: str = ""
+) -> None:
+    """Write a table, in colour if the stream is a terminal.
+
+    Args:
+        stream: where to.
+        title: above the table.
+        columns: their names.
+        rows: the texts of the cells.
+        whole: a column whose cells are copied by people: none is broken over lines if the width allows it.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(file=stream)
     table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        widest = max((len(row[index]) for row in rows), default=0)
+        table.add_column(column, overflow="fold", no_wrap=column == whole and widest <= console.width - OTHER_COLUMNS)
     for row in rows:
         # As Text, because texts of files and models may look like markup.
         table.add_row(*(Text(cell) for cell in row))
-    console = Console(file=stream)
     # Not the table's own title, which would be wrapped to the table's width.
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
