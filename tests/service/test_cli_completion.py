@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crucible_bridge.types import Sample, SamplingParams
+from crucible_bridge.types import EvaluationState, Record, Sample, SamplingParams, Verdict
+from crucible_worker import suites
 from crucible_worker.cli.completion import EVALUATORS
 from crucible_worker.evaluators.registry import EVALUATORS as REGISTERED
 from crucible_worker.testing import ScriptedModel, run_worker
@@ -87,6 +88,20 @@ def test_words_are_completed(words: tuple[str, ...], offered: list[str], tmp_pat
 def test_every_evaluator_is_offered():
     """The written list is that of the registry."""
     assert set(EVALUATORS) == set(REGISTERED)
+
+
+@rows(
+    ("words", "values"),
+    [
+        (("samples", "x", "--verdict"), {verdict.value for verdict in Verdict}),
+        (("list", "--state"), {state.value for state in EvaluationState}),
+        (("evaluate", "--record"), {record.value for record in Record}),
+        (("evaluate", "--suite"), set(suites.names())),
+    ],
+)
+def test_every_value_is_offered(words: tuple[str, ...], values: set[str], tmp_path: Path):
+    """The written lists of values are those of their types."""
+    assert set(_completed(*words, "", cwd=tmp_path)) == values
 
 
 def test_nothing_large_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

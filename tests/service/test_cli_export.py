@@ -96,7 +96,7 @@ async def test_several_evaluations_are_files_of_a_folder(state_dir: Path, tmp_pa
         (("none", "--format", "jsonl", "--output", "out"), "ID is 'none'"),
         (("e", "none", "--format", "inspect", "--output", "out"), "ID is 'none'"),
         (("e", "--format", "csv", "--output", "out"), "--format is 'csv', must be one of inspect, every-eval-ever,"),
-        (("e", "--format", "inspect", "--output", "out.zip"), "has not the suffix .eval"),
+        (("e", "--format", "inspect", "--output", "out.zip"), "does not have the suffix .eval"),
         (("e", "--format", "jsonl", "--output", "no/such/out"), "no/such/out cannot be written: No such file"),
         (("e", "--format", "jsonl", "--output", "."), "--output . cannot be written: Is a directory"),
         (("e", "--format", "jsonl", "--output", "out", "--organization", "us"), "--organization goes with --format"),

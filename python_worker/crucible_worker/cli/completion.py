@@ -12,7 +12,9 @@ from pathlib import Path
 
 import typer
 
-__all__ = ["EVALUATORS", "MAX_IDS", "evaluation_ids", "one_of", "run_ids"]
+from crucible_worker import suites
+
+__all__ = ["EVALUATORS", "MAX_IDS", "evaluation_ids", "one_of", "run_ids", "suite_names"]
 
 EVALUATORS = (
     *("accuracy", "bits_per_byte", "classification", "comparison", "inspect", "multiple_choice", "next_token_accuracy"),
@@ -34,6 +36,11 @@ def one_of(*values: str) -> Callable[[str], list[str]]:
         return [value for value in values if value.startswith(incomplete)]
 
     return complete
+
+
+def suite_names(incomplete: str) -> list[str]:
+    """Completes a suite that ships with the worker."""
+    return [name for name in suites.names() if name.startswith(incomplete)]
 
 
 def evaluation_ids(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Protocol
 
@@ -48,6 +48,8 @@ class _Writer(Protocol):
 
     def end(self) -> None: ...
 
+    def close(self) -> None: ...
+
 
 def export(
     ids: _Ids,
@@ -81,7 +83,7 @@ def export(
     except OSError as error:  # such as a name that is too long
         refuse(f"--output {output} cannot be written: {error.strerror}")
     if export_format == "inspect" and not into_folder and output.suffix != LOG_SUFFIX:
-        refuse(f"--output {output} is not a folder and has not the suffix {LOG_SUFFIX}, which Inspect looks for")
+        refuse(f"--output {output} is not a folder and does not have the suffix {LOG_SUFFIX}, which Inspect looks for")
 
     if address is None:
         refuse_journal("--output", output, settings_or_exit(config, of_another=True, state_dir=state_dir).state_dir)
@@ -168,20 +170,11 @@ async def _write(
     """Write the samples of evaluations to one file."""
     from crucible_worker.exports.files import whole_file
 
-    with whole_file(path) as file, _closing(make(file)) as writer:
+    with whole_file(path) as file, contextlib.closing(make(file)) as writer:
         for evaluation in evaluations:
             async for page in _pages(bridge, evaluation):
                 writer.add(evaluation, page)
         writer.end()
-
-
-@contextlib.contextmanager
-def _closing(writer: _Writer) -> Iterator[_Writer]:
-    try:
-        yield writer
-    finally:
-        if (close := getattr(writer, "close", None)) is not None:
-            close()
 
 
 async def _pages(bridge: Bridge, evaluation: Evaluation) -> AsyncIterator[Sequence[SampleResult]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crucible_worker.cli.completion import EVALUATORS, one_of
+from crucible_worker.cli.completion import EVALUATORS, one_of, suite_names
 
 __all__ = [
     "Concurrency",
@@ -53,10 +53,8 @@ Evaluators = Annotated[
     typer.Option(
         "--evaluator",
         metavar="[NAME=]KIND",
-        # A text, not read from the registry: help must not import anything. A test compares the two.
-        help="accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, next_token_accuracy, nll, "
-        "pass_at_k, perplexity, rl_test_set, rollout or rubric, see `crucible-worker evaluators`; or FILE.py:CLASS, a "
-        "class of your own. NAME prefixes keys; repeatable.",
+        help=f"{', '.join(EVALUATORS[:-1])} or {EVALUATORS[-1]}, see `crucible-worker evaluators`; or FILE.py:CLASS, "
+        "a class of your own. NAME prefixes keys; repeatable.",
         autocompletion=one_of(*EVALUATORS),
     ),
 ]
@@ -90,7 +88,7 @@ SuiteFile = Annotated[
     typer.Option(
         metavar="FILE|NAME",
         help="A suite's file (.toml), or one that ships: chat, code, math or tool_use; see `crucible-worker suites`.",
-        autocompletion=one_of("chat", "code", "math", "tool_use"),
+        autocompletion=suite_names,
     ),
 ]
 Only = Annotated[

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -35,17 +36,16 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         with path.open("wb") as file:  # a folder is an error
             yield file
         return
-    handle, part = tempfile.mkstemp(prefix=part_prefix(path), suffix=PART_SUFFIX, dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
+    part = path.with_name(f"{part_prefix(path)}{secrets.token_hex(8)}{PART_SUFFIX}")
+    # Not a temporary file of the library, which only its owner may read: this one has the permissions of new files.
+    with part.open("xb") as file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # Temporary files are readable only by their owner; the file keeps its permissions, or has the usual ones.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(part, path.stat().st_mode if path.exists() else 0o666 & ~mask)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise

@@ -26,3 +26,6 @@ class LinesWriter:
 
     def end(self) -> None:
         """Nothing stands after the last line."""
+
+    def close(self) -> None:
+        """Nothing is open besides the file, which its caller closes."""

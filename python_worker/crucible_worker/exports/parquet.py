@@ -113,6 +113,10 @@ class ParquetWriter:
     def end(self) -> None:
         """Write what is left, and what stands at the end of such a file."""
         self._write()
+        self.close()
+
+    def close(self) -> None:
+        """Free what pyarrow holds; a file that was not ended is not whole."""
         self._writer.close()
 
     def _write(self) -> None:

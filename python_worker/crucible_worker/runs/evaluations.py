@@ -475,7 +475,7 @@ class Evaluations:
         if row is None:
             raise NotFound(
                 f"is {evaluation_id!r}, and the worker's journal has no such evaluation: it has another id, is in "
-                "another state directory, was deleted, or was removed after its retention",
+                "another state directory, has not started yet, was deleted, or was removed after its retention",
                 reason=Reason.UNKNOWN_EVALUATION,
                 field="evaluation_id",
             )

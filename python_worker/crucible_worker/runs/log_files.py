@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from crucible_bridge.errors import NotFound
 from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
@@ -112,7 +113,7 @@ class LogFiles:
                 self._stopping.set()
                 await asyncio.wait((writing,))
                 raise
-        except _Stopped:
+        except (_Stopped, NotFound):  # NotFound: it was deleted meanwhile
             return
         except (OSError, sqlite3.Error) as error:
             problem = str(error)

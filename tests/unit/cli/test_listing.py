@@ -114,7 +114,7 @@ def test_a_default_is_as_it_is_typed() -> None:
 
 
 def test_help_names_every_evaluator_that_ships() -> None:
-    """The help of --evaluator is written by hand, as nothing is imported for it."""
+    """The help of --evaluator has a list of its own, as the registry is not imported for it."""
     words = " ".join(_run("evaluate", "--help").stdout.split())
 
     assert f"{', '.join(list(EVALUATORS)[:-1])} or {list(EVALUATORS)[-1]}" in words
