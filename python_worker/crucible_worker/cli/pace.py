@@ -32,6 +32,8 @@ class Pace:
         now, looks = self._clock(), self._looks
         if looks and done < looks[-1][1]:
             looks.clear()  # work began anew
+        if len(looks) == 1 and done == looks[0][1]:
+            looks.clear()  # nothing was counted yet: the model is being loaded, which says nothing of the rate
         if not looks or now - looks[-1][0] >= LOOK_SECONDS:
             looks.append((now, done))
         # The last look before the window stays: the window is the least time.

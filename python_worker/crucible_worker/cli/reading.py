@@ -84,7 +84,7 @@ def read_or_exit(
     except BridgeError as error:
         option = typed_as.get(error.field.partition("[")[0], error.field)
         read = ""
-        if error.code is Code.NOT_FOUND and address is None:
+        if error.code is Code.NOT_FOUND and address is None and option != "--state-dir":
             read = f" (read: {settings_or_exit(config, state_dir=state_dir).state_dir}; --state-dir names another)"
         typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}{read}", err=True)
         refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)

@@ -20,6 +20,8 @@ def _paces(looks: Sequence[tuple[float, float]], total: float | None = 100) -> l
         ([(0, 5), (10, 25)], "2.0 a second, 38 s left"),
         ([(0, 0), (0, 10)], ""),
         ([(0, 0), (10, 100)], ""),
+        # The time before the first count moves is that of loading a model.
+        ([(0, 0), (4, 0), (5, 50)], "50.0 a second, 1 s left"),
         # Only the last seconds count: a slow beginning is forgotten.
         ([(0, 0), (WINDOW_SECONDS, 1), (2 * WINDOW_SECONDS, 61)], "2.0 a second, 20 s left"),
         # Work that begins anew is measured anew.
