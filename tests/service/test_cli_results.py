@@ -209,9 +209,11 @@ async def test_watch_follows_to_the_end():
         while not json.loads((await run("list", "--json", "--state", "running", *place)).out):
             pass
         cancelled = await run("cancel", "slow", "--reason", "enough", *place)
+        again = await run("cancel", "slow", *place)
         found = await watching
 
     assert cancelled.out == "slow: cancelled\n"
+    assert again.out == "slow: had ended before: cancelled\n"
     assert found.code == 1
     assert found.out.splitlines()[-1] == "slow: cancelled, CANCELLED: enough"
 

@@ -146,14 +146,15 @@ def cancel(
     Example: crucible-worker cancel nightly-320 --state-dir ./journal --reason "wrong data"
     """
 
-    async def end(bridge: Bridge) -> Evaluation:
-        return await bridge.evaluation.cancel_evaluation(evaluation_id, reason)
+    async def end(bridge: Bridge) -> tuple[bool, Evaluation]:
+        found = await bridge.evaluation.get_evaluation(evaluation_id)
+        return found.state.terminal, await bridge.evaluation.cancel_evaluation(evaluation_id, reason)
 
-    evaluation = read_or_exit(end, config, state_dir, address, token_file, tls_ca)
+    ended, evaluation = read_or_exit(end, config, state_dir, address, token_file, tls_ca)
     if as_json:
         typer.echo(json.dumps({"evaluation_id": evaluation_id, "state": evaluation.state.value}))
     else:
-        before = "" if evaluation.state.value == "cancelled" else "had ended before: "
+        before = "had ended before: " if ended or evaluation.state.value != "cancelled" else ""
         typer.echo(f"{evaluation_id}: {before}{evaluation.state.value}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["Pace", "time_text"]
 
-WINDOW_SECONDS = 30.0
+WINDOW_SECONDS = 10.0
 """The rate is that of so many last seconds."""
 LOOK_SECONDS = 0.5
 """Counts within a shorter time replace each other."""

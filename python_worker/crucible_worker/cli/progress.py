@@ -33,6 +33,9 @@ class Show(Protocol):
         ...
 
 
+WIDE_COLUMNS = 120
+"""Terminals from this width show the time that has passed, and a wide bar."""
+NARROW_BAR = 8
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
 """Events that leave the phase shown: the model is not yet loaded."""
 _WITH_COUNTS = (Phase.ASKING, Phase.GRADING)
@@ -65,11 +68,16 @@ def progress(stream: TextIO, *, quiet: bool = False) -> Iterator[Show]:
 def _bars(stream: TextIO) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
+    console = Console(file=stream)
+    wide = console.width >= WIDE_COLUMNS
     texts = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in _FIELDS]
-    description = TextColumn("{task.description}", markup=False)
-    columns = (description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *texts)
-    with Progress(*columns, console=Console(file=stream)) as bars:
+    # Of what is too wide, the label is folded; the counts, the rate and the time left stay whole.
+    description = TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold"))
+    counts = MofNCompleteColumn(table_column=Column(no_wrap=True))
+    bar, elapsed = BarColumn(40 if wide else NARROW_BAR), (TimeElapsedColumn(),) if wide else ()
+    with Progress(description, bar, counts, *elapsed, *texts, console=console) as bars:
         yield _Bars(bars)
 
 
@@ -97,7 +105,8 @@ class _Bars:
         if label in self._phases and event.kind not in _BEGINS:
             self._phases.remove(label)
             bars.update(task, phase="")
-        if note := _note(event):
+        # The bar has the counts of all evaluators.
+        if (note := _note(event)) and event.kind is not EventKind.EVALUATOR_START:
             bars.update(task, note=note)
         if event.kind is EventKind.EVALUATION_COMPLETE:
             bars.update(task, completed=next(each for each in bars.tasks if each.id == task).total)

@@ -23,7 +23,10 @@ def _paces(looks: Sequence[tuple[float, float]], total: float | None = 100) -> l
         # The time before the first count moves is that of loading a model.
         ([(0, 0), (4, 0), (5, 50)], "50.0 a second, 1 s left"),
         # Only the last seconds count: a slow beginning is forgotten.
-        ([(0, 0), (WINDOW_SECONDS, 1), (2 * WINDOW_SECONDS, 61)], "2.0 a second, 20 s left"),
+        (
+            [(0, 0), (WINDOW_SECONDS, 1), (2 * WINDOW_SECONDS, 1 + WINDOW_SECONDS)],
+            f"1.0 a second, {time_text(99 - WINDOW_SECONDS)} left",
+        ),
         # Work that begins anew is measured anew.
         ([(0, 50), (1, 60), (2, 0), (3, 10)], "10.0 a second, 9 s left"),
     ],

@@ -95,12 +95,25 @@ def test_on_a_terminal_there_is_a_bar():
 
 
 def test_the_bar_keeps_the_evaluations_total():
-    """An evaluator's total is shown next to the bar, and is not the bar's."""
+    """An evaluator's total is neither the bar's nor shown next to it: the bar counts all evaluators."""
     text = _shown(_Terminal(), START, HALF, NLL_START)
 
     assert "10/20" in text
-    assert "nll: 7 to do" in text
+    assert "to do" not in text
     assert "/7" not in text
+
+
+def test_a_narrow_terminal_keeps_the_counts_whole(monkeypatch: pytest.MonkeyPatch):
+    """On 80 columns the label is folded rather than the counts, the rate and the time left cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = _Terminal()
+
+    with progress(stream) as show:
+        show("a label that is as long as the reference of a model with options", START)
+        show("a label that is as long as the reference of a model with options", HALF)
+        painted = _painted(stream, "10/20")
+
+    assert "…" not in painted
 
 
 def test_a_bar_is_there_at_once_with_its_phase():
