@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 
 import grpc.aio
@@ -48,11 +49,14 @@ def item(program: str = GOOD, *, id: str = "", problem_id: str = "") -> CodeItem
 @needs_sandbox
 async def test_programs_are_graded(worker: RunningWorker):
     """In order, with pass@k of the problems they name, and told of by an event."""
+    began = time.time_ns()
     async with record_events(worker.bridge) as recorder:
         found = await worker.bridge.grading.grade_code(
             [item(id="a", problem_id="p"), item(BAD, id="b", problem_id="p")], k=[1]
         )
-        event = await recorder.wait_for(lambda event: event.kind is EventKind.GRADING_COMPLETE)
+        event = await recorder.wait_for(
+            lambda event: event.kind is EventKind.GRADING_COMPLETE and event.unix_time_ns > began
+        )
 
     assert [(grade.id, grade.verdict, grade.method) for grade in found.grades] == [
         ("a", Verdict.CORRECT, "calls"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -81,6 +82,7 @@ def grade(worker: RunningWorker) -> Any:
 async def test_responses_are_judged(worker: RunningWorker, grade: Any):
     """In order, with tokens by item and in all, the judge's fingerprint, and told of by an event."""
     PROMPTS.clear()
+    began = time.time_ns()
     async with record_events(worker.bridge) as recorder:
         found = await grade(
             RubricItem(id="a", question="Why?", response="so"),
@@ -89,7 +91,9 @@ async def test_responses_are_judged(worker: RunningWorker, grade: Any):
             RubricItem(id="d", response="so", prior=Verdict.INCORRECT),
             limits=BatchLimits(concurrency=1),
         )
-        event = await recorder.wait_for(lambda event: event.kind is EventKind.GRADING_COMPLETE)
+        event = await recorder.wait_for(
+            lambda event: event.kind is EventKind.GRADING_COMPLETE and event.unix_time_ns > began
+        )
 
     grades = [one.grade for one in found.grades]
     assert [(one.id, one.verdict, one.score, one.method) for one in grades] == [
