@@ -27,7 +27,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import crucible_bridge
 from crucible_bridge.channel import open_channel
 from crucible_bridge.client import Bridge
-from crucible_bridge.types import Limits, SamplingParams
+from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server.ready_file import write_ready_file
 
@@ -101,7 +101,8 @@ async def evaluated(bridge: Bridge, concurrency: int | None) -> float:
     started = time.perf_counter()
     evaluation = await bridge.evaluation.evaluate(
         model="openai:s/m",
-        evaluators=["accuracy"],
+        # The server knows no messages: it completes texts.
+        evaluators=[EvaluatorSpec(kind="accuracy", options={"renderer": "raw"})],
         dataset="jsonl:data.jsonl",
         sampling=SamplingParams(max_tokens=4),
         limits=Limits(concurrency=concurrency),
