@@ -3,9 +3,9 @@
     get_lr("Qwen/Qwen3-8B")                                # 0.000473, for LoRA
     get_lora_param_count("Qwen/Qwen3-8B", lora_rank=16)
 
-Pure functions: they read nothing but their arguments and a table. Formulas and numbers are those of tinker-cookbook's
-`hyperparam_utils` (thinking-machines-lab/tinker-cookbook, August 2026), which reads an unknown model's `hidden_size`
-from the hub; here it is an argument.
+Pure functions: they read nothing but their arguments and a table. Formulas and numbers are those of
+`hyperparam_utils` in tinker-cookbook 0.6.1, which reads an unknown model's `hidden_size` from the hub; here it is an
+argument. A variant of a model, as in "zai-org/GLM-5.3:peft:262144", counts as the model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def get_lr(model_name: str, is_lora: bool = True, *, hidden_size: int | None = N
             f"is {model_name!r}: only Llama and Qwen models were measured; choose your own rate",
         )
     if hidden_size is None:
-        known = TINKER_MODELS.get(model_name)
+        known = TINKER_MODELS.get(_base_name(model_name))
         hidden_size = None if known is None else known.hidden_size
     if hidden_size is None:
         raise InvalidField("hidden_size", f"is needed for {model_name!r}: it is in the model's config.json")
@@ -83,11 +83,15 @@ def get_lora_param_count(
 
     Source: tinker-cookbook, `get_lora_param_count`; its developers measured the counts of each model.
     """
-    size = TINKER_MODELS.get(model_name)
-    if size is None or size.mlp is None or size.attn is None or size.unembed is None:
+    size = TINKER_MODELS.get(_base_name(model_name))
+    if size is None:
         raise InvalidField("model_name", f"is {model_name!r}, whose LoRA parameters are not known")
     if lora_rank < 1:
         raise InvalidField("lora_rank", f"is {lora_rank}, must be at least 1")
     if not (train_mlp or train_attn or train_unembed):
         raise InvalidField("train_mlp", "is false, and so are train_attn and train_unembed: train one of them")
     return lora_rank * (size.mlp * train_mlp + size.attn * train_attn + size.unembed * train_unembed)
+
+
+def _base_name(model_name: str) -> str:
+    return model_name.partition(":")[0]

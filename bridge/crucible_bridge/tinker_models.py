@@ -10,21 +10,23 @@ __all__ = ["TINKER_MODELS", "TinkerModelSize"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TinkerModelSize:
-    """Sizes of a model; None where they are not known."""
+    """Sizes of a model."""
 
-    hidden_size: int | None
+    hidden_size: int
     """Width of its layers."""
-    mlp: int | None
+    mlp: int
     """Parameters of a LoRA adapter of rank 1 on its feed-forward layers."""
-    attn: int | None
+    attn: int
     """Likewise, on its attention layers."""
-    unembed: int | None
+    unembed: int
     """Likewise, on its output layer."""
 
 
 TINKER_MODELS: Mapping[str, TinkerModelSize] = {
     "deepseek-ai/DeepSeek-V3.1": TinkerModelSize(7168, 94_307_328, 2_440_000, 136_448),
     "deepseek-ai/DeepSeek-V3.1-Base": TinkerModelSize(7168, 94_307_328, 2_440_000, 136_448),
+    "deepseek-ai/DeepSeek-V4.1-Flash": TinkerModelSize(5120, 107_673_600, 1_013_760, 134_400),
+    "deepseek-ai/DeepSeek-V4.1-Flash-1017": TinkerModelSize(5120, 107_673_600, 1_013_760, 134_400),
     "meta-llama/Llama-3.1-70B": TinkerModelSize(8192, 8_847_360, 4_096_000, 136_448),
     "meta-llama/Llama-3.1-8B": TinkerModelSize(4096, 1_769_472, 851_968, 132_352),
     "meta-llama/Llama-3.1-8B-Instruct": TinkerModelSize(4096, 1_769_472, 851_968, 132_352),
@@ -34,10 +36,12 @@ TINKER_MODELS: Mapping[str, TinkerModelSize] = {
     "moonshotai/Kimi-K2-Thinking": TinkerModelSize(7168, 144_583_680, 1_940_288, 171_008),
     "moonshotai/Kimi-K2.5": TinkerModelSize(7168, 144_583_680, 1_940_288, 171_008),
     "moonshotai/Kimi-K2.6": TinkerModelSize(7168, 144_583_680, 1_940_288, 171_008),
+    "moonshotai/Kimi-K3.1-Pro": TinkerModelSize(7168, 766_457_856, 8_040_960, 171_008),
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": TinkerModelSize(2688, 11_346_176, 584_832, 133_760),
     "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": TinkerModelSize(4096, 111_349_760, 1_675_264, 135_168),
     "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": TinkerModelSize(8192, 254_529_536, 4_134_912, 139_264),
     "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": TinkerModelSize(2688, 11_346_176, 584_832, 133_760),
+    "nvidia/NVIDIA-Nemotron-3.5-Super-VL-120B-A12B-BF16": TinkerModelSize(4096, 111_349_760, 1_675_264, 135_168),
     "openai/gpt-oss-120b": TinkerModelSize(2880, 40_124_160, 746_496, 203_968),
     "openai/gpt-oss-20b": TinkerModelSize(2880, 6_842_880, 497_664, 203_968),
     "Qwen/Qwen3-235B-A22B-Instruct-2507": TinkerModelSize(4096, 56_598_528, 3_176_448, 156_032),
@@ -61,6 +65,9 @@ TINKER_MODELS: Mapping[str, TinkerModelSize] = {
     "Qwen/Qwen3.6-35B-A3B": TinkerModelSize(2048, 16_281_600, 1_013_760, 250_368),
     "Qwen/Qwen3.8-27B": TinkerModelSize(5120, 4_325_376, 2_965_504, 253_440),
     "thinkingmachines/Inkling": TinkerModelSize(6144, 154_705_920, 3_424_256, 207_168),
-    "thinkingmachines/Inkling-Small": TinkerModelSize(4096, None, None, None),
+    "thinkingmachines/Inkling-2-Small": TinkerModelSize(4608, 128_065_536, 2_347_008, 205_632),
+    "thinkingmachines/Inkling-Small": TinkerModelSize(4096, 64_503_808, 1_311_744, 205_120),
+    "zai-org/GLM-5.3": TinkerModelSize(6144, 121_356_288, 2_920_320, 161_024),
+    "zai-org/GLM-5.3-Flash": TinkerModelSize(4096, 75_755_520, 2_009_088, 158_976),
 }
 """The models of tinker-cookbook, whose developers measured the counts."""

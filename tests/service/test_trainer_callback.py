@@ -106,7 +106,7 @@ async def test_numbers_equal_those_of_evaluating_the_checkpoints_by_hand(tmp_pat
 
     assert evaluated(history) == by_hand
     assert by_hand[2]["likelihood/nll"] != by_hand[4]["likelihood/nll"]
-    assert sorted(one.evaluation_id for one in listed) == [
+    assert sorted(one.evaluation_id for one in listed.items) == [
         f"run-1-step-{step}-{part}" for step in (2, 4) for part in (0, 1)
     ]
     assert "crucible_bridge" not in logged

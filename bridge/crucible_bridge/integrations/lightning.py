@@ -7,8 +7,8 @@
     Trainer(callbacks=[EvaluateCallback("127.0.0.1:50051", "/runs/one/evaluated", save, plan="suite.toml")])
 
 Lightning's own `.ckpt` files are pickled, which a worker never opens. So each time Lightning saves one, `save` writes
-the model in the form of Hugging Face: config, safetensors and tokenizer. The worker needs `--model-root` with the folder of
-these, or a folder above it.
+the model in the form of Hugging Face: config, safetensors and tokenizer. The worker needs `--model-root` with the
+folder of these, or a folder above it.
 """
 
 from __future__ import annotations

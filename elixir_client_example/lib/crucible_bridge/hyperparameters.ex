@@ -9,9 +9,9 @@ defmodule CrucibleBridge.Hyperparameters do
       iex> CrucibleBridge.Hyperparameters.get_lora_param_count("Qwen/Qwen3-8B", lora_rank: 1)
       {:ok, 2_883_968}
 
-  Pure functions, which call no worker. Formulas and numbers are those of tinker-cookbook's `hyperparam_utils`
-  (thinking-machines-lab/tinker-cookbook, August 2026), which reads an unknown model's `hidden_size` from the hub; here it
-  is an option.
+  Pure functions, which call no worker. Formulas and numbers are those of `hyperparam_utils` in tinker-cookbook
+  0.6.1, which reads an unknown model's `hidden_size` from the hub; here it is an option. A variant of a model, as in
+  `"zai-org/GLM-5.3:peft:262144"`, counts as the model.
   """
 
   alias CrucibleBridge.Error
@@ -25,6 +25,8 @@ defmodule CrucibleBridge.Hyperparameters do
   @models %{
     "deepseek-ai/DeepSeek-V3.1" => {7168, 94_307_328, 2_440_000, 136_448},
     "deepseek-ai/DeepSeek-V3.1-Base" => {7168, 94_307_328, 2_440_000, 136_448},
+    "deepseek-ai/DeepSeek-V4.1-Flash" => {5120, 107_673_600, 1_013_760, 134_400},
+    "deepseek-ai/DeepSeek-V4.1-Flash-1017" => {5120, 107_673_600, 1_013_760, 134_400},
     "meta-llama/Llama-3.1-70B" => {8192, 8_847_360, 4_096_000, 136_448},
     "meta-llama/Llama-3.1-8B" => {4096, 1_769_472, 851_968, 132_352},
     "meta-llama/Llama-3.1-8B-Instruct" => {4096, 1_769_472, 851_968, 132_352},
@@ -34,10 +36,12 @@ defmodule CrucibleBridge.Hyperparameters do
     "moonshotai/Kimi-K2-Thinking" => {7168, 144_583_680, 1_940_288, 171_008},
     "moonshotai/Kimi-K2.5" => {7168, 144_583_680, 1_940_288, 171_008},
     "moonshotai/Kimi-K2.6" => {7168, 144_583_680, 1_940_288, 171_008},
+    "moonshotai/Kimi-K3.1-Pro" => {7168, 766_457_856, 8_040_960, 171_008},
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16" => {2688, 11_346_176, 584_832, 133_760},
     "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16" => {4096, 111_349_760, 1_675_264, 135_168},
     "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16" => {8192, 254_529_536, 4_134_912, 139_264},
     "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16" => {2688, 11_346_176, 584_832, 133_760},
+    "nvidia/NVIDIA-Nemotron-3.5-Super-VL-120B-A12B-BF16" => {4096, 111_349_760, 1_675_264, 135_168},
     "openai/gpt-oss-120b" => {2880, 40_124_160, 746_496, 203_968},
     "openai/gpt-oss-20b" => {2880, 6_842_880, 497_664, 203_968},
     "Qwen/Qwen3-235B-A22B-Instruct-2507" => {4096, 56_598_528, 3_176_448, 156_032},
@@ -61,7 +65,10 @@ defmodule CrucibleBridge.Hyperparameters do
     "Qwen/Qwen3.6-35B-A3B" => {2048, 16_281_600, 1_013_760, 250_368},
     "Qwen/Qwen3.8-27B" => {5120, 4_325_376, 2_965_504, 253_440},
     "thinkingmachines/Inkling" => {6144, 154_705_920, 3_424_256, 207_168},
-    "thinkingmachines/Inkling-Small" => {4096, nil, nil, nil}
+    "thinkingmachines/Inkling-2-Small" => {4608, 128_065_536, 2_347_008, 205_632},
+    "thinkingmachines/Inkling-Small" => {4096, 64_503_808, 1_311_744, 205_120},
+    "zai-org/GLM-5.3" => {6144, 121_356_288, 2_920_320, 161_024},
+    "zai-org/GLM-5.3-Flash" => {4096, 75_755_520, 2_009_088, 158_976}
   }
 
   @doc """
@@ -105,8 +112,8 @@ defmodule CrucibleBridge.Hyperparameters do
     options = Keyword.validate!(options, lora_rank: 32, train_mlp: true, train_attn: true, train_unembed: true)
     trained = for key <- [:train_mlp, :train_attn, :train_unembed], do: options[key]
 
-    case Map.get(@models, model_name) do
-      {_hidden_size, mlp, attn, unembed} when mlp != nil ->
+    case Map.get(@models, base_name(model_name)) do
+      {_hidden_size, mlp, attn, unembed} ->
         count(options[:lora_rank], trained, [mlp, attn, unembed])
 
       _unknown ->
@@ -138,8 +145,8 @@ defmodule CrucibleBridge.Hyperparameters do
   end
 
   defp hidden_size(model_name, nil) do
-    case Map.get(@models, model_name) do
-      {size, _mlp, _attn, _unembed} when size != nil -> {:ok, size}
+    case Map.get(@models, base_name(model_name)) do
+      {size, _mlp, _attn, _unembed} -> {:ok, size}
       _unknown -> {:error, Error.invalid("hidden_size", "is needed for #{inspect(model_name)}: see its config.json")}
     end
   end
@@ -148,4 +155,6 @@ defmodule CrucibleBridge.Hyperparameters do
 
   defp hidden_size(_model_name, size),
     do: {:error, Error.invalid("hidden_size", "is #{inspect(size)}, must be at least 1")}
+
+  defp base_name(model_name), do: model_name |> String.split(":", parts: 2) |> hd()
 end
