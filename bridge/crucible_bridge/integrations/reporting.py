@@ -30,6 +30,8 @@ REGISTER_SECONDS = 600.0
 """How long a worker may read the data sets of a plan, when the plan is registered."""
 CALL_SECONDS = 30.0
 """How long any other call may take."""
+FLUSH_SECONDS = 10.0
+"""How long the end of training tries to report what is not reported yet, also where it does not wait for results."""
 POLL_SECONDS = 0.5
 """Time between two looks at the evaluations, while the end of training waits for them."""
 
@@ -198,15 +200,17 @@ class StepReporter:
         self._collect()
 
     def _finish(self, saved: _Saved | None, wait: float) -> None:
-        deadline = time.monotonic() + wait
+        began = time.monotonic()
         if saved is not None:
             self._unsent.append(saved)
         try:
             while True:
                 self._guarded(self._send)
                 self._guarded(self._collect)
-                remaining = deadline - time.monotonic()
-                if self._refused or not (self._unsent or self._running) or remaining <= 0:
+                # A step that is not reported yet may be, once the connection is there.
+                patience = max(wait, FLUSH_SECONDS) if self._unsent else wait if self._running else 0.0
+                remaining = began + patience - time.monotonic()
+                if self._refused or remaining <= 0:
                     break
                 if self._left.wait(min(POLL_SECONDS, remaining)):
                     break
