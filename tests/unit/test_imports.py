@@ -23,6 +23,7 @@ HEAVY = {
     "flint",
     "httpx2",
     "huggingface_hub",
+    "lightning",
     "mpmath",
     "nltk",
     "openai",
@@ -40,6 +41,8 @@ HEAVY = {
 
 MODULES = [
     "crucible_bridge",
+    "crucible_bridge.integrations",
+    "crucible_bridge.integrations.reporting",
     "crucible_worker",
     "crucible_worker.cli",
     "crucible_worker.server",

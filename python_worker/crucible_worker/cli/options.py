@@ -114,6 +114,15 @@ Price = Annotated[
         help="Price of a million tokens of models: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
     ),
 ]
+RunPlan = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plan",
+        metavar="RUNS=FILE",
+        help="Evaluate every reported step of runs that register no plan, by a pattern of run ids and a suite: "
+        "lab-*=suite.toml. Repeatable.",
+    ),
+]
 Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=VALUE", help="Set a limit of the worker by its name; repeatable."),

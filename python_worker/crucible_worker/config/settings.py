@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.config.plans import RunPlan
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
@@ -116,6 +117,8 @@ class Settings:
     """Tinker services with models."""
     prices: tuple[ModelPrice, ...] = ()
     """Prices of tokens, by patterns of models; the first pattern that fits counts."""
+    plans: tuple[RunPlan, ...] = ()
+    """Plans of runs that register none, by patterns of run ids; the first pattern that fits counts."""
     log_format: LogFormat = dataclasses.field(default_factory=_default_log_format)
     """Log lines for programs or for people; if None, for people if stderr is a terminal."""
     log_level: str = "info"
@@ -181,6 +184,11 @@ class Settings:
                 image.check()
             except ValueError as error:
                 raise SettingsError(Setting("code_images"), f" {error}") from None
+        for plan in self.plans:
+            try:
+                plan.load()
+            except ValueError as error:
+                raise SettingsError(Setting("plans"), f" {error}") from None
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()

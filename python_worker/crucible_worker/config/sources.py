@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 
 from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
+from crucible_worker.config.plans import read_plans
 from crucible_worker.config.prices import read_prices
 from crucible_worker.config.settings import LogFormat, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
@@ -309,6 +310,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "openai_servers": _endpoints(read_servers),
     "tinker_services": _endpoints(read_services),
     "prices": read_prices,
+    "plans": read_plans,
     "log_format": _one_of(*get_args(LogFormat)),
     "log_level": _one_of(*LOG_LEVELS),
 }
@@ -323,6 +325,7 @@ _OPTIONS: Mapping[str, str] = {
     "openai_servers": "openai_server",
     "tinker_services": "tinker_service",
     "prices": "price",
+    "plans": "plan",
 }
 """Fields with several values, and the names of the options that give one each."""
 

@@ -25,12 +25,14 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
+    EvaluatorSpec,
     ModelUsage,
     PlannedEvaluation,
     Problem,
     RenderSampleResponse,
 )
 from crucible_worker.backends.base import Model
+from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.datasets import LoadedDataset
@@ -136,10 +138,18 @@ class Admission:
         Raises:
             BridgeError: limits, evaluators or data set are refused; nothing was started.
         """
-        _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
-        evaluators = await self._preparer.evaluators(planned)
+        evaluators = await self.check_without_data(planned)
         loaded = await self._until_drained(self._preparer.load(planned.dataset, evaluators))
         await self._until_drained(self._preparer.prompter(planned, evaluators, loaded))
+
+    async def check_without_data(self, planned: PlannedEvaluation) -> Sequence[tuple[EvaluatorSpec, Evaluator]]:
+        """The part of `check` that reads no data set; returns the evaluators.
+
+        Raises:
+            BridgeError: limits or evaluators are refused; nothing was started.
+        """
+        _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
+        return await self._preparer.evaluators(planned)
 
     async def read(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.

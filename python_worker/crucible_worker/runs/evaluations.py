@@ -63,6 +63,7 @@ from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
+from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
 from crucible_worker.runs.usage import Spending
 
@@ -198,9 +199,15 @@ class Evaluations:
         """The events that this worker itself writes from now on; call it once."""
         return OwnEvents(self._journal)
 
-    def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
-        """The plans of this journal; the arguments encode a plan to the bytes that are recorded, and decode it."""
-        return EvaluationPlans(self._journal, self._admission, encode, decode)
+    def plans(self, encode: EncodePlan, decode: DecodePlan, patterns: Sequence[PatternPlan] = ()) -> EvaluationPlans:
+        """The plans of this journal.
+
+        Args:
+            encode: encodes a plan to the bytes that are recorded.
+            decode: decodes it.
+            patterns: plans of runs that register none; the first one that fits counts.
+        """
+        return EvaluationPlans(self._journal, self._admission, encode, decode, patterns)
 
     async def read_dataset(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.

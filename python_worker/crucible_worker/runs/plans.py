@@ -10,11 +10,13 @@ import asyncio
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef
+from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, PlannedEvaluation
 from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.journal import Journal, Transaction
 from crucible_worker.runs.journal.plans import (
@@ -40,6 +42,7 @@ from crucible_worker.runs.plan_steps import (
     request_of,
 )
 from crucible_worker.runs.preparation import keys_of
+from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.specification import (
     plan_fingerprint,
     refuse_equal_keys,
@@ -62,11 +65,21 @@ DecodePlan = Callable[[bytes], EvaluationPlan]
 """Decodes it."""
 
 
+_log = structlog.get_logger(__name__)
+
+
 class EvaluationPlans:
     """The plans of a journal. Made by `Evaluations.plans`."""
 
-    def __init__(self, journal: Journal, admission: Admission, encode: EncodePlan, decode: DecodePlan) -> None:
-        self._journal, self._admission = journal, admission
+    def __init__(
+        self,
+        journal: Journal,
+        admission: Admission,
+        encode: EncodePlan,
+        decode: DecodePlan,
+        patterns: Sequence[PatternPlan] = (),
+    ) -> None:
+        self._journal, self._admission, self._patterns = journal, admission, patterns
         self._encode, self._decode = encode, decode
         self._at_hand: dict[str, EvaluationPlan] = {}
         self._decoding = asyncio.Lock()
@@ -78,10 +91,15 @@ class EvaluationPlans:
             AlreadyExists: the id belongs to another plan (reason OTHER_PLAN).
             BridgeError: one of its evaluations could not be started with any model; nothing was recorded.
         """
+        return await self._register(plan, self._admission.check)
+
+    async def _register(
+        self, plan: EvaluationPlan, check: Callable[[PlannedEvaluation], Awaitable[object]]
+    ) -> tuple[str, bool]:
         plan = with_kept_samples(plan)
         identity = await asyncio.to_thread(plan_fingerprint, plan)
         if await self._journal.read(find_plan, plan.plan_id) is None:
-            await self._check(plan)
+            await self._check(plan, check)
         record = await asyncio.to_thread(self._encode, plan)
         existed = await self._journal.submit(
             lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
@@ -95,20 +113,38 @@ class EvaluationPlans:
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due at a step; returns each evaluation, and whether it existed already.
 
+        A run without a plan gets that of the first pattern that fits its id.
+
         Raises:
-            NotFound: there is no such plan (reason UNKNOWN_PLAN).
+            NotFound: there is no such plan, and no pattern fits (reason UNKNOWN_PLAN).
             AlreadyExists: evaluations of this step are of another model (reason OTHER_MODEL).
             ResourceExhausted: the queue is full; it names the evaluations that were not started, the others were.
             BridgeError: a check that needs no data refuses an evaluation; those before it were started.
         """
         new: set[str] = set()
         with self._admission.first():
+            if self._patterns and await self._journal.read(find_plan, plan_id) is None:
+                await self._register_by_pattern(plan_id)
             while True:
                 try:
                     return await self._start_due(plan_id, step, model, last=last, new=new)
                 except Overtaken:
                     # Each time the step has one more evaluation, so this ends.
                     continue
+
+    async def _register_by_pattern(self, run_id: str) -> None:
+        """Register the plan of the first pattern that fits; as the run waits for the call, no data set is read yet."""
+        pattern = next((pattern for pattern in self._patterns if pattern.fits(run_id)), None)
+        if pattern is None:
+            return
+        try:
+            await self._register(pattern.of(run_id), self._admission.check_without_data)
+        except AlreadyExists as error:
+            # A worker with other patterns was first: its plan is the run's.
+            if error.reason != Reason.OTHER_PLAN:
+                raise
+        else:
+            _log.info("plan_registered", run_id=run_id, runs=pattern.runs)
 
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
@@ -200,11 +236,11 @@ class EvaluationPlans:
         except BridgeError as error:
             raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
 
-    async def _check(self, plan: EvaluationPlan) -> None:
-        """Refuse a plan with an evaluation that could not be started with any model."""
+    async def _check(self, plan: EvaluationPlan, check: Callable[[PlannedEvaluation], Awaitable[object]]) -> None:
+        """Refuse a plan with an evaluation that could not be started with any model, as far as `check` can see."""
         for part, planned in enumerate(parts_of(plan)):
             try:
-                await self._admission.check(planned)
+                await check(planned)
             except BridgeError as error:
                 raise _placed(error, functools.partial(path_in_plan, plan, (part,))) from error
         # A training loop merges the metrics of all evaluations of a step.

@@ -40,6 +40,7 @@ from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.prompting import TEMPLATE_MODULE
+from crucible_worker.runs.run_patterns import PatternPlan
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 
@@ -68,6 +69,8 @@ class Parts:
     """Processes for templates of prompts; may be the same pool. None if the worker runs no templates."""
     code: Places | None = None
     """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
+    plans: Sequence[PatternPlan] = ()
+    """Plans of runs that register none."""
 
     def _pools(self) -> list[GradingPool]:
         """The pools for grading and for templates, which may be the same."""
@@ -179,6 +182,7 @@ async def build_with(
         grading=grading,
         templates=templates,
         code=code,
+        plans=tuple(plan.load() for plan in settings.plans),
     )
 
 

@@ -236,7 +236,7 @@ class Worker:
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
         handlers: Any = Handlers(server)
         self._handlers = handlers
-        evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits)
+        evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits, parts.plans)
         charge = parts.evaluations.spending.charge
         self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
         self._models = ModelService(parts.models, charge, self._limits)

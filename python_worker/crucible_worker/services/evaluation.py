@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import grpc
 
@@ -30,6 +30,7 @@ from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.services import registration
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.reports import report_request
@@ -62,11 +63,22 @@ class EvaluationService:
     """Evaluations, over the wire."""
 
     def __init__(
-        self, evaluations: Evaluations, evaluators: Callable[[], Iterable[EvaluatorInfo]], limits: WorkerLimits
+        self,
+        evaluations: Evaluations,
+        evaluators: Callable[[], Iterable[EvaluatorInfo]],
+        limits: WorkerLimits,
+        patterns: Sequence[PatternPlan] = (),
     ) -> None:
-        """Serve these evaluations, within the worker's limits; `evaluators` lists the kinds of evaluators."""
+        """Serve these evaluations, within the worker's limits.
+
+        Args:
+            evaluations: all of the journal.
+            evaluators: lists the kinds of evaluators.
+            limits: of the worker.
+            patterns: plans of runs that register none.
+        """
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
-        self._plans = evaluations.plans(plan_to_record, plan_from_record)
+        self._plans = evaluations.plans(plan_to_record, plan_from_record, patterns)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server."""

@@ -52,6 +52,7 @@ _REPEATED = {
     "--openai-server": "openai_servers",
     "--tinker-service": "tinker_services",
     "--price": "prices",
+    "--plan": "plans",
     "--limit": "limits",
 }
 
@@ -99,6 +100,8 @@ def read_launch(arguments: Sequence[str], environment: Mapping[str, str], folder
             _refuse_relative(option, Path(path).expanduser(), folder)
     for image in given["code_images"] or ():
         _refuse_relative("--code-image", Path(image.partition("=")[2]).expanduser(), folder)
+    for plan in given["plans"] or ():
+        _refuse_relative("--plan", Path(plan.partition("=")[2]).expanduser(), folder)
     config, port = given.pop("config"), given.pop("port")
     flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     level = _LOG_LEVELS.get(environment.get("SNAKEPIT_LOG_LEVEL", ""))

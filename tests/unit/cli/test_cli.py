@@ -16,6 +16,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
+from crucible_worker.config.plans import RunPlan
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
 from tests.tables import rows
@@ -220,6 +221,8 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
     for path in (token, cert, key):
         path.write_text("secret")
         path.chmod(0o600)
+    suite = tmp_path / "suite.toml"
+    suite.write_text('name = "s"\n[[evaluations]]\nname = "e"\ndataset = "builtin:arithmetic"\nevaluators = ["nll"]\n')
     return {
         "host": ("localhost", "localhost"),
         "port": ("7", 7),
@@ -247,6 +250,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         ),
         "tinker_service": ("lab=http://[::1]:8000", (TinkerService(name="lab", base_url="http://[::1]:8000"),)),
         "price": ("openai:*=prompt:2.5,output:10", (ModelPrice(pattern="openai:*", prompt=2.5, output=10.0),)),
+        "plan": (f"lab-*={suite}", (RunPlan(runs="lab-*", file=suite),)),
         "log_format": ("console", "console"),
         "log_level": ("error", "error"),
     }
@@ -301,6 +305,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "openai_server": "openai_servers",
         "tinker_service": "tinker_services",
         "price": "prices",
+        "plan": "plans",
     }
     assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
         option: value for option, (_, value) in values.items()

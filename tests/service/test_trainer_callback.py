@@ -1,0 +1,148 @@
+"""The callback for the Trainer of transformers, in real training runs on the CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import crucible_bridge
+from crucible_bridge.suites import load_suite
+from crucible_worker.config import Settings
+from crucible_worker.config.plans import RunPlan
+from crucible_worker.server import Worker
+
+PROGRAM = Path(__file__).with_name("training_program.py")
+NEEDED = ("torch", "transformers", "accelerate")
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDED),
+    reason="no Trainer without torch, transformers and accelerate",
+)
+
+SUITE = """
+name = "sums"
+
+[[evaluations]]
+name = "likelihood"
+dataset = { source = "builtin:arithmetic", limit = 16 }
+evaluators = ["nll"]
+
+[[evaluations]]
+name = "answers"
+dataset = { source = "builtin:arithmetic", limit = 16 }
+evaluators = ["accuracy"]
+sampling = { max_tokens = 8 }
+"""
+WAIT = 120.0
+"""Seconds to wait for the evaluations of a run at most."""
+
+
+@contextlib.asynccontextmanager
+async def worker(folder: Path, root: Path, plans: tuple[RunPlan, ...] = ()) -> AsyncIterator[str]:
+    """The address of a real worker for local models below a folder."""
+    root.mkdir(parents=True, exist_ok=True)
+    settings = Settings(port=0, state_dir=folder / "state", model_roots=(root,), grading_processes=0, plans=plans)
+    async with Worker(settings.validate()) as running:
+        yield running.address
+
+
+async def train(folder: Path, address: str, **options: Any) -> tuple[list[dict[str, Any]], str]:
+    """Run the program; returns the Trainer's history, and what was logged."""
+    options = {"address": address, "output_dir": str(folder), "steps": 4, "arguments": {}, **options}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(PROGRAM), json.dumps(options), stdout=PIPE, stderr=PIPE
+    )
+    output, logged = await process.communicate()
+    assert process.returncode == 0, logged.decode()
+    return json.loads(output.splitlines()[-1]), logged.decode()
+
+
+def suite_in(folder: Path) -> str:
+    """The path of a suite's file."""
+    (folder / "suite.toml").write_text(SUITE)
+    return str(folder / "suite.toml")
+
+
+def evaluated(history: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
+    """Metrics of the worker in a history, by step."""
+    found: dict[int, dict[str, float]] = {}
+    for entry in history:
+        metrics = {key: value for key, value in entry.items() if key.startswith(("likelihood/", "answers/"))}
+        if metrics:
+            found.setdefault(entry["step"], {}).update(metrics)
+    return found
+
+
+async def test_numbers_equal_those_of_evaluating_the_checkpoints_by_hand(tmp_path: Path):
+    """Each checkpoint has the metrics of the suite, at its own step; the run is named as its folder."""
+    run = tmp_path / "models" / "run-1"
+    async with worker(tmp_path, tmp_path / "models") as address:
+        history, logged = await train(
+            run, address, plan=suite_in(tmp_path), model_root=str(tmp_path / "models"), wait=WAIT
+        )
+        by_hand: dict[int, dict[str, float]] = {}
+        async with crucible_bridge.connect(address) as bridge:
+            for step in (2, 4):
+                by_hand[step] = {}
+                for planned in load_suite(tmp_path / "suite.toml").evaluations:
+                    done = await bridge.evaluation.evaluate(
+                        model=f"local:run-1/checkpoint-{step}",
+                        evaluators=planned.evaluators,
+                        dataset=planned.dataset,
+                        sampling=planned.sampling,
+                        metric_prefix=planned.metric_prefix,
+                    )
+                    by_hand[step] |= done.metrics.values
+            listed = await bridge.evaluation.list_evaluations(run_id="run-1")
+
+    assert evaluated(history) == by_hand
+    assert by_hand[2]["likelihood/nll"] != by_hand[4]["likelihood/nll"]
+    assert sorted(one.evaluation_id for one in listed.items) == [
+        f"run-1-step-{step}-{part}" for step in (2, 4) for part in (0, 1)
+    ]
+    assert "crucible_bridge" not in logged
+
+
+async def test_a_run_without_a_plan_gets_that_of_the_operator(tmp_path: Path):
+    """A pattern of the worker fits the run's name; the callback names no plan."""
+    plan = RunPlan(runs="lab-*", file=Path(suite_in(tmp_path)))
+    async with worker(tmp_path, tmp_path / "lab-7", (plan,)) as address:
+        history, _ = await train(tmp_path / "lab-7", address, wait=WAIT)
+
+    assert {step: sorted(metrics)[0] for step, metrics in evaluated(history).items()} == {
+        2: "answers/accuracy",
+        4: "answers/accuracy",
+    }
+
+
+async def test_training_ends_without_a_worker(tmp_path: Path):
+    """What fails is said once, with the steps that were not reported."""
+    history, logged = await train(tmp_path / "run", "127.0.0.1:1", plan=suite_in(tmp_path))
+
+    assert evaluated(history) == {}
+    assert logged.count("127.0.0.1:1") == 1
+    assert "these steps were not reported to the worker: 2, 4" in logged
+
+
+async def test_what_fails_is_said_once_with_the_cure(tmp_path: Path):
+    """A worker with another model root, no plan at all, a folder outside of the root, and checkpoints that go away."""
+    async with worker(tmp_path, tmp_path / "elsewhere") as address:
+        _, root = await train(tmp_path / "run", address, plan=suite_in(tmp_path), wait=WAIT)
+        _, plan = await train(tmp_path / "run-2", address, arguments={"save_total_limit": 1})
+        _, outside = await train(
+            tmp_path / "run-3", address, plan=suite_in(tmp_path), model_root=str(tmp_path / "elsewhere")
+        )
+
+    assert root.count(f"start the worker with --model-root {tmp_path / 'run'}") == 1
+    assert plan.count("give the callback a plan") == 1
+    assert plan.count("save_total_limit=1 removes checkpoints") == 1
+    assert outside.count("is not below the worker's model root") == 1

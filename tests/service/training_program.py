@@ -1,0 +1,45 @@
+"""A real Trainer on a small model, for the tests of its callback: `training_program.py OPTIONS`, OPTIONS in JSON.
+
+Prints the Trainer's history in JSON as its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+from crucible_bridge.integrations.transformers import EvaluateCallback
+from crucible_worker.embedded import registry
+
+
+def train(*, address: str, output_dir: str, steps: int, arguments: dict[str, Any], **options: Any) -> list[Any]:
+    """Train an embedded model for some steps; returns the history."""
+    checkpoint = registry.path("arithmetic@180")
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    ids = torch.tensor(tokenizer("1+1=2")["input_ids"])
+    data = [{"input_ids": ids, "labels": ids} for _ in range(64)]
+    args = TrainingArguments(
+        output_dir=output_dir,
+        max_steps=steps,
+        save_steps=2,
+        logging_steps=1,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **arguments,
+    )
+    callback = EvaluateCallback(address, **options)
+    trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, callbacks=[callback])
+    trainer.train()
+    return trainer.state.log_history
+
+
+if __name__ == "__main__":
+    print(json.dumps(train(**json.loads(sys.argv[1]))))
