@@ -572,8 +572,8 @@ class GatePolicy:
     metrics: tuple[GateMetric, ...]
     """Each key once."""
     confidence: float = 0.95
-    """1 - confidence bounds the probability that a candidate is blocked although no metric is worse than allowed: of
-    all metrics together. From 0.5 to 0.999; 0.95 if absent.
+    """Of the intervals, and of the tests of all metrics together: if no metric is worse than allowed, a candidate is
+    blocked with a probability of at most (1 - confidence) / 2. From 0.5 to 0.999; 0.95 if absent.
     """
     cluster_by: str = ""
     """As in CompareEvaluations."""
@@ -615,9 +615,9 @@ class GatedMetric:
     metrics: Metrics = Metrics({})
     """baseline, candidate (of "paired_scores" means over the paired samples), drop (positive if the candidate is
     worse), max_drop (what is allowed, in the metric's unit). Of "paired_scores" also drop_ci_low and drop_ci_high
-    (bounds at the policy's confidence, each one-sided), p (one-sided, of the drop being no larger than allowed),
-    holm_p (corrected by Holm's method for the metrics of the policy), needed_n (samples with which a verdict is
-    likely, if the drop stays as it is); with cluster_by also n_clusters.
+    (the interval at the policy's confidence), p (of the drop being no larger than allowed, two-sided as the
+    interval is), holm_p (p, corrected by Holm's method for the metrics of the policy), needed_n (samples with
+    which a verdict is likely if the drop stays as it is); with cluster_by also n_clusters.
     """
 
 
@@ -630,7 +630,7 @@ class GateResponse:
     INCONCLUSIVE; else PASS.
     """
     reasons: tuple[str, ...] = ()
-    """Why, one sentence for each metric that is not PASS."""
+    """Why, one text for each metric that is not PASS."""
     metrics: tuple[GatedMetric, ...] = ()
     """Each metric of the policy, in its order."""
 

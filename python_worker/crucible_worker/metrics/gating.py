@@ -7,23 +7,25 @@ excess of a sample is
     e_i = drop_i - L      or      e_i = drop_i - r s x_i,  s the sign of the baseline's mean,
 
 so that their mean E is above 0 just if the drop is larger than allowed, and the uncertainty of the baseline's mean is
-part of its error. With alpha = 1 - confidence, each test is one-sided:
+part of its error. Intervals have two sides, at the policy's confidence; a p-value is twice that of its side, so that it
+fits them:
 
-    p          P[T > E / S], T of Student's distribution, S the standard error of E; as in
+    p          min(1, 2 P[T > E / S]), T of Student's distribution, S the standard error of E; as in
                `crucible_worker.metrics.paired`, by clusters where there are some. Where every score is 0 or 1, the
-               allowed drop is 0 and there are no clusters: P[X >= lost], X binomial of the changed samples and 1/2
-               (McNemar, 1947, exact)
+               allowed drop is 0 and there are no clusters: min(1, 2 P[X >= lost]), X binomial of the changed samples
+               and 1/2 (McNemar, 1947, exact)
     holm_p     p, corrected for the metrics of the policy (Holm, 1979)
-    bounds     of D and of E: each is exceeded with probability alpha. Of scores that are 0 or 1, with L and without
-               clusters, those of Bonett and Price (2012), else of Student's distribution
+    bounds     of D and of E: of scores that are 0 or 1, with L and without clusters, those of Bonett and Price (2012),
+               else D +- t S, and E +- t S, of Student's distribution
 
-    BLOCK          holm_p <= alpha
+    BLOCK          holm_p <= 1 - confidence
     PASS           D <= 0, or the upper bound of E is at most 0
     INCONCLUSIVE   else, and always with fewer than min_n samples
 
-The smallest of true hypotheses is rejected with probability alpha or less by Holm's method: if no metric is worse than
-allowed, a policy blocks at most so often. A PASS of all metrics together needs no correction, as every one of them has
-to pass (Berger, "Multiparameter hypothesis testing and acceptance sampling", 1982).
+If no metric is worse than allowed, Holm's method rejects one of them with a probability of 1 - confidence or less, here
+half of that: at 95 %, a policy blocks at most 2.5 % of such candidates, whatever its number of metrics. A PASS of all
+metrics together needs no correction, as every one of them has to pass (Berger, "Multiparameter hypothesis testing and
+acceptance sampling", 1982).
 """
 
 from __future__ import annotations
@@ -81,13 +83,13 @@ class Drop:
     clusters: int | None = None
     """Clusters of them; None if there are none."""
     low: float | None = None
-    """A drop that the true one exceeds with confidence; None without an interval."""
+    """Lower end of the drop's interval; None without an interval."""
     high: float | None = None
-    """A drop that exceeds the true one with confidence."""
+    """Its upper end."""
     excess_high: float | None = None
-    """A number that exceeds the true drop beyond what is allowed, with confidence."""
+    """Upper end of the interval of the drop beyond what is allowed."""
     chance: float | None = None
-    """p: the probability of such scores if the drop is no larger than allowed; None without an interval."""
+    """p of the drop being no larger than allowed; None without an interval."""
     needed: float | None = None
     """Samples with which this drop would be told from what is allowed with a probability of 80 %."""
 
@@ -114,7 +116,7 @@ def paired_drop(
         baseline: float64, shape (samples,), finite, below `paired.MAX_SCORE`; at least one sample.
         candidate: likewise, of the same samples in the same order.
         allowed: how much worse the candidate may be.
-        confidence: of each bound, above 0 and below 1.
+        confidence: of the intervals, above 0 and below 1.
         clusters: the number of each sample's cluster, from 0, int64, shape (samples,); None if there are none.
     """
     n = baseline.size
@@ -135,27 +137,27 @@ def paired_drop(
         return found
     rounding = _ROUNDING * float(max(np.abs(baseline).max(), np.abs(candidate).max(), allowed.drop))
     excess = 0.0 if abs(excess) <= rounding else excess
-    quantile = t_quantile(confidence, units - 1)
+    quantile = t_quantile((1 + confidence) / 2, units - 1)
     low, high = drop - quantile * stderr, drop + quantile * stderr
     excess_high = excess + quantile * excess_stderr
     plain = clusters is None and binary(baseline) and binary(candidate)
     worse, better = int(np.count_nonzero(drops > 0)), int(np.count_nonzero(drops < 0))
     if plain and not allowed.relative:
-        low, high = bonett_price(worse, better, n, 2 * confidence - 1)
+        low, high = bonett_price(worse, better, n, confidence)
         excess_high = high - allowed.drop
     if plain and allowed.drop == 0:
-        chance = half_tail(better, worse + better)
+        tail = half_tail(better, worse + better)
     elif excess_stderr <= rounding:
-        chance = 0.0 if excess > 0 else 1.0
+        tail = 0.0 if excess > 0 else 1.0
     else:
-        chance = t_tail(excess / excess_stderr, units - 1)
-    wanted = needed(excess, excess_stderr, units, 2 * confidence - 1)
+        tail = t_tail(excess / excess_stderr, units - 1)
+    wanted = needed(excess, excess_stderr, units, confidence)
     return dataclasses.replace(
         found,
         low=low,
         high=high,
         excess_high=0.0 if abs(excess_high) <= rounding else excess_high,
-        chance=chance,
+        chance=min(1.0, 2 * tail),
         needed=None if wanted is None else float(math.ceil(wanted * n / units)),
     )
 

@@ -82,5 +82,5 @@ def _by_interval(drop: Drop, found: Finding, corrected: float, confidence: float
     if found is Finding.PASS:
         return f"At {percent} the drop is at most {drop.high:.4g}."
     wanted = "" if drop.needed is None else f" About {drop.needed:,.0f} samples would tell if the drop stays as it is."
-    between = f"between {drop.low:.4g} and {drop.high:.4g}, at {percent} on each side"
+    between = f"between {drop.low:.4g} and {drop.high:.4g} at {percent}"
     return f"The samples cannot tell: the drop lies {between} ({chance}).{wanted}"

@@ -108,9 +108,7 @@ def gate(connection: sqlite3.Connection, request: GateRequest, max_samples: int,
     )
     read = [_read(sides, metric, f"policy.metrics[{index}].key") for index, metric in enumerate(request.policy.metrics)]
     decided = _decided(read, request.policy.confidence)
-    reasons = [
-        f"{each.key}: {reason}" for each in decided if each.verdict is not GateVerdict.PASS for reason in each.reasons
-    ]
+    reasons = [f"{each.key}: {' '.join(each.reasons)}" for each in decided if each.verdict is not GateVerdict.PASS]
     return GateResponse(verdict=_together(decided), reasons=tuple(reasons), metrics=decided)
 
 
