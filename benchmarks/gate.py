@@ -111,7 +111,7 @@ def shares_power(n: int, changed: int) -> tuple[float, float]:
 
 
 def _rejected(total: int) -> int:
-    """The most changes of the rarer kind with which McNemar's test of this many changes rejects; -1 if it never does."""
+    """The most changes of the rarer kind with which McNemar's test of so many rejects; -1 if it never does."""
     fewer = -1
     while 2 * (fewer + 1) <= total and mcnemar_p(fewer + 1, total - fewer - 1) <= 1 - CONFIDENCE:
         fewer += 1

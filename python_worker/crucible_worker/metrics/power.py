@@ -2,7 +2,7 @@
 
 A test detects a true difference with a probability, its power; here 80 %. Both sides of a two-sided test at a
 confidence c count: a = (1 + c) / 2. With the standard error S of a difference D over u units (samples, or clusters of
-them), by quantiles t of Student's distribution with u - 1 degrees of freedom (Cohen, "Statistical Power Analysis", 1988):
+them), by quantiles t of Student's distribution with u - 1 degrees of freedom (Cohen, 1988):
 
     mde_80      (t_a + t_0.8) S
     needed      the least u' with (t_a + t_0.8) S sqrt(u / u') <= |D|

@@ -43,7 +43,7 @@ class Clusters:
         """
         if not self._key:
             return
-        keys: dict[str, None] = {}
+        keys: set[str] = set()
         read = 0
         for sample_id, metadata in metadata_by_sample(connection, number, evaluator, dataset_fingerprint):
             if metadata is None:
@@ -54,10 +54,10 @@ class Clusters:
                     field=self._field,
                 )
             self._values[sample_id] = metadata.get(self._key)
-            keys |= dict.fromkeys(metadata)
+            keys.update(metadata)
             read += 1
         if read and self._key not in keys:
-            shown = ", ".join(repr(key[:60]) for key in list(keys)[:_MAX_SHOWN]) or "none"
+            shown = ", ".join(repr(key[:60]) for key in sorted(keys)[:_MAX_SHOWN]) or "none"
             raise InvalidField(self._field, f"is {self._key!r}, which no sample has; keys of their metadata: {shown}")
 
     def of(self, sample_ids: Sequence[str]) -> np.ndarray | None:

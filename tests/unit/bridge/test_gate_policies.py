@@ -30,9 +30,7 @@ def test_a_policy_says_what_a_candidate_is_held_to():
     assert parse_gate_policy(text) == GatePolicy(
         metrics=(
             GateMetric(key="accuracy", max_drop=0.01),
-            GateMetric(
-                key="test/nll", max_relative_drop=1.0, tier=GateTier.WARN, min_n=100, direction=Goal.LOWER
-            ),
+            GateMetric(key="test/nll", max_relative_drop=1.0, tier=GateTier.WARN, min_n=100, direction=Goal.LOWER),
         ),
         confidence=0.9,
         cluster_by="passage",
@@ -48,7 +46,11 @@ def test_a_policy_says_what_a_candidate_is_held_to():
         ("metrics = [3]", "metrics[0]", "is 3, not a table"),
         ("[[metrics]]\nmax_drop = 0", "metrics[0].key", "is missing"),
         ('[[metrics]]\nkey = ""\nmax_drop = 0', "metrics[0].key", "is empty"),
-        ('[[metrics]]\nkey = "a"', "metrics[0].max_drop", "is missing, and max_relative_drop too: one of them is needed"),
+        (
+            '[[metrics]]\nkey = "a"',
+            "metrics[0].max_drop",
+            "is missing, and max_relative_drop too: one of them is needed",
+        ),
         (METRIC + "max_relative_drop = 0.1", "metrics[0].max_relative_drop", "is given alongside max_drop"),
         (METRIC + METRIC, "metrics[1].key", "is also the key of metrics[0]"),
         (METRIC + METRIC.replace("accuracy", "nll").replace("0.01", "nan"), "metrics[1].max_drop", "is nan, must be"),

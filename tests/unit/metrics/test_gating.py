@@ -51,8 +51,8 @@ def decided(
 def test_verdicts_are_those_of_another_gate(name, before, after, allowed, min_n, found):
     """NeMo Evaluator's own cases of PASS, BREACH and INSUFFICIENT_EVIDENCE, where its policies mean what ours do.
 
-    It needs 10 samples. Numbers are those of its `test_gate.py` and `test_gate_cli.py`. Left out is what means something
-    else there: a benchmark that is missing stops a candidate (here it is inconclusive), and an aggregate without an
+    It needs 10 samples. Numbers are those of its `test_gate.py` and `test_gate_cli.py`. Left out is what has another
+    meaning there: a benchmark that is missing stops a candidate (here it is inconclusive), and an aggregate without an
     interval is insufficient evidence (here the values alone are compared).
     """
     assert decided(before, after, allowed, min_n=min_n) is found
@@ -114,9 +114,7 @@ def test_a_relative_limit_counts_the_baselines_error():
 
     excess = before - after - 0.05 * before
     assert drop.limit == pytest.approx(0.05 * before.mean())
-    assert drop.excess_high == pytest.approx(
-        excess.mean() + 1.971957 * excess.std(ddof=1) / math.sqrt(200), rel=1e-6
-    )
+    assert drop.excess_high == pytest.approx(excess.mean() + 1.971957 * excess.std(ddof=1) / math.sqrt(200), rel=1e-6)
 
 
 def test_clusters_widen_the_interval():

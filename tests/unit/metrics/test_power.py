@@ -16,7 +16,7 @@ RUNS = 20_000
 
 @rows(("n", "confidence"), [(12, 0.95), (60, 0.95), (60, 0.8)])
 def test_the_detectable_difference_is_detected_four_times_in_five(n: int, confidence: float):
-    """A t-test of differences that are shifted by it rejects 80 % of samples; by a twentieth less or more it does not."""
+    """A t-test of differences that are shifted by it rejects 80 % of samples; by a twentieth less, fewer."""
     random = np.random.default_rng(5)
     noise = random.normal(0, 1, (RUNS, n))
     means, errors = noise.mean(axis=1), noise.std(axis=1, ddof=1) / math.sqrt(n)
