@@ -127,21 +127,20 @@ async def test_a_warning_does_not_stop(evaluation: EvaluationClient):
 
 
 async def test_what_is_no_mean_of_scores_is_compared_by_value(evaluation: EvaluationClient):
-    """A loss that weighs tokens is no mean over samples: the reason says that there is no interval; min_n counts scores."""
-    samples = tuple(Sample(id=f"p{n}", input=f"question {n}", targets=("x" * (4 * n + 1),)) for n in range(3))
-    for name in ("base", "surprised"):
-        await _evaluate(evaluation, name, evaluation_id=f"p-{name}", evaluators=["nll"], dataset=Dataset.of(samples))
-    metric = GateMetric(key="nll", max_relative_drop=0.5, direction=Goal.LOWER, min_n=3)
-    found = await evaluation.gate("p-base", "p-surprised", policy(metric))
-    few = await evaluation.gate("p-base", "p-surprised", policy(GateMetric(key="nll", max_drop=0, min_n=4)))
+    """If answers are missing, `accuracy_strict` is no mean of scores: the reason says so, and min_n counts scores."""
+    metric = GateMetric(key="accuracy_strict", max_relative_drop=0.1)
+    found = await evaluation.gate("base", "broken", policy(metric))
+    few = await evaluation.gate("base", "broken", policy(GateMetric(key="accuracy_strict", max_drop=0, min_n=31)))
 
     (each,) = found.metrics
     assert found.verdict is GateVerdict.BLOCK
-    assert (each.rests_on, each.n) == ("values", 3)
-    assert each.metrics.values.keys() == {"baseline", "candidate", "drop", "max_drop"}
+    assert (each.rests_on, each.n) == ("values", 30)
+    assert dict(each.metrics.values) == pytest.approx(
+        {"baseline": 0.9, "candidate": 0.65, "drop": 0.25, "max_drop": 0.09}
+    )
     assert "The values alone are compared, without an interval" in each.reasons[1]
     assert few.verdict is GateVerdict.INCONCLUSIVE
-    assert few.metrics[0].reasons[1] == "3 samples are fewer than min_n, which is 4."
+    assert few.metrics[0].reasons[1] == "30 samples are fewer than min_n, which is 31."
 
 
 async def test_clusters_count_once(evaluation: EvaluationClient):

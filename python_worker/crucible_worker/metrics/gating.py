@@ -23,7 +23,7 @@ fits them:
     INCONCLUSIVE   else, and always with fewer than min_n samples
 
 If no metric is worse than allowed, Holm's method rejects one of them with a probability of 1 - confidence or less, here
-half of that: at 95 %, a policy blocks at most 2.5 % of such candidates, whatever its number of metrics. A PASS of all
+half of that: at 95 %, a policy blocks 2.5 % of such candidates or fewer, whatever its number of metrics. A PASS of all
 metrics together needs no correction, as every one of them has to pass (Berger, "Multiparameter hypothesis testing and
 acceptance sampling", 1982).
 """
