@@ -444,6 +444,13 @@ class Reason(enum.StrEnum):
         _CALL,
         "The evaluations are of different data sets and cannot be compared.",
     )
+    METADATA_NOT_RECORDED = (
+        "METADATA_NOT_RECORDED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "What the samples are is not recorded, or not completely; evaluate the data set once with `record` full.",
+    )
     TOO_MANY_SAMPLES = (
         "TOO_MANY_SAMPLES",
         Code.RESOURCE_EXHAUSTED,

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crucible_bridge.codec.fields import child, entry
+from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.plans import evaluation_plan_from_v1, evaluation_plan_to_v1
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.toml_fields import (
+    Reader,
+    document_of,
+    fields_of,
+    flag_of,
+    list_of,
+    number_of,
+    table_of,
+    text_of,
+    whole_of,
+    wrong,
+)
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
@@ -87,13 +98,8 @@ def parse_suite(text: str) -> Suite:
         InvalidField: it is not TOML, or a key is unknown or missing, or a value has the wrong type or is out of range.
             A worker checks whether evaluators, options and data sets exist.
     """
-    try:
-        document = tomllib.loads(text)
-    except RecursionError:
-        raise InvalidField("suite", "is not TOML: its lists or tables are nested too deeply") from None
-    except ValueError as error:  # of tomllib, or of a number with thousands of digits
-        raise InvalidField("suite", f"is not TOML: {error}") from None
-    fields = _fields(document, "", _SUITE, needed=("name", "evaluations"))
+    document = document_of(text, "suite")
+    fields = fields_of(document, "", _SUITE, needed=("name", "evaluations"), file="the suite's file")
     name = fields["name"]
     members = [_member(table, f"evaluations[{index}]", name) for index, table in enumerate(fields["evaluations"])]
     _refuse_equal_names(members)
@@ -119,102 +125,48 @@ def _refuse_equal_names(members: list[SuiteMember]) -> None:
 
 
 def _member(value: Any, path: str, suite: str) -> SuiteMember:
-    fields = _fields(value, path, _MEMBER, needed=("name", "dataset", "evaluators"))
+    fields = fields_of(value, path, _MEMBER, needed=("name", "dataset", "evaluators"))
     name = fields.pop("name")
     fields["labels"] = {"suite": suite, "evaluation": name} | fields.get("labels", {})
     fields.setdefault("metric_prefix", f"{name}/")
     return SuiteMember(name=name, evaluation=PlannedEvaluation(**fields))
 
 
-_Reader = Callable[[Any, str], Any]
-"""Reads a TOML value at a path. InvalidField: it has the wrong type."""
-
-
-def _fields(value: Any, path: str, readers: Mapping[str, _Reader], needed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The values of a table's keys; absent keys are left out."""
-    if not isinstance(value, dict):
-        raise _wrong(path, value, "a table")
-    for key in value:
-        if key not in readers:
-            raise InvalidField(child(path, key[:60]), f"is unknown; there are {', '.join(readers)}")
-    for key in needed:
-        if key not in value:
-            place = "" if path else " at the top of the suite's file"
-            raise InvalidField(child(path, key), f"is missing{place}")
-    return {key: readers[key](item, child(path, key)) for key, item in value.items()}
-
-
 def _name(value: Any, path: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise _wrong(path, value, 'a name of up to 60 letters, digits, "_", "." and "-"')
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(path, value, "a text")
-    return value
-
-
-def _whole(value: Any, path: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(path, value, "a whole number")
-    return value
-
-
-def _number(value: Any, path: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _wrong(path, value, "a number")
-    return float(value)
-
-
-def _flag(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(path, value, "true or false")
-    return value
-
-
-def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _wrong(path, value, "a list")
+        raise wrong(path, value, 'a name of up to 60 letters, digits, "_", "." and "-"')
     return value
 
 
 def _texts(value: Any, path: str) -> tuple[str, ...]:
-    return tuple(_text(item, f"{path}[{index}]") for index, item in enumerate(_list(value, path)))
-
-
-def _table(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong(path, value, "a table")
-    return value
+    return tuple(text_of(item, f"{path}[{index}]") for index, item in enumerate(list_of(value, path)))
 
 
 def _labels(value: Any, path: str) -> dict[str, str]:
-    return {key: _text(item, entry(path, key)) for key, item in _table(value, path).items()}
+    return {key: text_of(item, entry(path, key)) for key, item in table_of(value, path).items()}
 
 
 def _evaluators(value: Any, path: str) -> tuple[EvaluatorSpec, ...]:
-    return tuple(_evaluator(item, f"{path}[{index}]") for index, item in enumerate(_list(value, path)))
+    return tuple(_evaluator(item, f"{path}[{index}]") for index, item in enumerate(list_of(value, path)))
 
 
 def _evaluator(value: Any, path: str) -> EvaluatorSpec:
     """A table, or the kind alone."""
     if isinstance(value, str):
         return EvaluatorSpec(kind=value)
-    return EvaluatorSpec(**_fields(value, path, _EVALUATOR, needed=("kind",)))
+    return EvaluatorSpec(**fields_of(value, path, _EVALUATOR, needed=("kind",)))
 
 
 def _dataset(value: Any, path: str) -> Dataset:
     """A table, or only the value of its `source`."""
     if isinstance(value, str):
         return _source(value, path)
-    fields = _fields(value, path, _DATASET, needed=("source",))
+    fields = fields_of(value, path, _DATASET, needed=("source",))
     return dataclasses.replace(fields.pop("source"), **fields)
 
 
 def _source(value: Any, path: str) -> Dataset:
-    text = _text(value, path)
+    text = text_of(value, path)
     try:
         return Dataset.of(text)
     except InvalidField as error:
@@ -224,85 +176,80 @@ def _source(value: Any, path: str) -> Dataset:
 
 
 def _prompt(value: Any, path: str) -> Prompt:
-    return Prompt(**_fields(value, path, _PROMPT))
+    return Prompt(**fields_of(value, path, _PROMPT))
 
 
 def _conversation(value: Any, path: str) -> Conversation:
     """A list of tables, a message each."""
-    tables = enumerate(_list(value, path))
+    tables = enumerate(list_of(value, path))
     return Conversation(tuple(_message(item, f"{path}[{index}]") for index, item in tables))
 
 
 def _message(value: Any, path: str) -> ChatMessage:
-    return ChatMessage(**_fields(value, path, _MESSAGE, needed=("role", "content")))
+    return ChatMessage(**fields_of(value, path, _MESSAGE, needed=("role", "content")))
 
 
 def _few_shot(value: Any, path: str) -> FewShot:
-    return FewShot(**_fields(value, path, _FEW_SHOT, needed=("source", "count")))
+    return FewShot(**fields_of(value, path, _FEW_SHOT, needed=("source", "count")))
 
 
 def _sampling(value: Any, path: str) -> SamplingParams:
-    return SamplingParams(**_fields(value, path, _SAMPLING, needed=("max_tokens",)))
+    return SamplingParams(**fields_of(value, path, _SAMPLING, needed=("max_tokens",)))
 
 
 def _limits(value: Any, path: str) -> Limits:
-    return Limits(**_fields(value, path, _LIMITS))
+    return Limits(**fields_of(value, path, _LIMITS))
 
 
 def _record(value: Any, path: str) -> Record:
     try:
-        return Record(_text(value, path))
+        return Record(text_of(value, path))
     except ValueError:
-        raise _wrong(path, value, " or ".join(record.value for record in Record)) from None
+        raise wrong(path, value, " or ".join(record.value for record in Record)) from None
 
 
-def _wrong(path: str, value: Any, wanted: str) -> InvalidField:
-    shown = repr(value)
-    return InvalidField(path, f"is {shown if len(shown) <= 60 else shown[:60] + '...'}, not {wanted}")
-
-
-_SUITE: Mapping[str, _Reader] = {"name": _name, "description": _text, "evaluations": _list}
-_MEMBER: Mapping[str, _Reader] = {
+_SUITE: Mapping[str, Reader] = {"name": _name, "description": text_of, "evaluations": list_of}
+_MEMBER: Mapping[str, Reader] = {
     "name": _name,
     "dataset": _dataset,
     "evaluators": _evaluators,
     "sampling": _sampling,
     "limits": _limits,
-    "metric_prefix": _text,
+    "metric_prefix": text_of,
     "labels": _labels,
     "record": _record,
 }
-_EVALUATOR: Mapping[str, _Reader] = {"kind": _text, "name": _text, "options": _table}
-_DATASET: Mapping[str, _Reader] = {
+_EVALUATOR: Mapping[str, Reader] = {"kind": text_of, "name": text_of, "options": table_of}
+_DATASET: Mapping[str, Reader] = {
     "source": _source,
-    "limit": _whole,
-    "shuffle_seed": _whole,
-    "skip_malformed": _flag,
+    "limit": whole_of,
+    "shuffle_seed": whole_of,
+    "skip_malformed": flag_of,
     "where": _labels,
     "prompt": _prompt,
 }
-_PROMPT: Mapping[str, _Reader] = {
-    "system": _text,
-    "template": _text,
+_PROMPT: Mapping[str, Reader] = {
+    "system": text_of,
+    "template": text_of,
     "prefix": _conversation,
     "suffix": _conversation,
     "few_shot": _few_shot,
 }
-_MESSAGE: Mapping[str, _Reader] = {"role": _text, "content": _text}
-_FEW_SHOT: Mapping[str, _Reader] = {"source": _text, "count": _whole, "seed": _whole}
-_SAMPLING: Mapping[str, _Reader] = {
-    "max_tokens": _whole,
-    "temperature": _number,
-    "top_p": _number,
-    "top_k": _whole,
-    "seed": _whole,
+_MESSAGE: Mapping[str, Reader] = {"role": text_of, "content": text_of}
+_FEW_SHOT: Mapping[str, Reader] = {"source": text_of, "count": whole_of, "seed": whole_of}
+_SAMPLING: Mapping[str, Reader] = {
+    "max_tokens": whole_of,
+    "temperature": number_of,
+    "top_p": number_of,
+    "top_k": whole_of,
+    "seed": whole_of,
     "stop": _texts,
 }
-_LIMITS: Mapping[str, _Reader] = {
-    "concurrency": _whole,
-    "deadline_ms": _whole,
-    "stall_timeout_ms": _whole,
-    "sample_timeout_ms": _whole,
-    "max_unscored_share": _number,
-    "max_unscored": _whole,
+_LIMITS: Mapping[str, Reader] = {
+    "concurrency": whole_of,
+    "deadline_ms": whole_of,
+    "stall_timeout_ms": whole_of,
+    "sample_timeout_ms": whole_of,
+    "max_unscored_share": number_of,
+    "max_unscored": whole_of,
 }

@@ -137,13 +137,27 @@ defmodule CrucibleBridge do
 
   @doc """
   Sets evaluations of one data set beside each other, a list of ids or `{:run, run_id}`: `%{comparisons: [...], series:
-  [...], evaluations: [...], best_evaluation_id: "..."}`, differences by sample with their uncertainty, and every metric
-  over the steps. Options: `:baseline_id`, `:evaluator`, `:rank_by` (such as `{"accuracy", :higher}`), `:confidence`,
-  `:max_listed`, and `:dataset_fingerprint` where a run has several data sets.
+  [...], evaluations: [...], best_evaluation_id: "...", tied_evaluation_ids: [...]}`, differences by sample with their
+  uncertainty, and every metric over the steps. Options: `:baseline_id`, `:evaluator`, `:rank_by` (such as
+  `{"accuracy", :higher}`), `:confidence`, `:max_listed`, `:cluster_by`, and `:dataset_fingerprint` where a run has several
+  data sets.
   """
   @spec compare_evaluations(conn, [String.t()] | {:run, String.t()}, keyword) :: result(map)
   def compare_evaluations(conn \\ @conn, evaluations, opts \\ []),
     do: Evaluation.compare_evaluations(conn, evaluations, opts)
+
+  @doc """
+  Whether a candidate may replace a baseline: `%{verdict: :pass, reasons: [...], metrics: [%{key: "accuracy", verdict:
+  :pass, ...}]}`. A verdict is `:pass`, `:warn`, `:block` or `:inconclusive`.
+
+      CrucibleBridge.gate(conn, "step-320", "step-600", metrics: [[key: "accuracy", max_drop: 0.01, tier: :block]])
+
+  A metric has `:key`, and `:max_drop` or `:max_relative_drop`; `:tier`, `:min_n` and `:direction` (`:higher` or `:lower`)
+  where wanted. Besides `:metrics`, a policy may have `:confidence` and `:cluster_by`.
+  """
+  @spec gate(conn, String.t(), String.t(), keyword | map | V1.GatePolicy.t(), keyword) :: result(map)
+  def gate(conn \\ @conn, baseline_id, candidate_id, policy, opts \\ []),
+    do: Evaluation.gate(conn, baseline_id, candidate_id, policy, opts)
 
   @doc "Registers what is evaluated while a run trains, see `CrucibleBridge.Specification.plan/1`: `%{fingerprint:, existed:}`."
   @spec register_plan(conn, keyword | V1.EvaluationPlan.t(), keyword) :: result(map)

@@ -198,6 +198,11 @@ TYPES = (
     Type("SeriesPoint", needed="evaluation_id value"),
     Type("MetricSeries", needed="key points"),
     Type("CompareEvaluationsResponse", "EvaluationComparison", needed="evaluations comparisons series"),
+    Type("GateMetric", needed="key", asked=True),
+    Type("GatePolicy", needed="metrics", asked=True, check="gate_policy", at="policy"),
+    Type("GateRequest", needed="baseline_id candidate_id policy", asked=True),
+    Type("GatedMetric", needed="key tier verdict", fields={"metrics": _METRICS}),
+    Type("GateResponse", needed="verdict"),
     Type("OrchestratorAccepted", "HeldAccepted", needed="evaluation existed window"),
     Type("OrchestratorEnded", "HeldEnded", needed="evaluation ignored_answers"),
     Type(

@@ -82,6 +82,7 @@ class CannedWorker(
     DeleteEvaluation = _unary("DeleteEvaluation")
     GenerateReport = _unary("GenerateReport")
     CompareEvaluations = _unary("CompareEvaluations")
+    Gate = _unary("Gate")
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")
     RegisterPlan = _unary("RegisterPlan")
     NotifyStep = _unary("NotifyStep")

@@ -65,6 +65,8 @@ from crucible_bridge.types.generated import (
     EvaluateRequest,
     Evaluation,
     EvaluatorInfo,
+    GatePolicy,
+    GateResponse,
     RenderSampleResponse,
     WorkerInfo,
 )
@@ -404,6 +406,28 @@ class BlockingEvaluationClient:
         """
         return self._thread.run(self._client.render_sample(request, sample_id, timeout=timeout))
 
+    def gate(
+        self, baseline_id: str, candidate_id: str, policy: GatePolicy, *, timeout: float | None = None
+    ) -> GateResponse:
+        """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.
+
+        A metric blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes
+        if it is no worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+        Args:
+            baseline_id: the evaluation of what is in use.
+            candidate_id: that of what may replace it, of the same data set.
+            policy: what it is held to.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of
+                its key). NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS;
+                METADATA_NOT_RECORDED (with cluster_by). RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above
+                max_compared_samples).
+        """
+        return self._thread.run(self._client.gate(baseline_id, candidate_id, policy, timeout=timeout))
+
     def compare_evaluations(
         self,
         evaluation_ids: Sequence[str] = (),
@@ -415,6 +439,7 @@ class BlockingEvaluationClient:
         rank_by: RankBy | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
         max_listed: int = DEFAULT_LISTED,
+        cluster_by: str = "",
         timeout: float | None = None,
     ) -> EvaluationComparison:
         """Compare ended evaluations of one data set.
@@ -428,6 +453,8 @@ class BlockingEvaluationClient:
             rank_by: the metric that decides which is best.
             confidence: of intervals, 0.5 to 0.999.
             max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
+            cluster_by: a key of the samples' metadata: errors then allow for what samples of one value have in common;
+                no clusters if empty.
             timeout: seconds for the call.
 
         Returns:
@@ -436,7 +463,8 @@ class BlockingEvaluationClient:
         Raises:
             InvalidField: neither or both of `evaluation_ids` and `run_id` are given, or a number is out of range.
             NotFound: an evaluation does not exist, or the run has no completed one.
-            FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
+            FailedPrecondition: one has not ended (NOT_ENDED), they are of several data sets (DIFFERENT_DATASETS), or
+                the metadata is not recorded (METADATA_NOT_RECORDED).
             ResourceExhausted: there are too many evaluations, or they have too many samples (TOO_MANY_SAMPLES).
         """
         return self._thread.run(
@@ -449,6 +477,7 @@ class BlockingEvaluationClient:
                 rank_by=rank_by,
                 confidence=confidence,
                 max_listed=max_listed,
+                cluster_by=cluster_by,
                 timeout=timeout,
             )
         )

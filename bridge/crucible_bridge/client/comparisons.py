@@ -39,6 +39,7 @@ class ComparisonCalls:
         rank_by: RankBy | None = None,
         confidence: float = DEFAULT_CONFIDENCE,
         max_listed: int = DEFAULT_LISTED,
+        cluster_by: str = "",
         timeout: float | None = None,
     ) -> EvaluationComparison:
         """Compare ended evaluations of one data set.
@@ -52,6 +53,8 @@ class ComparisonCalls:
             rank_by: the metric that decides which is best.
             confidence: of intervals, 0.5 to 0.999.
             max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
+            cluster_by: a key of the samples' metadata: errors then allow for what samples of one value have in common;
+                no clusters if empty.
             timeout: seconds for the call.
 
         Returns:
@@ -60,7 +63,8 @@ class ComparisonCalls:
         Raises:
             InvalidField: neither or both of `evaluation_ids` and `run_id` are given, or a number is out of range.
             NotFound: an evaluation does not exist, or the run has no completed one.
-            FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
+            FailedPrecondition: one has not ended (NOT_ENDED), they are of several data sets (DIFFERENT_DATASETS), or
+                the metadata is not recorded (METADATA_NOT_RECORDED).
             ResourceExhausted: there are too many evaluations, or they have too many samples (TOO_MANY_SAMPLES).
         """
         with sendable("evaluation_ids"):
@@ -74,6 +78,7 @@ class ComparisonCalls:
             rank_by=rank_by,
             confidence=confidence,
             max_listed=max_listed,
+            cluster_by=cluster_by,
         )
         return await self._calls.unary(
             self._stub.CompareEvaluations, compare_request_to_v1(request), evaluation_comparison_from_v1, timeout

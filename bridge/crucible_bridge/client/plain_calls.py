@@ -14,6 +14,8 @@ from crucible_bridge.types.generated import (
     EvaluateRequest,
     Evaluation,
     EvaluatorInfo,
+    GatePolicy,
+    GateResponse,
     RenderSampleResponse,
     WorkerInfo,
 )
@@ -168,6 +170,38 @@ class PlainEvaluationCalls:
             evaluation_pb2.RenderSampleResponse,
         )
         return await self._calls.unary(call, message, generated.render_sample_response_from_v1, timeout)
+
+    async def gate(
+        self, baseline_id: str, candidate_id: str, policy: GatePolicy, *, timeout: float | None = None
+    ) -> GateResponse:
+        """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.
+
+        A metric blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes
+        if it is no worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+        Args:
+            baseline_id: the evaluation of what is in use.
+            candidate_id: that of what may replace it, of the same data set.
+            policy: what it is held to.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of
+                its key). NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS;
+                METADATA_NOT_RECORDED (with cluster_by). RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above
+                max_compared_samples).
+        """
+        message = made(
+            evaluation_pb2.GateRequest,
+            "",
+            baseline_id=baseline_id,
+            candidate_id=candidate_id,
+            policy=encoded(generated.gate_policy_to_v1, policy, "policy"),
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/Gate", evaluation_pb2.GateRequest, evaluation_pb2.GateResponse
+        )
+        return await self._calls.unary(call, message, generated.gate_response_from_v1, timeout)
 
 
 class PlainTelemetryCalls:

@@ -10,9 +10,11 @@ from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1
 from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
+    EnumPair,
     above_to,
     at_least,
     at_most_bytes,
+    at_most_chars,
     at_most_count,
     bounded_texts,
     child,
@@ -81,6 +83,13 @@ from crucible_bridge.types import (
     ExtractedProgram,
     ForwardAnswer,
     ForwardOutput,
+    GatedMetric,
+    GateMetric,
+    GatePolicy,
+    GateRequest,
+    GateResponse,
+    GateTier,
+    GateVerdict,
     Grade,
     GradeMathRequest,
     GradeRubricRequest,
@@ -167,6 +176,16 @@ __all__ = [
     "forward_answer_to_v1",
     "forward_output_from_v1",
     "forward_output_to_v1",
+    "gate_metric_from_v1",
+    "gate_metric_to_v1",
+    "gate_policy_from_v1",
+    "gate_policy_to_v1",
+    "gate_request_from_v1",
+    "gate_request_to_v1",
+    "gate_response_from_v1",
+    "gate_response_to_v1",
+    "gated_metric_from_v1",
+    "gated_metric_to_v1",
     "grade_from_v1",
     "grade_math_request_from_v1",
     "grade_math_request_to_v1",
@@ -250,6 +269,9 @@ __all__ = [
     "worker_info_from_v1",
     "worker_info_to_v1",
 ]
+
+GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
+GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
 
 
 def usage_to_v1(value: Usage) -> types_pb2.Usage:
@@ -832,6 +854,7 @@ def compare_request_to_v1(value: CompareRequest, field: str = "") -> evaluation_
         rank_by=None if value.rank_by is None else encoded(rank_by_to_v1, value.rank_by, child(field, "rank_by")),
         confidence=value.confidence,
         max_listed=value.max_listed,
+        cluster_by=value.cluster_by,
     )
 
 
@@ -841,6 +864,9 @@ def compare_request_from_v1(message: evaluation_pb2.CompareEvaluationsRequest, f
     Raises:
         InvalidField: a value is out of bounds, or missing.
     """
+    at_most_chars(
+        message.cluster_by, bounds.COMPARE_EVALUATIONS_REQUEST_CLUSTER_BY_MAX_CHARS, child(field, "cluster_by")
+    )
     confidence = message.confidence if message.HasField("confidence") else 0.95
     within(
         confidence,
@@ -871,6 +897,7 @@ def compare_request_from_v1(message: evaluation_pb2.CompareEvaluationsRequest, f
         rank_by=rank_by_from_v1(message.rank_by, child(field, "rank_by")) if message.HasField("rank_by") else None,
         confidence=confidence,
         max_listed=max_listed,
+        cluster_by=message.cluster_by,
     )
 
 
@@ -993,6 +1020,8 @@ def evaluation_comparison_to_v1(value: EvaluationComparison) -> evaluation_pb2.C
         comparisons=[paired_comparison_to_v1(item) for item in value.comparisons],
         series=[metric_series_to_v1(item) for item in value.series],
         best_evaluation_id=unicode_text(value.best_evaluation_id),
+        tied_evaluation_ids=[unicode_text(item) for item in value.tied_evaluation_ids],
+        tied_by=unicode_text(value.tied_by),
     )
 
 
@@ -1009,6 +1038,181 @@ def evaluation_comparison_from_v1(
         comparisons=each_decoded(paired_comparison_from_v1, message.comparisons, child(field, "comparisons")),
         series=each_decoded(metric_series_from_v1, message.series, child(field, "series")),
         best_evaluation_id=message.best_evaluation_id,
+        tied_evaluation_ids=tuple(message.tied_evaluation_ids),
+        tied_by=message.tied_by,
+    )
+
+
+def gate_metric_to_v1(value: GateMetric, field: str = "") -> evaluation_pb2.GateMetric:
+    """Encode: How much worse a metric may be.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, GateMetric, field)
+    return made(
+        evaluation_pb2.GateMetric,
+        field,
+        key=value.key,
+        max_drop=value.max_drop,
+        max_relative_drop=value.max_relative_drop,
+        tier=None if value.tier is None else GATE_TIER_PAIR.to_number[value.tier],
+        min_n=value.min_n,
+        direction=None if value.direction is None else GOAL_PAIR.to_number[value.direction],
+    )
+
+
+def gate_metric_from_v1(message: evaluation_pb2.GateMetric, field: str = "") -> GateMetric:
+    """Decode: How much worse a metric may be.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.key:
+        raise InvalidField(child(field, "key"), "is empty")
+    at_most_chars(message.key, bounds.GATE_METRIC_KEY_MAX_CHARS, child(field, "key"))
+    max_drop = message.max_drop if message.HasField("max_drop") else None
+    if max_drop is not None:
+        finite_from_zero(max_drop, child(field, "max_drop"))
+    max_relative_drop = message.max_relative_drop if message.HasField("max_relative_drop") else None
+    if max_relative_drop is not None:
+        finite_from_zero(max_relative_drop, child(field, "max_relative_drop"))
+    min_n = message.min_n if message.HasField("min_n") else 30
+    at_least(min_n, bounds.GATE_METRIC_MIN_N_LEAST, child(field, "min_n"))
+    return GateMetric(
+        key=message.key,
+        max_drop=max_drop,
+        max_relative_drop=max_relative_drop,
+        tier=GATE_TIER_PAIR.from_v1(message.tier, child(field, "tier")) if message.tier else None,
+        min_n=min_n,
+        direction=GOAL_PAIR.from_v1(message.direction, child(field, "direction")) if message.direction else None,
+    )
+
+
+def gate_policy_to_v1(value: GatePolicy, field: str = "policy") -> evaluation_pb2.GatePolicy:
+    """Encode: What a candidate is held to.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, GatePolicy, field)
+    return made(
+        evaluation_pb2.GatePolicy,
+        field,
+        metrics=each_encoded(gate_metric_to_v1, value.metrics, child(field, "metrics")),
+        confidence=value.confidence,
+        cluster_by=value.cluster_by,
+    )
+
+
+def gate_policy_from_v1(message: evaluation_pb2.GatePolicy, field: str = "") -> GatePolicy:
+    """Decode: What a candidate is held to.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_chars(message.cluster_by, bounds.GATE_POLICY_CLUSTER_BY_MAX_CHARS, child(field, "cluster_by"))
+    confidence = message.confidence if message.HasField("confidence") else 0.95
+    within(
+        confidence, bounds.GATE_POLICY_CONFIDENCE_LEAST, bounds.GATE_POLICY_CONFIDENCE_MOST, child(field, "confidence")
+    )
+    if not message.metrics:
+        raise InvalidField(child(field, "metrics"), "is empty, at least one is needed")
+    at_most_count(message.metrics, bounds.GATE_POLICY_METRICS_MAX_COUNT, child(field, "metrics"))
+    relations.gate_policy(message, field)
+    return GatePolicy(
+        metrics=each_decoded(gate_metric_from_v1, message.metrics, child(field, "metrics")),
+        confidence=confidence,
+        cluster_by=message.cluster_by,
+    )
+
+
+def gate_request_to_v1(value: GateRequest, field: str = "") -> evaluation_pb2.GateRequest:
+    """Encode: Asks whether a candidate may take the place of a baseline.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, GateRequest, field)
+    return made(
+        evaluation_pb2.GateRequest,
+        field,
+        baseline_id=value.baseline_id,
+        candidate_id=value.candidate_id,
+        policy=encoded(gate_policy_to_v1, value.policy, child(field, "policy")),
+    )
+
+
+def gate_request_from_v1(message: evaluation_pb2.GateRequest, field: str = "") -> GateRequest:
+    """Decode: Asks whether a candidate may take the place of a baseline.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.baseline_id:
+        raise InvalidField(child(field, "baseline_id"), "is empty")
+    if not message.candidate_id:
+        raise InvalidField(child(field, "candidate_id"), "is empty")
+    if not message.HasField("policy"):
+        raise InvalidField(child(field, "policy"), "is not given")
+    return GateRequest(
+        baseline_id=message.baseline_id,
+        candidate_id=message.candidate_id,
+        policy=gate_policy_from_v1(message.policy, child(field, "policy")),
+    )
+
+
+def gated_metric_to_v1(value: GatedMetric) -> evaluation_pb2.GatedMetric:
+    """Encode: What a gate says of a metric."""
+    return evaluation_pb2.GatedMetric(
+        key=unicode_text(value.key),
+        tier=GATE_TIER_PAIR.to_number[value.tier],
+        verdict=GATE_VERDICT_PAIR.to_number[value.verdict],
+        reasons=[unicode_text(item) for item in value.reasons],
+        evaluator=unicode_text(value.evaluator),
+        rests_on=unicode_text(value.rests_on),
+        n=value.n,
+        metrics=metrics_to_v1(value.metrics),
+    )
+
+
+def gated_metric_from_v1(message: evaluation_pb2.GatedMetric, field: str = "") -> GatedMetric:
+    """Decode: What a gate says of a metric.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return GatedMetric(
+        key=message.key,
+        tier=GATE_TIER_PAIR.from_v1(message.tier, child(field, "tier")),
+        verdict=GATE_VERDICT_PAIR.from_v1(message.verdict, child(field, "verdict")),
+        reasons=tuple(message.reasons),
+        evaluator=message.evaluator,
+        rests_on=message.rests_on,
+        n=message.n,
+        metrics=metrics_from_v1(message.metrics, child(field, "metrics")),
+    )
+
+
+def gate_response_to_v1(value: GateResponse) -> evaluation_pb2.GateResponse:
+    """Encode: The answer to Gate."""
+    return evaluation_pb2.GateResponse(
+        verdict=GATE_VERDICT_PAIR.to_number[value.verdict],
+        reasons=[unicode_text(item) for item in value.reasons],
+        metrics=[gated_metric_to_v1(item) for item in value.metrics],
+    )
+
+
+def gate_response_from_v1(message: evaluation_pb2.GateResponse, field: str = "") -> GateResponse:
+    """Decode: The answer to Gate.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return GateResponse(
+        verdict=GATE_VERDICT_PAIR.from_v1(message.verdict, child(field, "verdict")),
+        reasons=tuple(message.reasons),
+        metrics=each_decoded(gated_metric_from_v1, message.metrics, child(field, "metrics")),
     )
 
 

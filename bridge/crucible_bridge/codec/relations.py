@@ -8,7 +8,7 @@ from crucible_bridge.types import bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2
 
-__all__ = ["call_test", "compared", "criteria", "input_output_tests", "plan"]
+__all__ = ["call_test", "compared", "criteria", "gate_policy", "input_output_tests", "plan"]
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
@@ -42,6 +42,23 @@ def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
         if evaluation_id in seen:
             raise InvalidField(f"{path}[{index}]", "comes twice")
         seen.add(evaluation_id)
+
+
+def gate_policy(message: pb.GatePolicy, field: str) -> None:
+    """Refuse a metric with two limits or none, and a key that comes twice.
+
+    Raises:
+        InvalidField: one of them is.
+    """
+    path, places = child(field, "metrics"), dict[str, int]()
+    for index, metric in enumerate(message.metrics):
+        place = f"{path}[{index}]"
+        if metric.HasField("max_drop") and metric.HasField("max_relative_drop"):
+            raise InvalidField(f"{place}.max_relative_drop", "is given alongside max_drop: give one of them")
+        if not metric.HasField("max_drop") and not metric.HasField("max_relative_drop"):
+            raise InvalidField(f"{place}.max_drop", "is missing, and max_relative_drop too: one of them is needed")
+        if places.setdefault(metric.key, index) != index:
+            raise InvalidField(f"{place}.key", f"is also the key of {path}[{places[metric.key]}]")
 
 
 def call_test(message: grading_pb2.CallTest, field: str) -> None:

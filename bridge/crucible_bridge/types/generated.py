@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,13 @@ __all__ = [
     "ExtractedProgram",
     "ForwardAnswer",
     "ForwardOutput",
+    "GateMetric",
+    "GatePolicy",
+    "GateRequest",
+    "GateResponse",
+    "GateTier",
+    "GateVerdict",
+    "GatedMetric",
     "Grade",
     "GradeMathRequest",
     "GradeRubricRequest",
@@ -84,6 +92,28 @@ __all__ = [
     "Usage",
     "WorkerInfo",
 ]
+
+
+class GateTier(enum.StrEnum):
+    """Whether a failed metric stops the candidate."""
+
+    BLOCK = "block"
+    """It does."""
+    WARN = "warn"
+    """It is a warning."""
+
+
+class GateVerdict(enum.StrEnum):
+    """What a gate says."""
+
+    PASS = "pass"
+    """The candidate may pass."""
+    WARN = "warn"
+    """It may pass, and a metric of tier WARN failed or is open."""
+    BLOCK = "block"
+    """A metric is worse than allowed."""
+    INCONCLUSIVE = "inconclusive"
+    """The samples cannot tell."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,6 +433,11 @@ class CompareRequest:
     """Of intervals, 0.5 to 0.999; 0.95 if absent."""
     max_listed: int = 100
     """Samples that are listed as improvements, and as regressions, of each comparison: 0 to 1,000; 100 if absent."""
+    cluster_by: str = ""
+    """A key of the samples' metadata: samples of one value are a cluster, such as the questions of one text. Errors,
+    intervals and p-values then allow for what they have in common. A sample without the key is a cluster by
+    itself; no clusters if empty.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,12 +480,16 @@ class PairedComparison:
     metrics: Metrics = Metrics({})
     """Numbers over the matched samples: baseline_mean, mean, difference (mean - baseline_mean), difference_stderr,
     difference_ci_low and difference_ci_high; mcnemar_p where every score is 0 or 1: how likely so uneven a split
-    of improvements and regressions would be by chance (exact, two-sided).
+    of improvements and regressions would be by chance (exact, two-sided). Of every comparison: p (two-sided;
+    mcnemar_p where there is one, else of a paired t-test), holm_p (p, corrected by Holm's method for all
+    comparisons of this evaluation), mde_80 (the smallest true difference that would be detected with a
+    probability of 80 %), needed_n (the samples with which the observed difference would be); with cluster_by also
+    n_clusters.
     """
     interval_method: str = ""
     """How the interval came about: "bonett_price" (every score is 0 or 1), "bootstrap" (percentiles of 2,000
-    resamples by a fixed seed), "normal" (more than 5,000 differences of different size); empty where there is
-    none.
+    resamples by a fixed seed), "normal" (more than 5,000 differences of different size), "cluster_t" (with
+    cluster_by); empty where there is none.
     """
     improvements: tuple[SampleChange, ...] = ()
     """The largest improvements first."""
@@ -496,6 +535,104 @@ class EvaluationComparison:
     """Every metric that one of them defines, in the order in which they come up."""
     best_evaluation_id: str = ""
     """The first of those with the best value of rank_by's metric; empty where none defines it."""
+    tied_evaluation_ids: tuple[str, ...] = ()
+    """Those that cannot be told from the best at this confidence; without the best itself, in the order of
+    evaluations.
+    """
+    tied_by: str = ""
+    """What this rests on: "paired_scores" (the interval of the paired difference to the best includes 0) or "values"
+    (the metric is no mean of the scores of samples: only equal values are tied). Empty where there is no best.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GateMetric:
+    """How much worse a metric may be."""
+
+    key: str
+    """Its full key, "<metric_prefix><name>/<key>"."""
+    max_drop: float | None = None
+    """The largest drop that is allowed, in the metric's unit; 0: it must not regress. Either this or
+    max_relative_drop.
+    """
+    max_relative_drop: float | None = None
+    """Likewise, as a share of the baseline's value: 0.02 allows 2 % of it."""
+    tier: GateTier | None = None
+    """BLOCK if None."""
+    min_n: int = 30
+    """With fewer samples the metric is INCONCLUSIVE; 30 if absent."""
+    direction: Goal | None = None
+    """Which way it is better: a drop is a change the other way. HIGHER if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """What a candidate is held to."""
+
+    metrics: tuple[GateMetric, ...]
+    """Each key once."""
+    confidence: float = 0.95
+    """Of the intervals, and of the tests of all metrics together: if no metric is worse than allowed, a candidate is
+    blocked with a probability of at most (1 - confidence) / 2. From 0.5 to 0.999; 0.95 if absent.
+    """
+    cluster_by: str = ""
+    """As in CompareEvaluations."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GateRequest:
+    """Asks whether a candidate may take the place of a baseline."""
+
+    baseline_id: str
+    """The evaluation of what is in use."""
+    candidate_id: str
+    """That of what may replace it, of the same data set."""
+    policy: GatePolicy
+    """What it is held to."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GatedMetric:
+    """What a gate says of a metric."""
+
+    key: str
+    """As in the policy."""
+    tier: GateTier
+    """Likewise; never UNSPECIFIED."""
+    verdict: GateVerdict
+    """BLOCK only of tier BLOCK, WARN only of tier WARN."""
+    reasons: tuple[str, ...] = ()
+    """Why, in sentences with the numbers."""
+    evaluator: str = ""
+    """The evaluator's name, or its kind where it has none; empty if neither evaluation has one with this key."""
+    rests_on: str = ""
+    """What the verdict rests on: "paired_scores" (the metric is the mean of the scores of samples, which are
+    compared one by one), "values" (it is not: the two values are compared, without an interval), or empty without
+    numbers.
+    """
+    n: int = 0
+    """Samples with a score in both; of "values" the smaller n_scored of the two."""
+    metrics: Metrics = Metrics({})
+    """baseline, candidate (of "paired_scores" means over the paired samples), drop (positive if the candidate is
+    worse), max_drop (what is allowed, in the metric's unit). Of "paired_scores" also drop_ci_low and drop_ci_high
+    (the interval at the policy's confidence), p (of the drop being no larger than allowed, two-sided as the
+    interval is), holm_p (p, corrected by Holm's method for the metrics of the policy), needed_n (samples with
+    which a verdict is likely if the drop stays as it is); with cluster_by also n_clusters.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GateResponse:
+    """The answer to Gate."""
+
+    verdict: GateVerdict
+    """BLOCK if a metric is; else INCONCLUSIVE if one of tier BLOCK is; else WARN if one of tier WARN is WARN or
+    INCONCLUSIVE; else PASS.
+    """
+    reasons: tuple[str, ...] = ()
+    """Why, one text for each metric that is not PASS."""
+    metrics: tuple[GatedMetric, ...] = ()
+    """Each metric of the policy, in its order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,20 @@ class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GOAL_UNSPECIFIED: _ClassVar[Goal]
     GOAL_HIGHER: _ClassVar[Goal]
     GOAL_LOWER: _ClassVar[Goal]
+
+class GateTier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GATE_TIER_UNSPECIFIED: _ClassVar[GateTier]
+    GATE_TIER_BLOCK: _ClassVar[GateTier]
+    GATE_TIER_WARN: _ClassVar[GateTier]
+
+class GateVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GATE_VERDICT_UNSPECIFIED: _ClassVar[GateVerdict]
+    GATE_VERDICT_PASS: _ClassVar[GateVerdict]
+    GATE_VERDICT_WARN: _ClassVar[GateVerdict]
+    GATE_VERDICT_BLOCK: _ClassVar[GateVerdict]
+    GATE_VERDICT_INCONCLUSIVE: _ClassVar[GateVerdict]
 EVALUATOR_KIND_UNSPECIFIED: EvaluatorKind
 EVALUATOR_KIND_TRAINING: EvaluatorKind
 EVALUATOR_KIND_SAMPLING: EvaluatorKind
@@ -78,6 +92,14 @@ REPORT_FORMAT_HTML: ReportFormat
 GOAL_UNSPECIFIED: Goal
 GOAL_HIGHER: Goal
 GOAL_LOWER: Goal
+GATE_TIER_UNSPECIFIED: GateTier
+GATE_TIER_BLOCK: GateTier
+GATE_TIER_WARN: GateTier
+GATE_VERDICT_UNSPECIFIED: GateVerdict
+GATE_VERDICT_PASS: GateVerdict
+GATE_VERDICT_WARN: GateVerdict
+GATE_VERDICT_BLOCK: GateVerdict
+GATE_VERDICT_INCONCLUSIVE: GateVerdict
 
 class EvaluatorSpec(_message.Message):
     __slots__ = ("kind", "name", "options")
@@ -864,7 +886,7 @@ class NotifyStepResponse(_message.Message):
     def __init__(self, evaluations: _Optional[_Iterable[_Union[StartEvaluationResponse, _Mapping]]] = ...) -> None: ...
 
 class CompareEvaluationsRequest(_message.Message):
-    __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed")
+    __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed", "cluster_by")
     EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -873,6 +895,7 @@ class CompareEvaluationsRequest(_message.Message):
     RANK_BY_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     MAX_LISTED_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_BY_FIELD_NUMBER: _ClassVar[int]
     evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
     run_id: str
     dataset_fingerprint: str
@@ -881,7 +904,8 @@ class CompareEvaluationsRequest(_message.Message):
     rank_by: RankBy
     confidence: float
     max_listed: int
-    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ...) -> None: ...
+    cluster_by: str
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ...) -> None: ...
 
 class RankBy(_message.Message):
     __slots__ = ("metric", "goal")
@@ -950,13 +974,83 @@ class SeriesPoint(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
 
 class CompareEvaluationsResponse(_message.Message):
-    __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id")
+    __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id", "tied_evaluation_ids", "tied_by")
     EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     COMPARISONS_FIELD_NUMBER: _ClassVar[int]
     SERIES_FIELD_NUMBER: _ClassVar[int]
     BEST_EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    TIED_EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
+    TIED_BY_FIELD_NUMBER: _ClassVar[int]
     evaluations: _containers.RepeatedCompositeFieldContainer[Evaluation]
     comparisons: _containers.RepeatedCompositeFieldContainer[PairedComparison]
     series: _containers.RepeatedCompositeFieldContainer[MetricSeries]
     best_evaluation_id: str
-    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[PairedComparison, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., best_evaluation_id: _Optional[str] = ...) -> None: ...
+    tied_evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
+    tied_by: str
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[PairedComparison, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., best_evaluation_id: _Optional[str] = ..., tied_evaluation_ids: _Optional[_Iterable[str]] = ..., tied_by: _Optional[str] = ...) -> None: ...
+
+class GateMetric(_message.Message):
+    __slots__ = ("key", "max_drop", "max_relative_drop", "tier", "min_n", "direction")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MAX_DROP_FIELD_NUMBER: _ClassVar[int]
+    MAX_RELATIVE_DROP_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    MIN_N_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    max_drop: float
+    max_relative_drop: float
+    tier: GateTier
+    min_n: int
+    direction: Goal
+    def __init__(self, key: _Optional[str] = ..., max_drop: _Optional[float] = ..., max_relative_drop: _Optional[float] = ..., tier: _Optional[_Union[GateTier, str]] = ..., min_n: _Optional[int] = ..., direction: _Optional[_Union[Goal, str]] = ...) -> None: ...
+
+class GatePolicy(_message.Message):
+    __slots__ = ("metrics", "confidence", "cluster_by")
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_BY_FIELD_NUMBER: _ClassVar[int]
+    metrics: _containers.RepeatedCompositeFieldContainer[GateMetric]
+    confidence: float
+    cluster_by: str
+    def __init__(self, metrics: _Optional[_Iterable[_Union[GateMetric, _Mapping]]] = ..., confidence: _Optional[float] = ..., cluster_by: _Optional[str] = ...) -> None: ...
+
+class GateRequest(_message.Message):
+    __slots__ = ("baseline_id", "candidate_id", "policy")
+    BASELINE_ID_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_ID_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    baseline_id: str
+    candidate_id: str
+    policy: GatePolicy
+    def __init__(self, baseline_id: _Optional[str] = ..., candidate_id: _Optional[str] = ..., policy: _Optional[_Union[GatePolicy, _Mapping]] = ...) -> None: ...
+
+class GatedMetric(_message.Message):
+    __slots__ = ("key", "tier", "verdict", "reasons", "evaluator", "rests_on", "n", "metrics")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    RESTS_ON_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    tier: GateTier
+    verdict: GateVerdict
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    evaluator: str
+    rests_on: str
+    n: int
+    metrics: _types_pb2.Metrics
+    def __init__(self, key: _Optional[str] = ..., tier: _Optional[_Union[GateTier, str]] = ..., verdict: _Optional[_Union[GateVerdict, str]] = ..., reasons: _Optional[_Iterable[str]] = ..., evaluator: _Optional[str] = ..., rests_on: _Optional[str] = ..., n: _Optional[int] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ...) -> None: ...
+
+class GateResponse(_message.Message):
+    __slots__ = ("verdict", "reasons", "metrics")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    verdict: GateVerdict
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    metrics: _containers.RepeatedCompositeFieldContainer[GatedMetric]
+    def __init__(self, verdict: _Optional[_Union[GateVerdict, str]] = ..., reasons: _Optional[_Iterable[str]] = ..., metrics: _Optional[_Iterable[_Union[GatedMetric, _Mapping]]] = ...) -> None: ...

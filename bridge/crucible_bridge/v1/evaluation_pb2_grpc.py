@@ -116,6 +116,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.FromString,
                 _registered_method=True)
+        self.Gate = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/Gate',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GateRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GateResponse.FromString,
+                _registered_method=True)
         self.RegisterPlan = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/RegisterPlan',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.RegisterPlanRequest.SerializeToString,
@@ -312,8 +317,24 @@ class EvaluationServiceServicer(object):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
-        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are); METADATA_NOT_RECORDED (with
+        cluster_by).
         RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Gate(self, request, context):
+        """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be. A metric
+        blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes if it is no
+        worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+        Errors:
+        INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of its key).
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS; METADATA_NOT_RECORDED (with cluster_by).
+        RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above max_compared_samples).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -422,6 +443,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.CompareEvaluations,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.SerializeToString,
+            ),
+            'Gate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Gate,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GateRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GateResponse.SerializeToString,
             ),
             'RegisterPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterPlan,
@@ -823,6 +849,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/CompareEvaluations',
             crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.CompareEvaluationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Gate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/Gate',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.GateRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.GateResponse.FromString,
             options,
             channel_credentials,
             insecure,

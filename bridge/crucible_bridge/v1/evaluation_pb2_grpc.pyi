@@ -161,8 +161,20 @@ class EvaluationServiceStub:
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
-    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are); METADATA_NOT_RECORDED (with
+    cluster_by).
     RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+    """
+    Gate: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GateRequest, _evaluation_pb2.GateResponse]
+    """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be. A metric
+    blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes if it is no
+    worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+    Errors:
+    INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of its key).
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS; METADATA_NOT_RECORDED (with cluster_by).
+    RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above max_compared_samples).
     """
     RegisterPlan: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]
     """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
@@ -320,8 +332,20 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
-    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are); METADATA_NOT_RECORDED (with
+    cluster_by).
     RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+    """
+    Gate: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GateRequest, _evaluation_pb2.GateResponse]  # type: ignore[assignment]
+    """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be. A metric
+    blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes if it is no
+    worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+    Errors:
+    INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of its key).
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS; METADATA_NOT_RECORDED (with cluster_by).
+    RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above max_compared_samples).
     """
     RegisterPlan: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.RegisterPlanRequest, _evaluation_pb2.RegisterPlanResponse]  # type: ignore[assignment]
     """Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.
@@ -560,8 +584,26 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION; UNKNOWN_RUN (none of this run, and data set, is COMPLETED).
-        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are).
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS (with the fingerprints there are); METADATA_NOT_RECORDED (with
+        cluster_by).
         RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (all together above max_compared_samples, or above 100 evaluations of a run).
+        """
+
+    @_abc_1.abstractmethod
+    def Gate(
+        self,
+        request: _evaluation_pb2.GateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.GateResponse, _abc.Awaitable[_evaluation_pb2.GateResponse]]:
+        """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be. A metric
+        blocks if it is worse than allowed with confidence, so that chance alone seldom blocks; it passes if it is no
+        worse, or worse by no more than allowed with confidence; else the samples cannot tell.
+
+        Errors:
+        INVALID_ARGUMENT: INVALID_FIELD (of the policy, or neither evaluation has a metric of its key).
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: NOT_ENDED; DIFFERENT_DATASETS; METADATA_NOT_RECORDED (with cluster_by).
+        RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above max_compared_samples).
         """
 
     @_abc_1.abstractmethod

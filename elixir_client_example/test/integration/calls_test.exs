@@ -152,6 +152,29 @@ defmodule CrucibleBridge.CallsTest do
       assert {:error, %Error{reason: "UNKNOWN_RUN"}} = CrucibleBridge.compare_evaluations(conn, {:run, "no-such"})
     end
 
+    test "a gate blocks what is worse than allowed, and names what is wrong with a policy", %{conn: conn} do
+      for step <- [180, 600] do
+        specification =
+          specification(evaluation_id: "g-#{step}", run_id: "run-6", step: step, model: "embedded:arithmetic@#{step}")
+
+        assert {:ok, %{state: :completed}} = CrucibleBridge.evaluate(conn, specification)
+      end
+
+      policy = [metrics: [[key: "nll", max_drop: 0, direction: :lower, min_n: 1, tier: :block]]]
+      assert {:ok, %{verdict: :pass, metrics: [passed]}} = CrucibleBridge.gate(conn, "g-180", "g-600", policy)
+      assert %{key: "nll", tier: :block, verdict: :pass, n: 12} = passed
+      assert {:ok, %{verdict: :block, reasons: [_]}} = CrucibleBridge.gate(conn, "g-600", "g-180", policy)
+
+      assert {:error, %Error{field: "policy.metrics[0].tier"}} =
+               CrucibleBridge.gate(conn, "g-180", "g-600", metrics: [[key: "nll", max_drop: 0, tier: :stop]])
+
+      assert {:error, %Error{field: "policy.metrics[0].max_drop"}} =
+               CrucibleBridge.gate(conn, "g-180", "g-600", metrics: [[key: "nll"]])
+
+      assert {:error, %Error{reason: "UNKNOWN_EVALUATION", field: "candidate_id"}} =
+               CrucibleBridge.gate(conn, "g-180", "no-such", policy)
+    end
+
     test "a plan starts at a step what is due, once", %{conn: conn} do
       planned = specification([]) |> Keyword.drop([:model, :run_id])
       plan = [plan_id: "p-1", run_id: "run-4", eval_every: 2, evaluations: [planned]]

@@ -19,6 +19,8 @@ from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
 from crucible_worker.cli.export import export as _export
 from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
+from crucible_worker.cli.gate import GateCommand as _GateCommand
+from crucible_worker.cli.gate import gate as _gate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
@@ -66,6 +68,7 @@ for _command in (
 ):
     app.command(cls=_FileOptionsCommand if _command is _evaluate else _OnceCommand)(_command)
 app.command("list", cls=_OnceCommand)(_list)
+app.command(cls=_GateCommand)(_gate)
 app.command("rm", cls=_OnceCommand)(_remove)
 
 

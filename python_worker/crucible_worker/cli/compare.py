@@ -49,6 +49,19 @@ _Verbose = Annotated[
 _Confidence = Annotated[
     float, typer.Option("--confidence", metavar="SHARE", min=0.5, max=0.999, help="Of the intervals.")
 ]
+_ClusterBy = Annotated[
+    str,
+    typer.Option(
+        "--cluster-by", metavar="KEY", help="Samples of one value of this key of their metadata belong together."
+    ),
+]
+_RankBy = Annotated[
+    str | None,
+    typer.Option(
+        "--rank-by", metavar="KEY", help="Name the best of this metric, and those that cannot be told from it."
+    ),
+]
+_Lowest = Annotated[bool, typer.Option("--lowest", help="With --rank-by: less is better, as of a loss.")]
 
 
 def compare(
@@ -57,6 +70,9 @@ def compare(
     baseline: _Baseline = "",
     evaluator: _Evaluator = None,
     confidence: _Confidence = 0.95,
+    cluster_by: _ClusterBy = "",
+    rank_by: _RankBy = None,
+    lowest: _Lowest = False,
     config: Config = None,
     state_dir: StateDir = None,
     address: Address = None,
@@ -73,22 +89,36 @@ def compare(
         refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
     if ids and len(ids) < 2:
         refuse(f"ID is {ids[0][:60]!r} alone: give two IDs or more")
+    if lowest and rank_by is None:
+        refuse("--lowest goes with --rank-by")
 
     async def read(bridge: Bridge) -> EvaluationComparison:
+        from crucible_bridge.types import Goal, RankBy
+
+        goal = Goal.LOWER if lowest else Goal.HIGHER
         return await bridge.evaluation.compare_evaluations(
-            tuple(ids or ()), run_id=run, baseline_id=baseline, evaluator=evaluator, confidence=confidence
+            tuple(ids or ()),
+            run_id=run,
+            baseline_id=baseline,
+            evaluator=evaluator,
+            rank_by=None if rank_by is None else RankBy(metric=rank_by, goal=goal),
+            confidence=confidence,
+            cluster_by=cluster_by,
         )
 
     found = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
     if as_json:
         typer.echo(json.dumps(_as_data(found), allow_nan=False))
     else:
-        _write(found, confidence, verbose=verbose)
+        _write(found, confidence, rank_by, verbose=verbose)
 
 
 def _as_data(found: EvaluationComparison) -> dict[str, Any]:
     return {
         "evaluations": [evaluation.evaluation_id for evaluation in found.evaluations],
+        "best_evaluation_id": found.best_evaluation_id or None,
+        "tied_evaluation_ids": list(found.tied_evaluation_ids),
+        "tied_by": found.tied_by or None,
         "differences": [
             {
                 "baseline_id": pair.baseline_id,
@@ -108,7 +138,7 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
     }
 
 
-def _write(found: EvaluationComparison, confidence: float, *, verbose: bool) -> None:
+def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
     for pair in found.comparisons:
@@ -119,6 +149,16 @@ def _write(found: EvaluationComparison, confidence: float, *, verbose: bool) -> 
         if verbose:
             for key, value in pair.metrics.values.items():
                 typer.echo(f"  {key} {value:.6g}")
+    if rank_by is not None:
+        typer.echo(_best(found, rank_by))
+
+
+def _best(found: EvaluationComparison, rank_by: str) -> str:
+    if not found.best_evaluation_id:
+        return f"best by {rank_by}: none of them has this metric"
+    tied = ", ".join(found.tied_evaluation_ids)
+    rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
+    return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}"
 
 
 def _sentence(pair: PairedComparison, confidence: float) -> str:
@@ -129,9 +169,12 @@ def _sentence(pair: PairedComparison, confidence: float) -> str:
         return f"no difference is defined, {pair.n_matched:,} samples in common"
     low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
     between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
+    clusters = f" in {values['n_clusters']:,.0f} clusters" if "n_clusters" in values else ""
+    chance = f", p {values['holm_p']:.2g}" if "holm_p" in values else ""
+    smallest = f", detectable from {values['mde_80']:.4g}" if "mde_80" in values else ""
     return (
-        f"mean {values['mean']:.4g}, difference {values['difference']:+.4g}{between}, "
-        f"{pair.n_improved:,} better and {pair.n_regressed:,} worse of {pair.n_matched:,} samples"
+        f"mean {values['mean']:.4g}, difference {values['difference']:+.4g}{between}{chance}{smallest}, "
+        f"{pair.n_improved:,} better and {pair.n_regressed:,} worse of {pair.n_matched:,} samples{clusters}"
     )
 
 

@@ -36,6 +36,8 @@ _TYPED_AS = {
     "evaluation_ids": "ID",
     "run_id": "--run",
     "baseline_id": "--baseline",
+    "cluster_by": "--cluster-by",
+    "rank_by.metric": "--rank-by",
     "evaluator": "--evaluator",
     "confidence": "--confidence",
     "reason": "--reason",

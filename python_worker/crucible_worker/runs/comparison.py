@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sqlite3
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TypeVar
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.errors import InvalidField, NotFound, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_COMPARED_EVALUATIONS,
@@ -19,27 +18,29 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationComparison,
     EvaluationState,
-    EvaluatorInfo,
-    EvaluatorSpec,
+    GateRequest,
+    GateResponse,
     Goal,
+    Metrics,
     MetricSeries,
     PairedComparison,
-    Problem,
     RankBy,
     SampleChange,
     SeriesPoint,
 )
+from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.runs.clusters import Clusters
+from crucible_worker.runs.gating import gate
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
+from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows
+from crucible_worker.runs.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
+from crucible_worker.runs.ties import tied_with
 
 __all__ = ["Comparisons"]
 
-_MAX_SHOWN = 5  # fingerprints that an error names
-
-
-Known = Callable[[str], EvaluatorInfo | None]
-"""The declaration of a kind of evaluator; None if it cannot be known."""
+_Request = TypeVar("_Request", CompareRequest, GateRequest)
+_Answer = TypeVar("_Answer", EvaluationComparison, GateResponse)
 
 
 class Comparisons:
@@ -64,37 +65,68 @@ class Comparisons:
             FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
             ResourceExhausted: there are too many of them, or of their samples (TOO_MANY_SAMPLES).
         """
+        return await self._in_turn(_compare, request)
+
+    async def gate(self, request: GateRequest) -> GateResponse:
+        """Say whether a candidate may take the place of a baseline; the policy has been checked.
+
+        Raises:
+            InvalidField: neither evaluation has a metric of a key, or no sample has the key of clusters.
+            NotFound: an evaluation does not exist.
+            FailedPrecondition: one has not ended (NOT_ENDED), they are of two data sets (DIFFERENT_DATASETS), or
+                clusters are not known (METADATA_NOT_RECORDED).
+            ResourceExhausted: they have too many samples (TOO_MANY_SAMPLES).
+        """
+        return await self._in_turn(gate, request)
+
+    async def _in_turn(
+        self, work: Callable[[sqlite3.Connection, _Request, int, Known], _Answer], request: _Request
+    ) -> _Answer:
         await self._turn.acquire()
-        reading = asyncio.ensure_future(self._journal.read(_compare, request, self._max_samples, self._known))
+        reading = asyncio.ensure_future(self._journal.read(_in_snapshot, work, request, self._max_samples, self._known))
         reading.add_done_callback(self._read)
         # A thread cannot be stopped: the turn lasts until it is done, even if the caller has disconnected.
         return await asyncio.shield(reading)
 
-    def _read(self, reading: asyncio.Future[EvaluationComparison]) -> None:
+    def _read(self, reading: asyncio.Future[_Answer]) -> None:
         self._turn.release()
         if not reading.cancelled():
             reading.exception()  # the caller receives it too, unless it has disconnected
 
 
+def _in_snapshot(
+    connection: sqlite3.Connection,
+    work: Callable[[sqlite3.Connection, _Request, int, Known], _Answer],
+    request: _Request,
+    max_samples: int,
+    known: Known,
+) -> _Answer:
+    """Work in a reader's thread, on one snapshot of the journal for all reads, whatever is removed meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        return work(connection, request, max_samples, known)
+    finally:
+        connection.execute("COMMIT")
+
+
 def _compare(
     connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
 ) -> EvaluationComparison:
-    """Compare evaluations; runs in a reader's thread."""
-    # One snapshot of the journal for all reads, whatever is removed meanwhile.
-    connection.execute("BEGIN")
-    try:
-        rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
-        evaluations = tuple(evaluation_of(row) for row in rows)
-        _check(evaluations, max_samples)
-        numbers = {row.evaluation_id: row.number for row in rows}
-        comparisons = tuple(_comparisons(connection, numbers, evaluations, request, known))
-    finally:
-        connection.execute("COMMIT")
+    rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
+    evaluations = tuple(evaluation_of(row) for row in rows)
+    check_comparable(evaluations, max_samples)
+    numbers = {row.evaluation_id: row.number for row in rows}
+    best = None if request.rank_by is None else _best(evaluations, request.rank_by)
+    tied, tied_by = (), ""
+    if best is not None and request.rank_by is not None:
+        tied, tied_by = tied_with(best, connection, numbers, evaluations, request, known)
     return EvaluationComparison(
         evaluations=evaluations,
-        comparisons=comparisons,
+        comparisons=_corrected(tuple(_comparisons(connection, numbers, evaluations, request, known))),
         series=_series(evaluations),
-        best_evaluation_id="" if request.rank_by is None else _best(evaluations, request.rank_by),
+        best_evaluation_id="" if best is None else best.evaluation_id,
+        tied_evaluation_ids=tied,
+        tied_by=tied_by,
     )
 
 
@@ -125,34 +157,6 @@ def _rows_of_run(connection: sqlite3.Connection, request: CompareRequest) -> Seq
             reason=Reason.TOO_MANY_SAMPLES,
         )
     return sorted(rows, key=lambda row: (row.step is not None, row.step or 0))
-
-
-def _check(evaluations: Sequence[Evaluation], max_samples: int) -> None:
-    for evaluation in evaluations:
-        if not evaluation.state.terminal:
-            message = f"{evaluation.evaluation_id!r} is {evaluation.state.value}: only what has ended is compared"
-            raise FailedPrecondition(message, reason=Reason.NOT_ENDED)
-    # One that failed before its data set was read has no result to compare, and its data set is unknown.
-    read = [evaluation for evaluation in evaluations if evaluation.dataset_fingerprint]
-    fingerprints = {evaluation.dataset_fingerprint: evaluation.evaluation_id for evaluation in read}
-    if len(fingerprints) > 1:
-        _refuse_data_sets(fingerprints)
-    done = sum(evaluation.done for evaluation in evaluations)
-    if done > max_samples:
-        raise ResourceExhausted(
-            f"the evaluations have {done:,} results of samples, at most {max_samples:,} are compared "
-            "(limit max_compared_samples)",
-            reason=Reason.TOO_MANY_SAMPLES,
-        )
-
-
-def _refuse_data_sets(fingerprints: Mapping[str, str]) -> NoReturn:
-    shown = [f"{fingerprint} ({name!r})" for fingerprint, name in list(fingerprints.items())[:_MAX_SHOWN]]
-    more = f" and {len(fingerprints) - _MAX_SHOWN} more" if len(fingerprints) > _MAX_SHOWN else ""
-    raise FailedPrecondition(
-        f"the evaluations are of {len(fingerprints)} data sets: {', '.join(shown)}{more}",
-        reason=Reason.DIFFERENT_DATASETS,
-    )
 
 
 def _baselines(evaluations: Sequence[Evaluation], request: CompareRequest) -> Sequence[tuple[Evaluation, int]]:
@@ -186,16 +190,16 @@ def _comparisons(
         others = [
             (other, place)
             for other in evaluations
-            if other is not baseline and (place := _place(other, spec)) is not None
+            if other is not baseline and (place := place_of(other, spec)) is not None
         ]
-        scores = _scores(connection, numbers[baseline.evaluation_id], index) if others else {}
+        if not others:
+            continue
+        number = numbers[baseline.evaluation_id]
+        scores = sample_scores(connection, number, index).by_sample
+        clusters = Clusters(request.cluster_by, "cluster_by")
+        clusters.read(connection, number, index, baseline.dataset_fingerprint)
         for other, place in others:
-            problem = (
-                _problem(baseline, index)
-                or _problem(other, place)
-                or _difference(spec, other, place, known)
-                or _other_judge(spec, baseline, other)
-            )
+            problem = why_not(baseline, index, other, place, known)
             pair = PairedComparison(
                 baseline_id=baseline.evaluation_id,
                 evaluation_id=other.evaluation_id,
@@ -203,74 +207,24 @@ def _comparisons(
                 problem=problem,
             )
             if problem is None:
-                theirs = _scores(connection, numbers[other.evaluation_id], place)
-                pair = _paired(pair, scores, theirs, _goal(spec, known), request)
+                theirs = sample_scores(connection, numbers[other.evaluation_id], place).by_sample
+                pair = _paired(pair, scores, theirs, goal_of(spec, known), request, clusters)
             yield pair
 
 
-def _place(evaluation: Evaluation, spec: EvaluatorSpec) -> int | None:
-    labels = [(theirs.label, theirs.kind) for theirs in evaluation.request.evaluators]
-    pair = (spec.label, spec.kind)
-    return labels.index(pair) if pair in labels else None
-
-
-def _problem(evaluation: Evaluation, index: int) -> Problem | None:
-    if not evaluation.dataset_fingerprint:
-        message = f"{evaluation.evaluation_id!r} ended before its data set was read"
-        return Problem(reason=Reason.DATASET_NOT_READ, message=message)
-    if index >= len(evaluation.results) or (problem := evaluation.results[index].problem) is None:
-        return None
-    message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}: {problem.message}"
-    return Problem(reason=Reason.EVALUATOR_FAILED, message=message)
-
-
-def _difference(spec: EvaluatorSpec, other: Evaluation, place: int, known: Known) -> Problem | None:
-    if _options(other.request.evaluators[place], known) == _options(spec, known):
-        return None
-    message = f"its options in {other.evaluation_id!r} are not those in the baseline"
-    return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
-
-
-def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -> Problem | None:
-    given = spec.options.get("grader_options")
-    if not ("judge" in spec.options or (isinstance(given, Mapping) and "judge" in given)):
-        return None
-    # They follow the model's, see `Plan.model_fingerprint`. It does not say which judge each belongs to: if there are
-    # several, one in common is enough.
-    ours, theirs = (set(evaluation.model_fingerprint.split("+")[1:]) for evaluation in (baseline, other))
-    if not (ours and theirs) or ours & theirs:
-        return None
-    message = f"its judge has other weights in {other.evaluation_id!r} than in the baseline"
-    return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
-
-
-def _options(spec: EvaluatorSpec, known: Known) -> Mapping[str, Any]:
-    """Its options and its grader's; an option that is not given equals one that spells the default out."""
-    info = known(spec.kind)
-    schema = {} if info is None else info.options_schema
-    options = _filled(spec.options, schema)
-    grader, given = options.get("grader"), options.get("grader_options")
-    if not (isinstance(grader, str) and isinstance(given, Mapping)):
-        return options
-    return {**options, "grader_options": _filled(given, schema.get("$defs", {}).get(grader, {}))}
-
-
-def _filled(options: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = schema.get("properties", {})
-    return {**{name: option["default"] for name, option in known.items() if "default" in option}, **options}
-
-
-def _goal(spec: EvaluatorSpec, known: Known) -> Goal | None:
-    info = known(spec.kind)
-    return None if info is None else info.score_goal
-
-
-def _scores(connection: sqlite3.Connection, number: int, evaluator: int) -> dict[str, float]:
-    """Mean score of every sample with one, in the data set's order."""
-    sums: dict[str, list[float]] = {}
-    for sample_id, score in scores_of(connection, number, evaluator):
-        sums.setdefault(sample_id, []).append(score)
-    return {sample_id: statistics.fmean(scores) for sample_id, scores in sums.items()}
+def _corrected(pairs: Sequence[PairedComparison]) -> tuple[PairedComparison, ...]:
+    """The comparisons with `holm_p`: p, corrected for all comparisons of the same evaluation."""
+    families: dict[str, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        if "p" in pair.metrics.values:
+            families.setdefault(pair.evaluation_id, []).append(index)
+    found = list(pairs)
+    for indices in families.values():
+        for index, chance in zip(indices, holm([pairs[index].metrics.values["p"] for index in indices])):
+            metrics = pairs[index].metrics
+            extended = Metrics({**metrics.values, "holm_p": chance}, metrics.undefined)
+            found[index] = dataclasses.replace(pairs[index], metrics=extended)
+    return tuple(found)
 
 
 def _paired(
@@ -279,11 +233,12 @@ def _paired(
     other: Mapping[str, float],
     goal: Goal | None,
     request: CompareRequest,
+    clusters: Clusters,
 ) -> PairedComparison:
     matched = [sample_id for sample_id in baseline if sample_id in other]
     before = np.array([baseline[sample_id] for sample_id in matched], np.float64)
     after = np.array([other[sample_id] for sample_id in matched], np.float64)
-    found = paired_difference(before, after, confidence=request.confidence)
+    found = paired_difference(before, after, confidence=request.confidence, clusters=clusters.of(matched))
     gains = np.zeros_like(before) if goal is None else (after - before) * (1 if goal is Goal.HIGHER else -1)
     # Stable: samples with equal changes stay in the data set's order.
     improved = [index for index in np.argsort(-gains, kind="stable") if gains[index] > 0]
@@ -318,13 +273,7 @@ def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
     return tuple(MetricSeries(key=key, points=tuple(found)) for key, found in points.items())
 
 
-def _best(evaluations: Sequence[Evaluation], rank_by: RankBy) -> str:
-    values = [
-        (evaluation.metrics.values[rank_by.metric], evaluation.evaluation_id)
-        for evaluation in evaluations
-        if rank_by.metric in evaluation.metrics.values
-    ]
-    if not values:
-        return ""
+def _best(evaluations: Sequence[Evaluation], rank_by: RankBy) -> Evaluation | None:
+    defined = [evaluation for evaluation in evaluations if rank_by.metric in evaluation.metrics.values]
     sign = 1 if rank_by.goal is Goal.HIGHER else -1
-    return max(values, key=lambda pair: sign * pair[0])[1]
+    return max(defined, key=lambda evaluation: sign * evaluation.metrics.values[rank_by.metric], default=None)

@@ -21,6 +21,8 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorInfo,
+    GateRequest,
+    GateResponse,
     RenderSampleRequest,
     RenderSampleResponse,
     bounds,
@@ -98,6 +100,7 @@ class EvaluationService:
                 "GenerateReport": registration.over_messages(self._generate_report),
                 "RenderSample": registration.over_types(self._render_sample),
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
+                "Gate": registration.over_types(self._gate),
                 "RegisterPlan": registration.over_messages(self._register_plan),
                 "NotifyStep": registration.over_messages(self._notify_step),
                 "ReadDataset": registration.over_messages(self._read_dataset),
@@ -209,6 +212,10 @@ class EvaluationService:
         comparison = await self._evaluations.comparisons.compare(compare_request_from_v1(request))
         # In a thread: a hundred evaluations with a thousand changes each take a while.
         return await asyncio.to_thread(evaluation_comparison_to_v1, comparison)
+
+    async def _gate(self, request: GateRequest) -> GateResponse:
+        """Decide by a policy."""
+        return await self._evaluations.comparisons.gate(request)
 
     async def _register_plan(self, request: pb.RegisterPlanRequest, context: Context) -> pb.RegisterPlanResponse:
         """Record a plan."""

@@ -25,6 +25,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/ReadDataset": "The samples of a data set, batch by batch, as an evaluation would get them.",
     "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator, before any call of the model.",
     "/crucible_bridge.v1.EvaluationService/CompareEvaluations": "Sets evaluations of one data set beside each other: differences by sample with their uncertainty, improvements and regressions, every metric over the steps, and the best of them.",
+    "/crucible_bridge.v1.EvaluationService/Gate": "Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.",
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations of a plan that are due at a step.",
     "/crucible_bridge.v1.TelemetryService/Subscribe": "Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events are written.",

@@ -14,9 +14,12 @@ from tests.tables import rows
 SCORES = st.lists(st.tuples(st.integers(-8, 8), st.integers(-8, 8)), min_size=2, max_size=40)
 
 
-def compared(before, after, confidence=0.95):
+def compared(before, after, confidence=0.95, clusters=None):
     """The difference of two lists of scores."""
-    return paired_difference(np.array(before, np.float64), np.array(after, np.float64), confidence=confidence)
+    labels = None if clusters is None else np.array(clusters, np.int64)
+    return paired_difference(
+        np.array(before, np.float64), np.array(after, np.float64), confidence=confidence, clusters=labels
+    )
 
 
 @given(SCORES)
@@ -133,7 +136,7 @@ def test_one_sample_has_no_error():
     """One sample in common has a difference, and no error or bootstrap."""
     found = compared([0.25], [0.75])
     assert found.metrics.values == {"baseline_mean": 0.25, "mean": 0.75, "difference": 0.5}
-    assert set(found.metrics.undefined) == {"difference_stderr", "difference_ci_low", "difference_ci_high"}
+    assert set(found.metrics.undefined) == set(PAIRED_KEYS) - set(found.metrics.values)
     assert found.interval_method == ""
 
 
@@ -142,3 +145,87 @@ def test_scores_without_a_square_are_told():
     found = compared([0.0, 1.0], [2 * MAX_SCORE, 1.0])
     assert not found.metrics.values
     assert found.metrics.undefined["difference"] == f"a score is beyond {MAX_SCORE:g}"
+
+
+def test_the_p_value_is_that_of_the_paired_t_test():
+    """With differences 1, 2, 3, 4, 5: t = 3 / sqrt(2.5 / 5), 4 degrees of freedom, two-sided."""
+    values = compared([0.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0]).metrics.values
+
+    assert values["p"] == pytest.approx(0.0132355, rel=1e-5)
+    assert "mcnemar_p" not in values
+
+
+def test_the_p_value_of_binary_scores_is_mcnemars():
+    """Whoever reads `p` gets the exact test where there is one."""
+    values = compared([0.0] * 10 + [1.0] * 2 + [1.0] * 88, [1.0] * 10 + [0.0] * 2 + [1.0] * 88).metrics.values
+    assert values["p"] == values["mcnemar_p"] == mcnemar_p(10, 2)
+
+
+@rows(("before", "after", "chance"), [([0.5, 0.5], [0.5, 0.5], 1.0), ([0.5, 0.25], [1.0, 0.75], 0.0)])
+def test_differences_without_spread_have_a_p_value(before, after, chance):
+    """All 0 is no evidence at all; all alike and not 0 leaves no doubt."""
+    assert compared(before, after).metrics.values["p"] == chance
+
+
+def test_what_cannot_be_told_says_why():
+    """Without a difference no number of samples is enough, and few changes are never detected."""
+    undefined = compared([1.0, 0.0] * 20, [0.0, 1.0] + [1.0, 0.0] * 19).metrics.undefined
+    assert undefined["needed_n"] == "the difference is 0"
+    assert undefined["mde_80"] == "only 2 scores changed"
+
+
+@given(SCORES)
+def test_clusters_of_one_sample_are_samples(pairs):
+    """The standard error is the same as without clusters; only McNemar's test is left out."""
+    before, after = ([pair[side] / 4 for pair in pairs] for side in (0, 1))
+    plain = compared(before, after).metrics.values
+    alone = compared(before, after, clusters=range(len(pairs))).metrics.values
+
+    assert alone["difference_stderr"] == pytest.approx(plain["difference_stderr"], abs=1e-12)
+    assert alone["n_clusters"] == len(pairs)
+    assert "mcnemar_p" not in alone
+
+
+@given(SCORES)
+def test_copies_of_a_sample_are_one_observation(pairs):
+    """Each sample three times over, as a cluster, has the error of the samples themselves."""
+    before, after = ([pair[side] / 4 for pair in pairs] for side in (0, 1))
+    once = compared(before, after, clusters=range(len(pairs))).metrics.values
+    thrice = compared(before * 3, after * 3, clusters=list(range(len(pairs))) * 3).metrics.values
+
+    for key in ("difference", "difference_stderr", "difference_ci_low", "p", "mde_80", "n_clusters"):
+        assert thrice[key] == pytest.approx(once[key], rel=1e-9, abs=1e-12)
+
+
+def test_the_error_of_clusters_is_robust():
+    """Of clusters {1, 1}, {3}, {-2, 0}, G = 3: sqrt(3 / 2 (0.8^2 + 2.4^2 + 3.2^2)) / 5."""
+    found = compared([0.0] * 5, [1.0, 1.0, 3.0, -2.0, 0.0], clusters=[7, 7, 2, 0, 0])
+    stderr = math.sqrt(1.5 * (0.8**2 + 2.4**2 + 3.2**2)) / 5
+
+    assert found.metrics.values["difference_stderr"] == pytest.approx(stderr)
+    assert found.metrics.values["difference_ci_high"] == pytest.approx(0.6 + 4.302652730 * stderr)
+    assert (found.interval_method, found.metrics.values["n_clusters"]) == ("cluster_t", 3)
+
+
+def test_one_cluster_has_no_error():
+    """What all samples have in common cannot be told from chance."""
+    found = compared([0.0, 1.0, 0.0], [1.0, 1.0, 1.0], clusters=[0, 0, 0])
+    assert found.metrics.values.keys() == {"baseline_mean", "mean", "difference", "n_clusters"}
+    assert found.metrics.undefined["p"] == "all samples are of one cluster"
+    assert found.interval_method == ""
+
+
+def test_intervals_of_clusters_cover_as_often_as_they_say():
+    """Of 400 intervals at 90 % over 30 clusters of 5, 340 to 380 hold the difference; far fewer plain ones do."""
+    random = np.random.default_rng(23)
+    labels = np.repeat(np.arange(30), 5)
+    covered = {"cluster_t": 0, "bootstrap": 0}
+    for _ in range(400):
+        common = np.repeat(random.normal(0.2, 1, 30), 5)
+        after = common + random.normal(0, 0.3, 150)
+        for found in (compared(np.zeros(150), after, 0.9, labels), compared(np.zeros(150), after, 0.9)):
+            values = found.metrics.values
+            covered[found.interval_method] += values["difference_ci_low"] <= 0.2 <= values["difference_ci_high"]
+
+    assert 340 <= covered["cluster_t"] <= 380
+    assert covered["bootstrap"] < 300

@@ -97,7 +97,7 @@ def test_evaluations_are_told_as_they_stand(answers: dict[str, Any]):
     assert evaluation["request"]["model"] == "embedded:arithmetic@320"
     assert evaluation["metrics"]["test/accuracy"] == 1.0
     assert [each["evaluation_id"] for each in answers["list_evaluations"].value["evaluations"]] == [
-        "run-7-nll",
+        "run-7-step-640",
         "run-7-step-320",
     ]
     assert "run-7-step-320" in answers["generate_report"].value["report"]

@@ -103,6 +103,13 @@ defmodule CrucibleBridge.Calls.Evaluation do
          do: Calls.unary(conn, request, opts)
   end
 
+  def gate(conn, baseline_id, candidate_id, policy, opts) do
+    with {:ok, policy} <- Message.build(policy, V1.GatePolicy, "policy"),
+         fields = [baseline_id: baseline_id, candidate_id: candidate_id, policy: policy],
+         {:ok, request} <- Message.options(opts, V1.GateRequest, fields),
+         do: Calls.unary(conn, request, opts)
+  end
+
   def register_plan(conn, plan, opts) do
     with {:ok, plan} <- plan(plan), do: Calls.unary(conn, %V1.RegisterPlanRequest{plan: plan}, opts)
   end

@@ -98,6 +98,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :malformed_message
           | :malformed_reply
           | :message_too_large
+          | :metadata_not_recorded
           | :missing_client
           | :missing_token
           | :model_changed
@@ -220,25 +221,25 @@ defmodule CrucibleBridge.Error.Reason do
     inspect_failed inspect_not_started inspect_protocol inspect_samples_failed internal
     invalid_field invalid_judgement invalid_schema item_timeout journal_damaged journal_unreadable
     journal_unwritable journal_version logits_not_finite malformed_file malformed_json
-    malformed_line malformed_message malformed_reply message_too_large missing_client missing_token
-    model_changed model_failed model_not_found model_not_open model_refused nan_logprob not_cached
-    not_ended not_finite not_found not_passable not_started no_adapter_config no_backend
-    no_chat_template no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool
-    no_greedy_tokens no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root
-    no_prefix_token no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox
-    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens other_log other_model
-    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
-    permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
-    rendering_limit request_too_slow resource_exhausted response_too_long retention rollout_failed
-    samples_missing sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable
-    stream_ended taken_over task_not_allowed task_not_found template_failed tests_failed
-    too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes too_many_samples
-    too_many_streams too_many_streams_of_peer too_many_unscored transport unauthenticated
-    unavailable undecided unimplemented unknown unknown_dataset unknown_embedded_model
-    unknown_environment unknown_evaluation unknown_evaluator unknown_grader unknown_model
-    unknown_option unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample
-    unknown_server unknown_service unknown_session unknown_tool unreadable weights_not_saved
-    worker_not_ready wrong_token wrong_type
+    malformed_line malformed_message malformed_reply message_too_large metadata_not_recorded
+    missing_client missing_token model_changed model_failed model_not_found model_not_open
+    model_refused nan_logprob not_cached not_ended not_finite not_found not_passable not_started
+    no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
+    no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
+    no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
+    no_room_for_dataset no_safetensors no_sandbox no_such_column no_such_file no_target_logprobs
+    no_tokenizer no_tokens other_log other_model other_plan other_specification outside_root
+    out_of_memory out_of_range path_out_of_root permission_denied pickled_weights_refused
+    prompt_too_long queue_full raw_conversation rendering_limit request_too_slow resource_exhausted
+    response_too_long retention rollout_failed samples_missing sample_timeout sandbox_lost stalled
+    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
+    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
+    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
+    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
+    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
+    unknown_grader unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -330,6 +331,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The bytes are not a message of the method that was called.
   no The reply is not a message of the method: versions differ, or a proxy between client and worker answered.
   no A message is larger than the channel allows; send fewer items in one call.
+  no What the samples are is not recorded, or not completely; evaluate the data set once with `record` full.
   no The model does not offer the kind of call that the evaluator needs.
   no The worker needs a token, and the call carries none.
   no The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.

@@ -77,6 +77,32 @@ defmodule CrucibleBridge.V1.Goal do
   field :GOAL_LOWER, 2
 end
 
+defmodule CrucibleBridge.V1.GateTier do
+  @moduledoc """
+  Whether a failed metric stops the candidate.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :GATE_TIER_UNSPECIFIED, 0
+  field :GATE_TIER_BLOCK, 1
+  field :GATE_TIER_WARN, 2
+end
+
+defmodule CrucibleBridge.V1.GateVerdict do
+  @moduledoc """
+  What a gate says.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :GATE_VERDICT_UNSPECIFIED, 0
+  field :GATE_VERDICT_PASS, 1
+  field :GATE_VERDICT_WARN, 2
+  field :GATE_VERDICT_BLOCK, 3
+  field :GATE_VERDICT_INCONCLUSIVE, 4
+end
+
 defmodule CrucibleBridge.V1.EvaluatorSpec do
   @moduledoc """
   One evaluator of a request.
@@ -981,6 +1007,7 @@ defmodule CrucibleBridge.V1.CompareEvaluationsRequest do
   field :rank_by, 6, type: CrucibleBridge.V1.RankBy, json_name: "rankBy"
   field :confidence, 7, proto3_optional: true, type: :double
   field :max_listed, 8, proto3_optional: true, type: :int32, json_name: "maxListed"
+  field :cluster_by, 9, type: :string, json_name: "clusterBy"
 end
 
 defmodule CrucibleBridge.V1.RankBy do
@@ -1063,6 +1090,76 @@ defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
   field :comparisons, 2, repeated: true, type: CrucibleBridge.V1.PairedComparison
   field :series, 3, repeated: true, type: CrucibleBridge.V1.MetricSeries
   field :best_evaluation_id, 4, type: :string, json_name: "bestEvaluationId"
+  field :tied_evaluation_ids, 5, repeated: true, type: :string, json_name: "tiedEvaluationIds"
+  field :tied_by, 6, type: :string, json_name: "tiedBy"
+end
+
+defmodule CrucibleBridge.V1.GateMetric do
+  @moduledoc """
+  How much worse a metric may be.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :max_drop, 2, proto3_optional: true, type: :double, json_name: "maxDrop"
+  field :max_relative_drop, 3, proto3_optional: true, type: :double, json_name: "maxRelativeDrop"
+  field :tier, 4, type: CrucibleBridge.V1.GateTier, enum: true
+  field :min_n, 5, proto3_optional: true, type: :int64, json_name: "minN"
+  field :direction, 6, type: CrucibleBridge.V1.Goal, enum: true
+end
+
+defmodule CrucibleBridge.V1.GatePolicy do
+  @moduledoc """
+  What a candidate is held to.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :metrics, 1, repeated: true, type: CrucibleBridge.V1.GateMetric
+  field :confidence, 2, proto3_optional: true, type: :double
+  field :cluster_by, 3, type: :string, json_name: "clusterBy"
+end
+
+defmodule CrucibleBridge.V1.GateRequest do
+  @moduledoc """
+  Asks whether a candidate may take the place of a baseline.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :baseline_id, 1, type: :string, json_name: "baselineId"
+  field :candidate_id, 2, type: :string, json_name: "candidateId"
+  field :policy, 3, type: CrucibleBridge.V1.GatePolicy
+end
+
+defmodule CrucibleBridge.V1.GatedMetric do
+  @moduledoc """
+  What a gate says of a metric.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :tier, 2, type: CrucibleBridge.V1.GateTier, enum: true
+  field :verdict, 3, type: CrucibleBridge.V1.GateVerdict, enum: true
+  field :reasons, 4, repeated: true, type: :string
+  field :evaluator, 5, type: :string
+  field :rests_on, 6, type: :string, json_name: "restsOn"
+  field :n, 7, type: :int64
+  field :metrics, 8, type: CrucibleBridge.V1.Metrics
+end
+
+defmodule CrucibleBridge.V1.GateResponse do
+  @moduledoc """
+  The answer to Gate.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :verdict, 1, type: CrucibleBridge.V1.GateVerdict, enum: true
+  field :reasons, 2, repeated: true, type: :string
+  field :metrics, 3, repeated: true, type: CrucibleBridge.V1.GatedMetric
 end
 
 defmodule CrucibleBridge.V1.EvaluationService.Service do
@@ -1133,6 +1230,8 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :CompareEvaluations,
       CrucibleBridge.V1.CompareEvaluationsRequest,
       CrucibleBridge.V1.CompareEvaluationsResponse
+
+  rpc :Gate, CrucibleBridge.V1.GateRequest, CrucibleBridge.V1.GateResponse
 
   rpc :RegisterPlan, CrucibleBridge.V1.RegisterPlanRequest, CrucibleBridge.V1.RegisterPlanResponse
 

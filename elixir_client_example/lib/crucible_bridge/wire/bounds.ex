@@ -53,7 +53,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.CompareEvaluationsRequest => %{
       evaluation_ids: %{max_count: 100, not_empty: true},
       confidence: %{least: 0.5, most: 0.999, default: 0.95},
-      max_listed: %{least: 0, most: 1_000, default: 100}
+      max_listed: %{least: 0, most: 1_000, default: 100},
+      cluster_by: %{max_chars: 1_000}
     },
     V1.ComputeDPOMetricsRequest => %{
       dpo_beta: %{above: 0.0}
@@ -118,6 +119,22 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.ForwardRequest => %{
       model: %{required: true},
       data: %{required: true}
+    },
+    V1.GateMetric => %{
+      key: %{max_chars: 1_000, required: true},
+      max_drop: %{least: 0.0},
+      max_relative_drop: %{least: 0.0},
+      min_n: %{least: 1, default: 30}
+    },
+    V1.GatePolicy => %{
+      metrics: %{max_count: 100, required: true},
+      confidence: %{least: 0.5, most: 0.999, default: 0.95},
+      cluster_by: %{max_chars: 1_000}
+    },
+    V1.GateRequest => %{
+      baseline_id: %{required: true},
+      candidate_id: %{required: true},
+      policy: %{required: true}
     },
     V1.GenerateReportRequest => %{
       format: %{required: true},

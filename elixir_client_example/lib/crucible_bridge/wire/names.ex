@@ -14,6 +14,8 @@ defmodule CrucibleBridge.Wire.Names do
     V1.EvaluatorKind,
     V1.ExactComparison,
     V1.FileFormat,
+    V1.GateTier,
+    V1.GateVerdict,
     V1.Goal,
     V1.OrchestratorCall,
     V1.Record,

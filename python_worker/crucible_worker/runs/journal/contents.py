@@ -41,6 +41,7 @@ from crucible_worker.runs.journal.packing import pack_text, unpack_text
 __all__ = [
     "EVALUATION_LIMIT",
     "INPUT",
+    "METADATA",
     "PROMPT",
     "SAMPLE",
     "SAMPLE_LIMIT",
@@ -54,6 +55,7 @@ __all__ = [
     "frame_of",
     "frame_to_record",
     "kernel_of",
+    "metadata_of",
     "opened",
     "parts_from_record",
     "parts_to_record",
@@ -66,6 +68,8 @@ SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_reco
 """Limits of the worker that truncate records."""
 SAMPLE, INPUT, PROMPT, TURNS = "sample", "sample.input", "prompt", "turns"
 """Parts of a record as `TruncatedPart.part` names them; there are also "sample.targets" and so on."""
+METADATA = "sample.metadata"
+"""Likewise."""
 
 _TEXT, _MESSAGES, _TOKENS, _FRAMED = range(4)
 # The value of a turn's text if it repeats another text.
@@ -112,6 +116,13 @@ def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[Tr
         metadata=metadata,
     )
     return sample, _left_out_from(left_out[0]) if left_out else ()
+
+
+def metadata_of(record: bytes) -> Mapping[str, str] | None:
+    """The metadata of a sample's content; None if some of it is truncated."""
+    _, _, _, metadata, *left_out = unpack_text(opened(record))
+    truncated = left_out and any(part == METADATA for part, _, _ in left_out[0])
+    return None if truncated else metadata
 
 
 def kernel_of(sample: Sample) -> str:
@@ -317,7 +328,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         room -= size
     targets, choices = take("sample.targets", sample.targets), take("sample.choices", sample.choices)
     names = list(sample.metadata)
-    values = take("sample.metadata", [sample.metadata[name] for name in names], names)
+    values = take(METADATA, [sample.metadata[name] for name in names], names)
     return [asked, targets, choices, dict(zip(names, values)), left_out]
 
 

@@ -13,7 +13,7 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
-from crucible_worker.runs.journal.contents import Frame, frame_from_record
+from crucible_worker.runs.journal.contents import Frame, frame_from_record, metadata_of
 from crucible_worker.runs.journal.records import (
     Ended,
     Renderings,
@@ -41,6 +41,7 @@ __all__ = [
     "find_rendering",
     "head",
     "list_rows",
+    "metadata_by_sample",
     "read_events",
     "read_samples",
     "results_of",
@@ -474,6 +475,23 @@ def scores_of(source: Reads, number: int, evaluator: int) -> Iterator[tuple[str,
         sample_id, score = score_from_record(record)
         if score is not None:
             yield sample_id, score
+
+
+def metadata_by_sample(
+    source: Reads, number: int, evaluator: int, dataset_fingerprint: str
+) -> Iterator[tuple[str, Mapping[str, str] | None]]:
+    """Sample id and metadata of every result of one evaluator, by its index, in the data set's order.
+
+    None if the metadata is not recorded by any evaluation of this data set, or not completely.
+    """
+    sql = """SELECT s.record, c.record FROM samples AS s
+             LEFT JOIN dataset_contents AS d ON d.position = s.position
+                 AND d.dataset = (SELECT dataset FROM recorded_datasets WHERE fingerprint = ?)
+             LEFT JOIN contents AS c ON c.content = d.content
+             WHERE s.number = ? AND s.evaluator = ? ORDER BY s.position, s.repeat"""
+    for record, content in source.execute(sql, (dataset_fingerprint, number, evaluator)):
+        sample_id, _ = score_from_record(record)
+        yield sample_id, None if content is None else metadata_of(content)
 
 
 def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:

@@ -25,14 +25,14 @@ function differences(data, names) {
   const most = Math.max(1e-9, ...data.comparisons.flatMap((one) =>
     ["difference", "difference_ci_low", "difference_ci_high"].map((key) => Math.abs(one.metrics[key] ?? 0))));
   const rows = data.comparisons.map((one) => one.problem
-    ? [one.evaluator, link(names.get(one.evaluation) || one.evaluation, ["evaluation", one.evaluation]), problemText(one.problem), "", "", "", "", ""]
+    ? [one.evaluator, link(names.get(one.evaluation) || one.evaluation, ["evaluation", one.evaluation]), problemText(one.problem), "", "", "", "", "", ""]
     : [one.evaluator, link(names.get(one.evaluation) || one.evaluation, ["evaluation", one.evaluation]),
       [h("span", { class: "difference" }, number(one.metrics.difference)),
         whisker(one.metrics.difference, one.metrics.difference_ci_low ?? null, one.metrics.difference_ci_high ?? null, most)],
       one.metrics.difference_ci_low === undefined ? "" : `${number(one.metrics.difference_ci_low)} to ${number(one.metrics.difference_ci_high)}`,
-      count(one.n_improved), count(one.n_regressed), count(one.n_matched), number(one.metrics.mcnemar_p)]);
+      count(one.n_improved), count(one.n_regressed), count(one.n_matched), number(one.metrics.holm_p), number(one.metrics.mde_80)]);
   if (rows.length === 0) return h("p", {}, "Nothing can be compared: the evaluations have no evaluator in common.");
-  return table("Differences", ["evaluator", "evaluation", "difference", "interval", "better", "worse", "samples of both", "McNemar p"], rows);
+  return table("Differences", ["evaluator", "evaluation", "difference", "interval", "better", "worse", "samples of both", "p (Holm)", "detectable from"], rows);
 }
 
 function changes(source, one, names) {

@@ -1,0 +1,254 @@
+"""Whether a candidate may take the place of a baseline: a policy's metrics, read from the journal, and a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    Evaluation,
+    GatedMetric,
+    GateMetric,
+    GatePolicy,
+    GateRequest,
+    GateResponse,
+    GateTier,
+    GateVerdict,
+    Goal,
+    Metrics,
+)
+from crucible_worker.metrics.gating import Allowed, Drop, Finding, drop_of_values, finding, paired_drop
+from crucible_worker.metrics.multiple import holm
+from crucible_worker.metrics.paired import MAX_SCORE
+from crucible_worker.runs.clusters import Clusters
+from crucible_worker.runs.gate_reasons import sentences, without_numbers
+from crucible_worker.runs.journal.queries import Row, evaluation_of, find
+from crucible_worker.runs.pairing import (
+    Known,
+    SampleScores,
+    check_comparable,
+    index_of_key,
+    place_of,
+    sample_scores,
+    why_not,
+)
+from crucible_worker.runs.ties import PAIRED_SCORES, VALUES
+
+__all__ = ["gate"]
+
+_MAX_SHOWN = 30  # keys that an error names
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What is read of a metric of the policy."""
+
+    metric: GateMetric
+    evaluator: str = ""
+    drop: Drop | None = None
+    rests_on: str = ""
+    left_out: int = 0
+    """Samples with a score in one of the two evaluations alone."""
+    why: str = ""
+    """Why there are no numbers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The two evaluations."""
+
+    connection: sqlite3.Connection
+    baseline: Evaluation
+    candidate: Evaluation
+    numbers: Mapping[str, int]
+    known: Known
+    policy: GatePolicy
+    scores: dict[tuple[str, int], SampleScores] = dataclasses.field(default_factory=dict)
+    """By evaluation and index of the evaluator: several keys may be of one."""
+
+    def scores_of(self, evaluation: Evaluation, index: int) -> SampleScores:
+        place = (evaluation.evaluation_id, index)
+        if place not in self.scores:
+            self.scores[place] = sample_scores(self.connection, self.numbers[evaluation.evaluation_id], index)
+        return self.scores[place]
+
+
+def gate(connection: sqlite3.Connection, request: GateRequest, max_samples: int, known: Known) -> GateResponse:
+    """Decide each metric of a policy, and the candidate; runs in a reader's thread.
+
+    Args:
+        connection: to the journal.
+        request: its policy has been checked.
+        max_samples: results of samples, of both evaluations together.
+        known: returns the declarations of evaluators.
+
+    Raises:
+        BridgeError: see `Comparisons.gate`.
+    """
+    if request.candidate_id == request.baseline_id:
+        raise InvalidField("candidate_id", f"is {request.candidate_id!r}, the baseline: nothing can differ")
+    rows = [
+        _row(connection, request.baseline_id, "baseline_id"),
+        _row(connection, request.candidate_id, "candidate_id"),
+    ]
+    baseline, candidate = (evaluation_of(row) for row in rows)
+    check_comparable((baseline, candidate), max_samples)
+    sides = _Sides(
+        connection=connection,
+        baseline=baseline,
+        candidate=candidate,
+        numbers={row.evaluation_id: row.number for row in rows},
+        known=known,
+        policy=request.policy,
+    )
+    read = [_read(sides, metric, f"policy.metrics[{index}].key") for index, metric in enumerate(request.policy.metrics)]
+    decided = _decided(read, request.policy.confidence)
+    reasons = [f"{each.key}: {' '.join(each.reasons)}" for each in decided if each.verdict is not GateVerdict.PASS]
+    return GateResponse(verdict=_together(decided), reasons=tuple(reasons), metrics=decided)
+
+
+def _row(connection: sqlite3.Connection, evaluation_id: str, field: str) -> Row:
+    row = find(connection, evaluation_id)
+    if row is None:
+        raise NotFound(
+            f"is {evaluation_id!r}: no evaluation has this id, or it is no longer retained",
+            reason=Reason.UNKNOWN_EVALUATION,
+            field=field,
+        )
+    return row
+
+
+def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
+    baseline, candidate = sides.baseline, sides.candidate
+    places = index_of_key(baseline, metric.key), index_of_key(candidate, metric.key)
+    if places == (None, None):
+        _refuse_key(metric.key, (baseline, candidate), field)
+    index, place = places
+    for evaluation, found in ((baseline, index), (candidate, place)):
+        if found is None:
+            return _Read(metric=metric, why=f"{evaluation.evaluation_id!r} has no metric of this key")
+    assert index is not None
+    assert place is not None
+    spec = baseline.request.evaluators[index]
+    if place_of(candidate, spec) != place:
+        return _Read(metric=metric, why="it is of another evaluator in the candidate than in the baseline")
+    if (problem := why_not(baseline, index, candidate, place, sides.known)) is not None:
+        return _Read(metric=metric, evaluator=spec.label, why=problem.message)
+    for evaluation in (baseline, candidate):
+        if (undefined := evaluation.metrics.undefined.get(metric.key)) is not None:
+            why = f"it is not defined in {evaluation.evaluation_id!r}: {undefined}"
+            return _Read(metric=metric, evaluator=spec.label, why=why)
+    return _numbers(sides, metric, index, place)
+
+
+def _numbers(sides: _Sides, metric: GateMetric, index: int, place: int) -> _Read:
+    baseline, candidate = sides.baseline, sides.candidate
+    label = baseline.request.evaluators[index].label
+    values = baseline.metrics.values[metric.key], candidate.metrics.values[metric.key]
+    ours, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
+    allowed = _allowed(metric)
+    if not (ours.is_mean(values[0]) and theirs.is_mean(values[1])):
+        n = min(baseline.results[index].n_scored, candidate.results[place].n_scored)
+        drop = drop_of_values(*values, n, allowed)
+        return _Read(metric=metric, evaluator=label, drop=drop, rests_on=VALUES)
+    matched = [sample_id for sample_id in ours.by_sample if sample_id in theirs.by_sample]
+    before, after = (np.array([each.by_sample[one] for one in matched], np.float64) for each in (ours, theirs))
+    if not matched or max(np.abs(before).max(), np.abs(after).max()) > MAX_SCORE:
+        why = f"a score is beyond {MAX_SCORE:g}" if matched else "no sample has a score in both evaluations"
+        return _Read(metric=metric, evaluator=label, why=why)
+    clusters = Clusters(sides.policy.cluster_by, "policy.cluster_by")
+    clusters.read(sides.connection, sides.numbers[baseline.evaluation_id], index, baseline.dataset_fingerprint)
+    drop = paired_drop(before, after, allowed, confidence=sides.policy.confidence, clusters=clusters.of(matched))
+    left_out = len(ours.by_sample) + len(theirs.by_sample) - 2 * len(matched)
+    return _Read(metric=metric, evaluator=label, drop=drop, rests_on=PAIRED_SCORES, left_out=left_out)
+
+
+def _allowed(metric: GateMetric) -> Allowed:
+    relative = metric.max_drop is None
+    drop = metric.max_relative_drop if relative else metric.max_drop
+    assert drop is not None
+    return Allowed(drop=drop, relative=relative, lower_is_better=metric.direction is Goal.LOWER)
+
+
+def _refuse_key(key: str, evaluations: Sequence[Evaluation], field: str) -> None:
+    known: dict[str, None] = {}
+    for evaluation in evaluations:
+        known |= dict.fromkeys((*evaluation.metrics.values, *evaluation.metrics.undefined))
+    shown = ", ".join(list(known)[:_MAX_SHOWN]) or "none"
+    raise InvalidField(field, f"is {key!r}, which neither evaluation has; their metrics are: {shown}")
+
+
+def _decided(read: Sequence[_Read], confidence: float) -> tuple[GatedMetric, ...]:
+    tested = [
+        (index, each.drop.chance)
+        for index, each in enumerate(read)
+        if each.drop is not None and each.drop.chance is not None and each.drop.n >= each.metric.min_n
+    ]
+    corrected = dict(zip((index for index, _ in tested), holm([chance for _, chance in tested])))
+    return tuple(_of(each, corrected.get(index), confidence, len(tested)) for index, each in enumerate(read))
+
+
+def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> GatedMetric:
+    tier = each.metric.tier or GateTier.BLOCK
+    if each.drop is None:
+        reasons = without_numbers(each.why)
+        return GatedMetric(
+            key=each.metric.key,
+            tier=tier,
+            verdict=GateVerdict.INCONCLUSIVE,
+            reasons=reasons,
+            evaluator=each.evaluator,
+        )
+    paired, min_n = each.rests_on == PAIRED_SCORES, each.metric.min_n
+    found = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    failed = GateVerdict.WARN if tier is GateTier.WARN else GateVerdict.BLOCK
+    verdicts = {Finding.PASS: GateVerdict.PASS, Finding.FAIL: failed, Finding.OPEN: GateVerdict.INCONCLUSIVE}
+    return GatedMetric(
+        key=each.metric.key,
+        tier=tier,
+        verdict=verdicts[found],
+        reasons=sentences(
+            each.drop,
+            found,
+            paired=paired,
+            min_n=min_n,
+            corrected=corrected,
+            confidence=confidence,
+            tests=tests,
+            left_out=each.left_out,
+        ),
+        evaluator=each.evaluator,
+        rests_on=each.rests_on,
+        n=each.drop.n,
+        metrics=_metrics(each.drop, corrected),
+    )
+
+
+def _metrics(drop: Drop, corrected: float | None) -> Metrics:
+    values = {
+        "baseline": drop.baseline,
+        "candidate": drop.candidate,
+        "drop": drop.drop,
+        "max_drop": drop.limit,
+        "drop_ci_low": drop.low,
+        "drop_ci_high": drop.high,
+        "p": drop.chance,
+        "holm_p": corrected,
+        "needed_n": drop.needed,
+        "n_clusters": drop.clusters,
+    }
+    return Metrics.of({key: float(value) for key, value in values.items() if value is not None})
+
+
+def _together(decided: Sequence[GatedMetric]) -> GateVerdict:
+    blocking = {each.verdict for each in decided if each.tier is GateTier.BLOCK}
+    for verdict in (GateVerdict.BLOCK, GateVerdict.INCONCLUSIVE):
+        if verdict in blocking:
+            return verdict
+    warned = any(each.verdict is not GateVerdict.PASS for each in decided)
+    return GateVerdict.WARN if warned else GateVerdict.PASS
