@@ -33,7 +33,7 @@ from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows, scores_of
 
-__all__ = ["Comparisons"]
+__all__ = ["Comparisons", "Known", "compare_in"]
 
 _MAX_SHOWN = 5  # fingerprints that an error names
 
@@ -83,13 +83,20 @@ def _compare(
     # One snapshot of the journal for all reads, whatever is removed meanwhile.
     connection.execute("BEGIN")
     try:
-        rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
-        evaluations = tuple(evaluation_of(row) for row in rows)
-        _check(evaluations, max_samples)
-        numbers = {row.evaluation_id: row.number for row in rows}
-        comparisons = tuple(_comparisons(connection, numbers, evaluations, request, known))
+        return compare_in(connection, request, max_samples, known)
     finally:
         connection.execute("COMMIT")
+
+
+def compare_in(
+    connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
+) -> EvaluationComparison:
+    """Compare evaluations within a transaction of the caller; see `Comparisons.compare`."""
+    rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
+    evaluations = tuple(evaluation_of(row) for row in rows)
+    _check(evaluations, max_samples)
+    numbers = {row.evaluation_id: row.number for row in rows}
+    comparisons = tuple(_comparisons(connection, numbers, evaluations, request, known))
     return EvaluationComparison(
         evaluations=evaluations,
         comparisons=comparisons,
