@@ -67,7 +67,7 @@ class Patient:
         journal: has plans and evaluations.
         max_samples: results of samples that one comparison may read; with more, two values are compared.
         known: returns the declaration of a kind of evaluator.
-        model_roots: folders below which the file BEST may be written.
+        model_roots: folders below which the file BEST may be written; a worker without one leaves it to others.
     """
 
     def __init__(self, journal: Journal, max_samples: int, known: Known, model_roots: Sequence[Path]) -> None:
@@ -108,7 +108,7 @@ class Patient:
         found = await self._journal.read(_look, plan_id, self._max_samples, self._known)
         if found is not None:
             await self._journal.submit(found.commit)
-        if (best := await self._journal.read(_unwritten, plan_id)) is not None:
+        if self._roots and (best := await self._journal.read(_unwritten, plan_id)) is not None:
             await self._write(*best)
 
     async def _write(self, plan: PatientPlan, best: PatientStep) -> None:

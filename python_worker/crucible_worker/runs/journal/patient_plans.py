@@ -1,4 +1,4 @@
-"""Plans with patience in the journal: their settings, the steps that were looked at, and the events that were written."""
+"""Plans with patience in the journal: settings, the steps that were looked at, and the events that were written."""
 
 from __future__ import annotations
 
