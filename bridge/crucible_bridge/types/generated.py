@@ -469,8 +469,8 @@ class RunInfo:
     unfinished: int = 0
     """Those that are QUEUED, RUNNING or INTERRUPTED."""
     best: tuple[RunBest, ...] = ()
-    """The best value of each metric whose goal its evaluator declares. By the values alone: CompareEvaluations tells
-    what is distinguishable.
+    """The best value of each metric whose goal its evaluator declares, those that summarise scores of samples first.
+    By the values alone: CompareEvaluations tells what is distinguishable.
     """
 
 

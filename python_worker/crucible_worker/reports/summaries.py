@@ -25,6 +25,7 @@ from crucible_worker.reports.plain import plain
 __all__ = [
     "evaluation_as_data",
     "index_as_data",
+    "is_tied",
     "results_as_data",
     "run_as_data",
     "summary_as_data",
@@ -243,7 +244,7 @@ class _Series:
         tied = {
             pair.evaluation_id
             for pair in comparisons
-            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and _tied(pair)
+            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and is_tied(pair)
         }
         return {
             "key": self.key,
@@ -281,7 +282,8 @@ def _keyed(evaluations: Iterable[Evaluation], infos: Infos) -> Iterator[tuple[Ev
             yield evaluation, keys
 
 
-def _tied(pair: PairedComparison) -> bool:
+def is_tied(pair: PairedComparison) -> bool:
+    """Whether the interval of a paired difference contains 0."""
     values = pair.metrics.values
     low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
     return low is not None and high is not None and low <= 0 <= high

@@ -164,8 +164,9 @@ def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
                 dataset=one.dataset,
                 dataset_fingerprint=fingerprint,
             )
-            for (key, _, fingerprint), (one, goal, headline) in _best(measured, known).items()
-            if headline
+            for (key, _, fingerprint), (one, goal, _) in sorted(
+                _best(measured, known).items(), key=lambda item: not item[1][2]
+            )
         ),
     )
 
