@@ -79,18 +79,10 @@ def runs(
     from crucible_worker.cli.tables import write_table
 
     rows = [
-        [
-            one.run_id,
-            f"{one.checkpoints:,}",
-            _steps(one),
-            _evaluations(one),
-            _moment(one.last_unix_ns),
-            _bests(one.best),
-        ]
-        for one in found
+        [one.run_id, _checkpoints(one), _evaluations(one), _moment(one.last_unix_ns), _bests(one.best)] for one in found
     ]
     more = ", the newest" if len(found) == limit else ""
-    columns = ("run", "checkpoints", "steps", "evaluations", "last", "best")
+    columns = ("run", "checkpoints", "evaluations", "last", "best")
     write_table(sys.stdout, f"runs: {len(found):,}{more}", columns, rows, whole="run")
 
 
@@ -119,18 +111,20 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
 
     headlines = list(dict.fromkeys(best.metric for best in info.best))
     rows = [
-        ["" if one.step is None else str(one.step), _model(one, verbose), *_result(result, headlines, verbose)]
+        ["" if one.step is None else str(one.step), _model(one, verbose), *_result(info, result, headlines, verbose)]
         for one in checkpoints
         for result in one.results
     ]
-    title = f"run {info.run_id}: {info.checkpoints:,} checkpoints, {_evaluations(info)}; {BEST_MARK} is the best value"
+    title = f"run {info.run_id}: {info.checkpoints:,} checkpoint{'' if info.checkpoints == 1 else 's'}, {_evaluations(info)}; {BEST_MARK} is the best value"
     write_table(sys.stdout, title, ("step", "checkpoint", "data set", "state", "metrics"), rows)
 
 
-def _steps(run: RunInfo) -> str:
+def _checkpoints(run: RunInfo) -> str:
     if run.first_step is None or run.last_step is None:
-        return ""
-    return f"{run.first_step} to {run.last_step}" if run.last_step > run.first_step else str(run.first_step)
+        return f"{run.checkpoints:,}"
+    if run.last_step == run.first_step:
+        return f"{run.checkpoints:,}, step {run.first_step}"
+    return f"{run.checkpoints:,}, steps {run.first_step} to {run.last_step}"
 
 
 def _evaluations(run: RunInfo) -> str:
@@ -149,7 +143,7 @@ def _bests(best: Iterable[RunBest]) -> str:
 
 
 def _moment(unix_ns: int) -> str:
-    return datetime.datetime.fromtimestamp(unix_ns / 1e9).strftime("%Y-%m-%d %H:%M")
+    return datetime.datetime.fromtimestamp(unix_ns / 1e9).strftime("%Y-%m-%d\n%H:%M")
 
 
 def _model(checkpoint: Checkpoint, verbose: bool) -> str:
@@ -166,7 +160,9 @@ def _model(checkpoint: Checkpoint, verbose: bool) -> str:
     return "\n".join([format_model(checkpoint.model), *(f"{key}: {value}" for key, value in facts.items() if value)])
 
 
-def _result(result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
+def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
+    from crucible_worker.reports.run_tables import dataset_name
+
     keys = list(result.metrics)
     if not verbose:
         keys = [key for key in headlines if key in result.metrics][:MOST_METRICS] or keys[:MOST_METRICS]
@@ -174,7 +170,7 @@ def _result(result: CheckpointResult, headlines: Sequence[str], verbose: bool) -
     if result.problem is not None:
         metrics.append(f"{result.problem.reason}: {result.problem.message}" if verbose else result.problem.reason)
     state = result.state.value if result.retained else f"{result.state.value}, samples removed"
-    return result.dataset, state, "\n".join(metrics)
+    return dataset_name(run, result), state, "\n".join(metrics)
 
 
 def _run_as_data(run: RunInfo) -> Mapping[str, Any]:

@@ -121,19 +121,16 @@ def results_as_data(name: str, metrics: Metrics) -> dict[str, Any]:
     )
 
 
-def index_as_data(
-    evaluations: Sequence[Evaluation], infos: Infos, *, more: bool = False, of_runs: Iterable[Evaluation] | None = None
-) -> dict[str, Any]:
+def index_as_data(evaluations: Sequence[Evaluation], infos: Infos, *, more: bool = False) -> dict[str, Any]:
     """The first page: runs, and evaluations in the order given, the newest first.
 
     Args:
         evaluations: one page of them.
         infos: what the evaluators declare, by kind.
         more: whether older ones follow.
-        of_runs: the evaluations that runs are counted from; those of the page if None.
     """
     runs: dict[str, dict[str, Any]] = {}
-    for evaluation in evaluations if of_runs is None else of_runs:
+    for evaluation in evaluations:
         if not (name := evaluation.request.run_id):
             continue
         run = runs.setdefault(name, {"run": name, "evaluations": 0, "running": 0, "last": 0.0})
