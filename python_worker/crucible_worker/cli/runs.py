@@ -16,10 +16,10 @@ from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from crucible_bridge import Bridge
-    from crucible_bridge.types import Checkpoint, CheckpointResult, RunBest, RunInfo
+    from crucible_bridge.types import Checkpoint, CheckpointResult, RunInfo
 
 __all__ = ["checkpoints_of", "runs"]
 
@@ -78,9 +78,7 @@ def runs(
         return
     from crucible_worker.cli.tables import write_table
 
-    rows = [
-        [one.run_id, _checkpoints(one), _evaluations(one), _moment(one.last_unix_ns), _bests(one.best)] for one in found
-    ]
+    rows = [[one.run_id, _checkpoints(one), _evaluations(one), _moment(one.last_unix_ns), _bests(one)] for one in found]
     more = ", the newest" if len(found) == limit else ""
     columns = ("run", "checkpoints", "evaluations", "last", "best")
     write_table(sys.stdout, f"runs: {len(found):,}{more}", columns, rows, whole="run")
@@ -108,15 +106,17 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
         typer.echo(json.dumps(data, allow_nan=False))
         return
     from crucible_worker.cli.tables import write_table
+    from crucible_worker.reports.run_tables import first_bests
 
-    headlines = list(dict.fromkeys(best.metric for best in info.best))
+    headlines = [best.metric for best in first_bests(info)]
     rows = [
         ["" if one.step is None else str(one.step), _model(one, verbose), *_result(info, result, headlines, verbose)]
         for one in checkpoints
         for result in one.results
     ]
-    title = f"run {info.run_id}: {info.checkpoints:,} checkpoint{'' if info.checkpoints == 1 else 's'}, {_evaluations(info)}; {BEST_MARK} is the best value"
-    write_table(sys.stdout, title, ("step", "checkpoint", "data set", "state", "metrics"), rows)
+    checkpoint = "checkpoint" if info.checkpoints == 1 else "checkpoints"
+    title = f"run {info.run_id}: {info.checkpoints:,} {checkpoint}, {_evaluations(info)}; {BEST_MARK} is the best value"
+    write_table(sys.stdout, title, ("step", "checkpoint", "data set", "state", "metrics"), rows, whole="checkpoint")
 
 
 def _checkpoints(run: RunInfo) -> str:
@@ -132,12 +132,12 @@ def _evaluations(run: RunInfo) -> str:
     return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
 
 
-def _bests(best: Iterable[RunBest]) -> str:
-    shown: dict[str, RunBest] = {}
-    for one in best:
-        shown.setdefault(one.metric, one)
+def _bests(run: RunInfo) -> str:
+    from crucible_worker.reports.run_tables import first_bests
+
     words = [
-        f"{one.metric} {one.value:.4g}" + ("" if one.step is None else f" at step {one.step}") for one in shown.values()
+        f"{one.metric} {one.value:.4g}" + ("" if one.step is None else f" at step {one.step}")
+        for one in first_bests(run)
     ]
     return "\n".join(words[:MOST_METRICS])
 

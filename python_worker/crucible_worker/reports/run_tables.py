@@ -9,7 +9,7 @@ from crucible_bridge.types import Checkpoint, CheckpointResult, RunBest, RunInfo
 from crucible_worker.reports.facts import problem_text
 from crucible_worker.reports.plain import plain
 
-__all__ = ["checkpoints_as_data", "dataset_name", "runs_as_data"]
+__all__ = ["checkpoints_as_data", "dataset_name", "first_bests", "runs_as_data"]
 
 BEST_SHOWN = 2
 """Metrics of a run in a list of runs, and of an evaluation before the others are asked for."""
@@ -29,8 +29,17 @@ def checkpoints_as_data(run: RunInfo, checkpoints: Sequence[Checkpoint]) -> list
         run: has the metrics that come first.
         checkpoints: all of the run, or a part.
     """
-    first = list(dict.fromkeys(best.metric for best in run.best))
+    first = [best.metric for best in first_bests(run)]
     return plain([_checkpoint(checkpoint, first, run) for checkpoint in checkpoints])
+
+
+def first_bests(run: RunInfo) -> Sequence[RunBest]:
+    """The best value of each metric on the first of its data sets, without variants: no "accuracy_strict"."""
+    shown: dict[str, RunBest] = {}
+    for best in run.best:
+        if not any(best.metric.startswith(f"{other}_") for other in shown):
+            shown.setdefault(best.metric, best)
+    return list(shown.values())
 
 
 def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
@@ -42,9 +51,6 @@ def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
 
 
 def _run(run: RunInfo) -> dict[str, Any]:
-    shown: dict[str, RunBest] = {}
-    for best in run.best:
-        shown.setdefault(best.metric, best)
     return {
         "run": run.run_id,
         "evaluations": run.completed + run.failed + run.cancelled + run.unfinished,
@@ -55,7 +61,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "steps": [run.first_step, run.last_step],
         "best": [
             {"key": best.metric, "value": best.value, "step": best.step, "id": best.evaluation_id}
-            for best in list(shown.values())[:BEST_SHOWN]
+            for best in first_bests(run)[:BEST_SHOWN]
         ],
     }
 
