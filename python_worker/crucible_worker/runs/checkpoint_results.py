@@ -1,7 +1,7 @@
 """What an evaluation measured of a checkpoint of its run, retained longer than the evaluation and its samples.
 
 The transaction that ends an evaluation of a run writes one row. Retention removes the evaluation and leaves the row;
-whoever deletes an evaluation deletes its row too.
+a deleted evaluation loses its row, too.
 """
 
 from __future__ import annotations
