@@ -23,7 +23,6 @@ import asyncio
 import contextlib
 import dataclasses
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -50,6 +49,7 @@ from crucible_worker.runs.journal.patient_plans import (
     replace_steps,
 )
 from crucible_worker.runs.journal.queries import evaluation_of, find
+from crucible_worker.runs.patience_events import Improvement, best_event, plateau_event
 
 __all__ = ["LOOK_SECONDS", "Patient"]
 
@@ -122,7 +122,7 @@ class Patient:
             "evaluation_id": best.evaluation_id,
         }
         try:
-            await asyncio.to_thread(write_best, self._roots, parse_model(best.model), facts)
+            await asyncio.to_thread(write_best, self._roots, parse_model(best.model), facts, gone=True)
         except (BridgeError, OSError) as error:
             problem = str(error)
             if self._told.get(plan.plan_id) != problem:
@@ -131,19 +131,6 @@ class Patient:
             return
         self._told.pop(plan.plan_id, None)
         await self._journal.submit(lambda transaction: note_file(transaction, plan.plan_id, best.step))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Improvement:
-    """Whether a step is better than the best one before it."""
-
-    better: bool
-    by: str
-    """"first", "paired" or "value"."""
-    difference: float = 0.0
-    interval: tuple[float, float] | None = None
-    not_paired: str = ""
-    """By "value": why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,12 +213,12 @@ def _walk(
     for point in points:
         found = comparing.improvement(best, point)
         if found.better or best is None:
-            events.append((EventKind.RUN_BEST, point.step, _best_event(plan, best, point, found)))
+            events.append((EventKind.RUN_BEST, point.step, best_event(plan, best, point, found)))
             best, since = point, 0
         else:
             since += 1
             if since == plan.patience.patience:
-                events.append((EventKind.RUN_PLATEAU, best.step, _plateau_event(plan, best, point, since)))
+                events.append((EventKind.RUN_PLATEAU, best.step, plateau_event(plan, best, point, since)))
         steps.append(dataclasses.replace(point, best_step=best.step, since=since))
     return steps, events
 
@@ -243,15 +230,15 @@ class _Comparing:
         self.plan = plan
         self._connection, self._max_samples, self._known = connection, max_samples, known
 
-    def improvement(self, best: PatientStep | None, point: PatientStep) -> _Improvement:
+    def improvement(self, best: PatientStep | None, point: PatientStep) -> Improvement:
         """Whether a step is better than the best one before it."""
         if best is None:
-            return _Improvement(better=True, by="first")
+            return Improvement(better=True, by="first")
         paired = self._paired(best, point)
-        if isinstance(paired, _Improvement):
+        if isinstance(paired, Improvement):
             return paired
         difference = point.value - best.value
-        return _Improvement(
+        return Improvement(
             better=self._sign * difference > self.plan.patience.min_delta,
             by="value",
             difference=difference,
@@ -262,7 +249,7 @@ class _Comparing:
     def _sign(self) -> int:
         return 1 if self.plan.patience.goal is Goal.HIGHER else -1
 
-    def _paired(self, best: PatientStep, point: PatientStep) -> _Improvement | str:
+    def _paired(self, best: PatientStep, point: PatientStep) -> Improvement | str:
         """The improvement by the samples' scores; or the reason why they cannot be compared."""
         row = find(self._connection, point.evaluation_id)
         if row is None:
@@ -289,9 +276,9 @@ class _Comparing:
         values = pair.metrics.values
         low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
         if low is None or high is None:  # one sample alone
-            return _Improvement(better=False, by="paired", difference=values["difference"])
+            return Improvement(better=False, by="paired", difference=values["difference"])
         least = low if self.plan.patience.goal is Goal.HIGHER else -high
-        return _Improvement(
+        return Improvement(
             better=least > self.plan.patience.min_delta,
             by="paired",
             difference=values["difference"],
@@ -307,43 +294,3 @@ class _Comparing:
             if patience.metric in keys.headline and keys.goals.get(patience.metric) is patience.goal:
                 return keys.label
         return None
-
-
-def _best_event(plan: PatientPlan, best: PatientStep | None, point: PatientStep, found: _Improvement) -> Event:
-    measurements = {"value": point.value}
-    metadata = {"evaluation_id": point.evaluation_id, "model": point.model, "by": found.by}
-    if best is not None:
-        measurements |= {"previous_value": best.value, "difference": found.difference}
-        metadata |= {"previous_step": str(best.step), "previous_evaluation_id": best.evaluation_id}
-    if found.interval is not None:
-        measurements |= dict(zip(("difference_ci_low", "difference_ci_high"), found.interval, strict=True))
-    if found.not_paired:
-        metadata["not_paired"] = str(found.not_paired)
-    return _event(plan, EventKind.RUN_BEST, point.step, measurements, metadata)
-
-
-def _plateau_event(plan: PatientPlan, best: PatientStep, point: PatientStep, since: int) -> Event:
-    measurements = {"value": best.value, "last_value": point.value, "evaluations": float(since)}
-    metadata = {
-        "evaluation_id": point.evaluation_id,
-        "model": point.model,
-        "best_step": str(best.step),
-        "best_evaluation_id": best.evaluation_id,
-        "best_model": best.model,
-    }
-    return _event(plan, EventKind.RUN_PLATEAU, point.step, measurements, metadata)
-
-
-def _event(
-    plan: PatientPlan, kind: EventKind, step: int, measurements: dict[str, float], metadata: dict[str, str]
-) -> Event:
-    named = {"metric": plan.patience.metric, "goal": plan.patience.goal.value, "plan_id": plan.plan_id}
-    return Event(
-        kind=kind,
-        unix_time_ns=time.time_ns(),
-        run_id=plan.run_id,
-        step=step,
-        measurements=measurements,
-        metadata=named | metadata,
-        correlation_id=plan.correlation_id,
-    )

@@ -35,7 +35,7 @@ __all__ = ["DEFAULT_PAGE", "MAX_READ_RESULTS", "MAX_SENT_METRICS", "RunRegistry"
 
 DEFAULT_PAGE = 100
 """Runs or checkpoints of a page if the request does not say."""
-MAX_READ_RESULTS = 20_000
+MAX_READ_RESULTS = 5_000
 """Evaluations that a page of runs is made from: it ends with the run that reaches this number."""
 MAX_SENT_METRICS = 50_000
 """Metrics and labels of a page of checkpoints: it ends with the checkpoint that reaches this number."""
