@@ -31,6 +31,8 @@ class EventKind(enum.StrEnum):
     EVALUATION_EXCEPTION = "EVALUATION_EXCEPTION"
     METRICS_COMPUTED = "METRICS_COMPUTED"
     GRADING_COMPLETE = "GRADING_COMPLETE"
+    RUN_BEST = "RUN_BEST"
+    RUN_PLATEAU = "RUN_PLATEAU"
 
 
 TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
@@ -49,11 +51,13 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.EVALUATION_EXCEPTION: ("crucible_bridge", "evaluation", "exception"),
         EventKind.METRICS_COMPUTED: ("crucible_bridge", "metrics", "stop"),
         EventKind.GRADING_COMPLETE: ("crucible_bridge", "grading", "stop"),
+        EventKind.RUN_BEST: ("crucible_bridge", "run", "best"),
+        EventKind.RUN_PLATEAU: ("crucible_bridge", "run", "plateau"),
     }
 )
 """`:telemetry` event names, element by element."""
 
-NEW_KINDS = frozenset({EventKind.EVALUATOR_START})
+NEW_KINDS = frozenset({EventKind.EVALUATOR_START, EventKind.RUN_BEST, EventKind.RUN_PLATEAU})
 """Kinds that joined the catalogue later: sent only to callers that request new kinds, or one of these by name."""
 
 

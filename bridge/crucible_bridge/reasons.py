@@ -534,6 +534,13 @@ class Reason(enum.StrEnum):
         _END,
         "One of the two evaluations ended before it had read its data set.",
     )
+    NO_SCORES = (
+        "NO_SCORES",
+        (),
+        False,
+        _END,
+        "The metric does not summarise scores of samples, or the evaluations have no scored sample in common.",
+    )
     EVALUATORS_DIFFER = (
         "EVALUATORS_DIFFER",
         (),

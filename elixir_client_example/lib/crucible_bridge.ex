@@ -85,6 +85,13 @@ defmodule CrucibleBridge do
   def list_evaluations(conn \\ @conn, opts \\ []), do: Evaluation.list_evaluations(conn, opts)
 
   @doc """
+  A page of runs, the newest first, or with `:run_id` that run and a page of its checkpoints by step: `%{runs: [...],
+  checkpoints: [...], next_page_token: ""}`. Options: `:run_id`, `:page_size`, `:page_token`.
+  """
+  @spec list_runs(conn, keyword) :: result(map)
+  def list_runs(conn \\ @conn, opts \\ []), do: Evaluation.list_runs(conn, opts)
+
+  @doc """
   A page of an evaluation's samples: `%{samples: [...], next_page_token: ""}`. Options: `:verdicts` (such as
   `[:incorrect]`), `:evaluator`, `:page_size`, `:page_token`, `:without_records`.
   """

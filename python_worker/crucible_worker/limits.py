@@ -14,6 +14,7 @@ KEEP_FOREVER = (
     "evaluation_retention_seconds",
     "interrupted_retention_seconds",
     "plan_retention_seconds",
+    "run_retention_seconds",
 )
 """Limits of what the journal retains; 0 removes nothing."""
 
@@ -49,6 +50,8 @@ class WorkerLimits:
     """How long an interrupted evaluation waits to be resumed before it is cancelled; 0 is forever."""
     plan_retention_seconds: float = 30.0 * _DAY
     """How long an unused plan is kept; longer while its run has evaluations; 0 is forever."""
+    run_retention_seconds: float = 5.0 * 365.0 * _DAY
+    """How long it is kept what an evaluation of a run measured, one small row, once it has ended; 0 is forever."""
     retention_grace_seconds: float = 1.0 * _DAY
     """Nothing is removed because of its age before it was too old for this long, in time that workers ran."""
     max_sample_record_bytes: int = 2 * 1024 * 1024

@@ -17,7 +17,7 @@ import pytest
 from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.pages.conftest import Visit, viewing
-from tests.pages.results import questions
+from tests.pages.results import STEPS, questions
 
 Server = tuple[str, str]
 
@@ -247,3 +247,23 @@ def test_a_worker_that_has_gone_is_said(slow: Slow, visits: Callable[..., Visit]
         slow.stop()
         visit.open("run/moving")
         assert visit.title == "This page cannot be shown"
+
+
+def test_runs_and_their_checkpoints_are_listed(server: Server, visits: Callable[..., Visit]):
+    """The list of runs has the best value of each; the page of a run has each checkpoint, the best value marked."""
+    visit = visits(server[0])
+    visit.page.goto(f"{server[0]}?token={server[1]}")
+    visit.shown()
+    runs = visit.page.get_by_role("region", name="Runs", exact=True)
+    row = runs.locator("tr", has_text="lab").first.inner_text()
+    assert "100 to 500" in row
+    assert "accuracy 0.8 at step 500" in row
+    runs.get_by_role("link", name="lab", exact=True).click()
+    visit.until("document.querySelector('h1').textContent === 'Run lab'")
+    checkpoints = visit.page.get_by_role("region", name="Checkpoints", exact=True)
+    rows = checkpoints.locator("tbody tr").all_inner_texts()
+    assert [text.partition("\t")[0] for text in rows] == [str(step) for step in STEPS]
+    assert ["accuracy 0.8 \u25cf" in text for text in rows] == [step == 500 for step in STEPS]
+    checkpoints.locator("details summary").first.click()
+    visit.until("document.querySelector('td details div.folded div') !== null")
+    assert "accuracy_strict" in checkpoints.locator("tbody tr").first.inner_text()

@@ -16,8 +16,10 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     EvaluatorSpec,
+    Goal,
     Metrics,
     ModelUsage,
+    Patience,
     Problem,
     SampleResult,
     Usage,
@@ -28,8 +30,10 @@ from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import run_events
+from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_to_record
+from crucible_worker.runs.patience_events import Improvement, best_event, plateau_event
 from crucible_worker.server.description import fixed_limits
 from tests.tables import rows
 
@@ -214,6 +218,15 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.exception(row, problem, 1)
     yield run_events.metrics_computed("ComputeMeanNLL", 1, 1)
     yield run_events.grading_complete("GradeMath", [Verdict.CORRECT, Verdict.ERROR], 1, policy_version="1")
+    patience = Patience(metric=METRIC, goal=Goal.HIGHER, patience=1)
+    plan = PatientPlan(plan_id="p", run_id="r", correlation_id="", patience=patience, parts=(0,), best_file=False)
+    step = PatientStep(step=1, evaluation_id="e", model="embedded:m", value=1.0, best_step=1, since=0)
+    for found in (
+        Improvement(better=True, by="paired", difference=0.1, interval=(0.0, 0.2)),
+        Improvement(better=True, by="value", difference=0.1, not_paired="NO_SCORES"),
+    ):
+        yield best_event(plan, step, step, found)
+    yield plateau_event(plan, step, step, 1)
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

@@ -80,6 +80,7 @@ class CannedWorker(
     GetSamples = _unary("GetSamples")
     CancelEvaluation = _unary("CancelEvaluation")
     DeleteEvaluation = _unary("DeleteEvaluation")
+    ListRuns = _unary("ListRuns")
     GenerateReport = _unary("GenerateReport")
     CompareEvaluations = _unary("CompareEvaluations")
     Gate = _unary("Gate")

@@ -67,6 +67,7 @@ from crucible_bridge.types.generated import (
     EvaluatorInfo,
     GatePolicy,
     GateResponse,
+    ListRunsResponse,
     RenderSampleResponse,
     WorkerInfo,
 )
@@ -387,6 +388,28 @@ class BlockingEvaluationClient:
                 call CancelEvaluation first). UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
         return self._thread.run(self._client.delete_evaluation(evaluation_id, timeout=timeout))
+
+    def list_runs(
+        self, *, run_id: str | None = None, page_size: int = 0, page_token: str = "", timeout: float | None = None
+    ) -> ListRunsResponse:
+        """Runs, and the checkpoints of a run with every metric of every data set.
+
+        What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for
+        run_retention_seconds, much longer than their samples.
+
+        Args:
+            run_id: this run with its checkpoints, in place of all runs.
+            page_size: at most so many runs, or checkpoints of the run, up to 1,000; 0 is 100.
+            page_token: from the answer before.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: the page_token is not one that this call gave. NOT_FOUND: UNKNOWN_RUN
+                (no evaluation of this run is known).
+        """
+        return self._thread.run(
+            self._client.list_runs(run_id=run_id, page_size=page_size, page_token=page_token, timeout=timeout)
+        )
 
     def render_sample(
         self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None

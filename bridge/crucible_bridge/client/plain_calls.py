@@ -16,6 +16,7 @@ from crucible_bridge.types.generated import (
     EvaluatorInfo,
     GatePolicy,
     GateResponse,
+    ListRunsResponse,
     RenderSampleResponse,
     WorkerInfo,
 )
@@ -141,6 +142,38 @@ class PlainEvaluationCalls:
         return await self._calls.unary(
             call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
         )
+
+    async def list_runs(
+        self, *, run_id: str | None = None, page_size: int = 0, page_token: str = "", timeout: float | None = None
+    ) -> ListRunsResponse:
+        """Runs, and the checkpoints of a run with every metric of every data set.
+
+        What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for
+        run_retention_seconds, much longer than their samples.
+
+        Args:
+            run_id: this run with its checkpoints, in place of all runs.
+            page_size: at most so many runs, or checkpoints of the run, up to 1,000; 0 is 100.
+            page_token: from the answer before.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: the page_token is not one that this call gave. NOT_FOUND: UNKNOWN_RUN
+                (no evaluation of this run is known).
+        """
+        message = made(
+            evaluation_pb2.ListRunsRequest,
+            "",
+            run_id=run_id,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/ListRuns",
+            evaluation_pb2.ListRunsRequest,
+            evaluation_pb2.ListRunsResponse,
+        )
+        return await self._calls.unary(call, message, generated.list_runs_response_from_v1, timeout)
 
     async def render_sample(
         self, request: EvaluateRequest, sample_id: str = "", *, timeout: float | None = None

@@ -66,6 +66,8 @@ from crucible_bridge.types import (
     BackendInfo,
     BatchLimits,
     CallTest,
+    Checkpoint,
+    CheckpointResult,
     ChoiceScorer,
     CodeGrades,
     CodeLimits,
@@ -97,6 +99,8 @@ from crucible_bridge.types import (
     HeldEnded,
     InputOutputTests,
     Limits,
+    ListRunsRequest,
+    ListRunsResponse,
     LogprobsAnswer,
     MathGrades,
     MathPolicy,
@@ -106,6 +110,7 @@ from crucible_bridge.types import (
     NumericScorer,
     OutputComparison,
     PairedComparison,
+    Patience,
     PlannedEvaluation,
     ProblemCounts,
     RankBy,
@@ -116,6 +121,8 @@ from crucible_bridge.types import (
     RubricCriterion,
     RubricGrade,
     RubricGrades,
+    RunBest,
+    RunInfo,
     SampleAnswer,
     SampleChange,
     SampledItem,
@@ -142,6 +149,10 @@ __all__ = [
     "batch_limits_to_v1",
     "call_test_from_v1",
     "call_test_to_v1",
+    "checkpoint_from_v1",
+    "checkpoint_result_from_v1",
+    "checkpoint_result_to_v1",
+    "checkpoint_to_v1",
     "choice_scorer_from_v1",
     "choice_scorer_to_v1",
     "code_grades_from_v1",
@@ -200,6 +211,10 @@ __all__ = [
     "input_output_tests_to_v1",
     "limits_from_v1",
     "limits_to_v1",
+    "list_runs_request_from_v1",
+    "list_runs_request_to_v1",
+    "list_runs_response_from_v1",
+    "list_runs_response_to_v1",
     "logprobs_answer_from_v1",
     "logprobs_answer_to_v1",
     "math_grades_from_v1",
@@ -218,6 +233,8 @@ __all__ = [
     "output_comparison_to_v1",
     "paired_comparison_from_v1",
     "paired_comparison_to_v1",
+    "patience_from_v1",
+    "patience_to_v1",
     "planned_evaluation_from_v1",
     "planned_evaluation_to_v1",
     "problem_counts_from_v1",
@@ -238,6 +255,10 @@ __all__ = [
     "rubric_grade_to_v1",
     "rubric_grades_from_v1",
     "rubric_grades_to_v1",
+    "run_best_from_v1",
+    "run_best_to_v1",
+    "run_info_from_v1",
+    "run_info_to_v1",
     "sample_answer_from_v1",
     "sample_answer_to_v1",
     "sample_change_from_v1",
@@ -750,6 +771,46 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
     )
 
 
+def patience_to_v1(value: Patience, field: str = "") -> evaluation_pb2.Patience:
+    """Encode: How the best step of a plan is known, and how long a better one is waited for.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, Patience, field)
+    return made(
+        evaluation_pb2.Patience,
+        field,
+        metric=value.metric,
+        goal=GOAL_PAIR.to_number[value.goal],
+        patience=value.patience,
+        min_delta=value.min_delta,
+        confidence=value.confidence,
+    )
+
+
+def patience_from_v1(message: evaluation_pb2.Patience, field: str = "") -> Patience:
+    """Decode: How the best step of a plan is known, and how long a better one is waited for.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.metric:
+        raise InvalidField(child(field, "metric"), "is empty")
+    at_most_bytes(message.metric, bounds.PATIENCE_METRIC_MAX_BYTES, child(field, "metric"))
+    at_least(message.patience, bounds.PATIENCE_PATIENCE_LEAST, child(field, "patience"))
+    finite_from_zero(message.min_delta, child(field, "min_delta"))
+    confidence = message.confidence if message.HasField("confidence") else 0.95
+    within(confidence, bounds.PATIENCE_CONFIDENCE_LEAST, bounds.PATIENCE_CONFIDENCE_MOST, child(field, "confidence"))
+    return Patience(
+        metric=message.metric,
+        goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
+        patience=message.patience,
+        min_delta=message.min_delta,
+        confidence=confidence,
+    )
+
+
 def evaluation_plan_to_v1(value: EvaluationPlan, field: str = "") -> evaluation_pb2.EvaluationPlan:
     """Encode: What is evaluated, and how often, while a run trains.
 
@@ -769,6 +830,8 @@ def evaluation_plan_to_v1(value: EvaluationPlan, field: str = "") -> evaluation_
             planned_evaluation_to_v1, value.infrequent_evaluations, child(field, "infrequent_evaluations")
         ),
         correlation_id=value.correlation_id,
+        patience=None if value.patience is None else encoded(patience_to_v1, value.patience, child(field, "patience")),
+        best_file=value.best_file,
     )
 
 
@@ -804,6 +867,8 @@ def evaluation_plan_from_v1(message: evaluation_pb2.EvaluationPlan, field: str =
             planned_evaluation_from_v1, message.infrequent_evaluations, child(field, "infrequent_evaluations")
         ),
         correlation_id=message.correlation_id,
+        patience=patience_from_v1(message.patience, child(field, "patience")) if message.HasField("patience") else None,
+        best_file=message.best_file,
     )
 
 
@@ -833,6 +898,114 @@ def rank_by_from_v1(message: evaluation_pb2.RankBy, field: str = "") -> RankBy:
     return RankBy(
         metric=message.metric,
         goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
+    )
+
+
+def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
+    """Encode: The best value of a metric in a run, on one data set."""
+    return evaluation_pb2.RunBest(
+        metric=unicode_text(value.metric),
+        goal=GOAL_PAIR.to_number[value.goal],
+        value=value.value,
+        evaluation_id=unicode_text(value.evaluation_id),
+        step=value.step,
+        dataset=unicode_text(value.dataset),
+        dataset_fingerprint=unicode_text(value.dataset_fingerprint),
+    )
+
+
+def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBest:
+    """Decode: The best value of a metric in a run, on one data set.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not math.isfinite(message.value):
+        raise InvalidField(child(field, "value"), f"is {message.value}, must be finite")
+    return RunBest(
+        metric=message.metric,
+        goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
+        value=message.value,
+        evaluation_id=message.evaluation_id,
+        step=message.step if message.HasField("step") else None,
+        dataset=message.dataset,
+        dataset_fingerprint=message.dataset_fingerprint,
+    )
+
+
+def run_info_to_v1(value: RunInfo) -> evaluation_pb2.RunInfo:
+    """Encode: A run: the evaluations that bear its run_id."""
+    return evaluation_pb2.RunInfo(
+        run_id=unicode_text(value.run_id),
+        first_unix_ns=value.first_unix_ns,
+        last_unix_ns=value.last_unix_ns,
+        first_step=value.first_step,
+        last_step=value.last_step,
+        checkpoints=value.checkpoints,
+        completed=value.completed,
+        failed=value.failed,
+        cancelled=value.cancelled,
+        unfinished=value.unfinished,
+        best=[run_best_to_v1(item) for item in value.best],
+    )
+
+
+def run_info_from_v1(message: evaluation_pb2.RunInfo, field: str = "") -> RunInfo:
+    """Decode: A run: the evaluations that bear its run_id.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return RunInfo(
+        run_id=message.run_id,
+        first_unix_ns=message.first_unix_ns,
+        last_unix_ns=message.last_unix_ns,
+        first_step=message.first_step if message.HasField("first_step") else None,
+        last_step=message.last_step if message.HasField("last_step") else None,
+        checkpoints=message.checkpoints,
+        completed=message.completed,
+        failed=message.failed,
+        cancelled=message.cancelled,
+        unfinished=message.unfinished,
+        best=each_decoded(run_best_from_v1, message.best, child(field, "best")),
+    )
+
+
+def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.CheckpointResult:
+    """Encode: What one evaluation measured of a checkpoint."""
+    return evaluation_pb2.CheckpointResult(
+        evaluation_id=unicode_text(value.evaluation_id),
+        state=EVALUATION_STATE_PAIR.to_number[value.state],
+        retained=value.retained,
+        dataset=unicode_text(value.dataset),
+        dataset_fingerprint=unicode_text(value.dataset_fingerprint),
+        done=value.done,
+        metrics={unicode_text(key): item for key, item in value.metrics.items()},
+        best=[unicode_text(item) for item in value.best],
+        created_unix_ns=value.created_unix_ns,
+        ended_unix_ns=value.ended_unix_ns,
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: str = "") -> CheckpointResult:
+    """Decode: What one evaluation measured of a checkpoint.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return CheckpointResult(
+        evaluation_id=message.evaluation_id,
+        state=EVALUATION_STATE_PAIR.from_v1(message.state, child(field, "state")),
+        retained=message.retained,
+        dataset=message.dataset,
+        dataset_fingerprint=message.dataset_fingerprint,
+        done=message.done,
+        metrics=dict(sorted(message.metrics.items())),
+        best=tuple(message.best),
+        created_unix_ns=message.created_unix_ns,
+        ended_unix_ns=message.ended_unix_ns,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
 
@@ -2285,6 +2458,99 @@ def evaluator_rendering_from_v1(message: evaluation_pb2.EvaluatorRendering, fiel
         evaluator=message.evaluator,
         renderer=message.renderer,
         others=dict(sorted(message.others.items())),
+    )
+
+
+def list_runs_request_to_v1(value: ListRunsRequest, field: str = "") -> evaluation_pb2.ListRunsRequest:
+    """Encode: Asks for runs, or for the checkpoints of one.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, ListRunsRequest, field)
+    return made(
+        evaluation_pb2.ListRunsRequest,
+        field,
+        run_id=value.run_id,
+        page_size=value.page_size,
+        page_token=value.page_token,
+    )
+
+
+def list_runs_request_from_v1(message: evaluation_pb2.ListRunsRequest, field: str = "") -> ListRunsRequest:
+    """Decode: Asks for runs, or for the checkpoints of one.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if message.HasField("run_id"):
+        if not message.run_id:
+            raise InvalidField(child(field, "run_id"), "is empty")
+        at_most_bytes(message.run_id, bounds.LIST_RUNS_REQUEST_RUN_ID_MAX_BYTES, child(field, "run_id"))
+    within(
+        message.page_size,
+        bounds.LIST_RUNS_REQUEST_PAGE_SIZE_LEAST,
+        bounds.LIST_RUNS_REQUEST_PAGE_SIZE_MOST,
+        child(field, "page_size"),
+    )
+    return ListRunsRequest(
+        run_id=message.run_id if message.HasField("run_id") else None,
+        page_size=message.page_size,
+        page_token=message.page_token,
+    )
+
+
+def checkpoint_to_v1(value: Checkpoint) -> evaluation_pb2.Checkpoint:
+    """Encode: A checkpoint of a run: its model at a step."""
+    return evaluation_pb2.Checkpoint(
+        step=value.step,
+        model=model_ref_to_v1(value.model),
+        base_model=unicode_text(value.base_model),
+        adapter=unicode_text(value.adapter),
+        model_fingerprint=unicode_text(value.model_fingerprint),
+        labels={unicode_text(key): unicode_text(item) for key, item in value.labels.items()},
+        results=[checkpoint_result_to_v1(item) for item in value.results],
+    )
+
+
+def checkpoint_from_v1(message: evaluation_pb2.Checkpoint, field: str = "") -> Checkpoint:
+    """Decode: A checkpoint of a run: its model at a step.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("model"):
+        raise InvalidField(child(field, "model"), "is not given")
+    return Checkpoint(
+        step=message.step if message.HasField("step") else None,
+        model=model_ref_from_v1(message.model, child(field, "model")),
+        base_model=message.base_model,
+        adapter=message.adapter,
+        model_fingerprint=message.model_fingerprint,
+        labels=dict(sorted(message.labels.items())),
+        results=each_decoded(checkpoint_result_from_v1, message.results, child(field, "results")),
+    )
+
+
+def list_runs_response_to_v1(value: ListRunsResponse) -> evaluation_pb2.ListRunsResponse:
+    """Encode: A page of runs, or of the checkpoints of one."""
+    return evaluation_pb2.ListRunsResponse(
+        runs=[run_info_to_v1(item) for item in value.runs],
+        checkpoints=[checkpoint_to_v1(item) for item in value.checkpoints],
+        next_page_token=unicode_text(value.next_page_token),
+    )
+
+
+def list_runs_response_from_v1(message: evaluation_pb2.ListRunsResponse, field: str = "") -> ListRunsResponse:
+    """Decode: A page of runs, or of the checkpoints of one.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ListRunsResponse(
+        runs=each_decoded(run_info_from_v1, message.runs, child(field, "runs")),
+        checkpoints=each_decoded(checkpoint_from_v1, message.checkpoints, child(field, "checkpoints")),
+        next_page_token=message.next_page_token,
     )
 
 

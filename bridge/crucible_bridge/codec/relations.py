@@ -12,7 +12,7 @@ __all__ = ["call_test", "compared", "criteria", "gate_policy", "input_output_tes
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
-    """Refuse a plan without evaluations, or with too many evaluators together.
+    """Refuse a plan without evaluations, with too many evaluators together, or with a file but no metric for it.
 
     Raises:
         InvalidField: it is one of these.
@@ -24,6 +24,8 @@ def plan(message: pb.EvaluationPlan, field: str) -> None:
     most = bounds.EVALUATE_REQUEST_EVALUATORS_MAX_COUNT
     if count > most:
         raise InvalidField(path, f"has {count} evaluators with infrequent ones, at most {most} may be")
+    if message.best_file and not message.HasField("patience"):
+        raise InvalidField(child(field, "best_file"), "is only allowed with patience, whose metric tells the best")
 
 
 def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:

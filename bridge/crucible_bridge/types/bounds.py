@@ -79,6 +79,9 @@ __all__ = [
     "LIMITS_STALL_TIMEOUT_MS_LEAST",
     "LIST_EVALUATIONS_REQUEST_PAGE_SIZE_LEAST",
     "LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST",
+    "LIST_RUNS_REQUEST_PAGE_SIZE_LEAST",
+    "LIST_RUNS_REQUEST_PAGE_SIZE_MOST",
+    "LIST_RUNS_REQUEST_RUN_ID_MAX_BYTES",
     "LOCAL_MODEL_DTYPE_ONE_OF",
     "MATH_POLICY_ROUNDING_DIGITS_LEAST",
     "MATH_POLICY_ROUNDING_DIGITS_MOST",
@@ -88,6 +91,11 @@ __all__ = [
     "ORCHESTRATOR_START_WINDOW_LEAST",
     "OUTPUT_COMPARISON_ABSOLUTE_TOLERANCE_LEAST",
     "OUTPUT_COMPARISON_RELATIVE_TOLERANCE_LEAST",
+    "PATIENCE_CONFIDENCE_LEAST",
+    "PATIENCE_CONFIDENCE_MOST",
+    "PATIENCE_METRIC_MAX_BYTES",
+    "PATIENCE_MIN_DELTA_LEAST",
+    "PATIENCE_PATIENCE_LEAST",
     "PLANNED_EVALUATION_LABELS_MAX_BYTES",
     "PLANNED_EVALUATION_LABELS_MAX_COUNT",
     "PLANNED_EVALUATION_METRIC_PREFIX_MAX_BYTES",
@@ -192,6 +200,12 @@ GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST = 0
 """Smallest value of `GetSamplesRequest.page_size`."""
 GET_SAMPLES_REQUEST_PAGE_SIZE_MOST = 10_000
 """Largest value of `GetSamplesRequest.page_size`."""
+LIST_RUNS_REQUEST_RUN_ID_MAX_BYTES = 200
+"""Most bytes of UTF-8 of `ListRunsRequest.run_id`."""
+LIST_RUNS_REQUEST_PAGE_SIZE_LEAST = 0
+"""Smallest value of `ListRunsRequest.page_size`."""
+LIST_RUNS_REQUEST_PAGE_SIZE_MOST = 1_000
+"""Largest value of `ListRunsRequest.page_size`."""
 RENDER_SAMPLE_REQUEST_SAMPLE_ID_MAX_BYTES = 1_000
 """Most bytes of UTF-8 of `RenderSampleRequest.sample_id`."""
 GENERATE_REPORT_REQUEST_MAX_SAMPLES_LEAST = 0
@@ -220,6 +234,16 @@ EVALUATION_PLAN_INFREQUENT_EVAL_EVERY_LEAST = 0
 """Smallest value of `EvaluationPlan.infrequent_eval_every`."""
 EVALUATION_PLAN_CORRELATION_ID_MAX_BYTES = 200
 """Most bytes of UTF-8 of `EvaluationPlan.correlation_id`."""
+PATIENCE_METRIC_MAX_BYTES = 1_000
+"""Most bytes of UTF-8 of `Patience.metric`."""
+PATIENCE_PATIENCE_LEAST = 1
+"""Smallest value of `Patience.patience`."""
+PATIENCE_MIN_DELTA_LEAST = 0.0
+"""Smallest value of `Patience.min_delta`."""
+PATIENCE_CONFIDENCE_LEAST = 0.5
+"""Smallest value of `Patience.confidence`."""
+PATIENCE_CONFIDENCE_MOST = 0.999
+"""Largest value of `Patience.confidence`."""
 COMPARE_EVALUATIONS_REQUEST_EVALUATION_IDS_MAX_COUNT = 100
 """Most entries of `CompareEvaluationsRequest.evaluation_ids`."""
 COMPARE_EVALUATIONS_REQUEST_CONFIDENCE_LEAST = 0.5

@@ -27,6 +27,8 @@ __all__ = [
     "BackendInfo",
     "BatchLimits",
     "CallTest",
+    "Checkpoint",
+    "CheckpointResult",
     "ChoiceScorer",
     "CodeGrades",
     "CodeLimits",
@@ -59,6 +61,8 @@ __all__ = [
     "InputOutputTests",
     "KLPostUpdate",
     "Limits",
+    "ListRunsRequest",
+    "ListRunsResponse",
     "LogprobsAnswer",
     "MathGrades",
     "MathPolicy",
@@ -69,6 +73,7 @@ __all__ = [
     "NumericScorer",
     "OutputComparison",
     "PairedComparison",
+    "Patience",
     "PlannedEvaluation",
     "Problem",
     "ProblemCounts",
@@ -79,6 +84,8 @@ __all__ = [
     "RenderedPrompt",
     "RubricGrade",
     "RubricGrades",
+    "RunBest",
+    "RunInfo",
     "SampleAnswer",
     "SampleChange",
     "SampleResult",
@@ -379,6 +386,29 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How the best step of a plan is known, and how long a better one is waited for.
+
+    Steps count in their order, whatever order they end in. The first one is the best. A later one takes its place if it
+    is credibly better than the best before it: the paired difference of the samples' scores, with its interval, lies
+    beyond min_delta. A value that is better, but not distinguishable, changes nothing.
+    """
+
+    metric: str
+    """Full key of the metric, "<metric_prefix><name>/<key>": one that an evaluation of the plan yields."""
+    goal: Goal
+    """Required."""
+    patience: int
+    """RUN_PLATEAU comes after so many evaluations in a row without a new best step, at least 1."""
+    min_delta: float = 0.0
+    """A difference up to this is no improvement: in the unit of the samples' scores, or of the metric if values are
+    compared.
+    """
+    confidence: float = 0.95
+    """Of the intervals, 0.5 to 0.999; 0.95 if absent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """What is evaluated, and how often, while a run trains.
 
@@ -401,6 +431,14 @@ class EvaluationPlan:
     """Due seldom: long generations, large data sets."""
     correlation_id: str = ""
     """Handed through to every event of its evaluations, at most 200 bytes."""
+    patience: Patience | None = None
+    """Report the best step of the run by one metric, and that no better one comes (RUN_BEST, RUN_PLATEAU); neither
+    if None.
+    """
+    best_file: bool = False
+    """At each new best step, write the file BEST into the folder that holds the checkpoint's folder; needs patience.
+    Every model of NotifyStep must then be a LocalModel, or have an adapter: one below a model root of the worker.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,6 +449,90 @@ class RankBy:
     """Its full key, "<metric_prefix><name>/<key>"; required."""
     goal: Goal
     """Required."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunBest:
+    """The best value of a metric in a run, on one data set."""
+
+    metric: str
+    """Full key of the metric."""
+    goal: Goal
+    """Which way it is better."""
+    value: float
+    """The value."""
+    evaluation_id: str
+    """The evaluation that has it: the first by step, if several have it."""
+    step: int | None = None
+    """Its step, where it has one."""
+    dataset: str = ""
+    """Its data set in a few words: "builtin:arithmetic, limit 100"."""
+    dataset_fingerprint: str = ""
+    """SHA-256 of the samples."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run.
+
+    the evaluations that bear its run_id.
+    """
+
+    run_id: str
+    """Which one."""
+    first_unix_ns: int = 0
+    """When the first of its evaluations was accepted, Unix time in nanoseconds."""
+    last_unix_ns: int = 0
+    """When the last one was accepted or ended, Unix time in nanoseconds."""
+    first_step: int | None = None
+    """The first step, where one has a step."""
+    last_step: int | None = None
+    """The last one."""
+    checkpoints: int = 0
+    """Different checkpoints: step and model."""
+    completed: int = 0
+    """Evaluations that are COMPLETED."""
+    failed: int = 0
+    """Those that are FAILED."""
+    cancelled: int = 0
+    """Those that are CANCELLED."""
+    unfinished: int = 0
+    """Those that are QUEUED, RUNNING or INTERRUPTED."""
+    best: tuple[RunBest, ...] = ()
+    """The best value of each metric whose goal its evaluator declares, those that summarise scores of samples first.
+    By the values alone: CompareEvaluations tells what is distinguishable.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointResult:
+    """What one evaluation measured of a checkpoint.
+
+    It is retained longer than the evaluation: run_retention_seconds.
+    """
+
+    evaluation_id: str
+    """The evaluation."""
+    state: EvaluationState
+    """Where it is in its life."""
+    retained: bool = False
+    """Whether the evaluation itself, and its samples, can still be read."""
+    dataset: str = ""
+    """Its data set in a few words: "builtin:arithmetic, limit 100"."""
+    dataset_fingerprint: str = ""
+    """SHA-256 of the samples; empty until they have been read."""
+    done: int = 0
+    """Runs of samples done, of all evaluators."""
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Every metric with a value, by its full key."""
+    best: tuple[str, ...] = ()
+    """Keys of the metrics of which this is the best value in the run, on this data set."""
+    created_unix_ns: int = 0
+    """When it was accepted, Unix time in nanoseconds."""
+    ended_unix_ns: int = 0
+    """When it ended; 0 until then."""
+    problem: Problem | None = None
+    """Why it FAILED or was CANCELLED."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1144,6 +1266,53 @@ class EvaluatorRendering:
     """
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Likewise of its further models, by the option that names them: "judge", "grader_options.judge"."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ListRunsRequest:
+    """Asks for runs, or for the checkpoints of one."""
+
+    run_id: str | None = None
+    """This run with its checkpoints, in place of all runs."""
+    page_size: int = 0
+    """At most so many runs, or checkpoints of the run, up to 1,000; 0 is 100."""
+    page_token: str = ""
+    """From the answer before."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint of a run.
+
+    its model at a step.
+    """
+
+    step: int | None = None
+    """The step, where its evaluations have one."""
+    model: ModelRef
+    """The model."""
+    base_model: str = ""
+    """What its adapter is applied to: the path or the repository; empty if the model has no separate adapter."""
+    adapter: str = ""
+    """The adapter's path; likewise."""
+    model_fingerprint: str = ""
+    """Content of the checkpoint, as Evaluation has it; empty until it is known."""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Those of its evaluations together; the last one's value stands."""
+    results: tuple[CheckpointResult, ...] = ()
+    """What its evaluations measured, in the order in which they were accepted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ListRunsResponse:
+    """A page of runs, or of the checkpoints of one."""
+
+    runs: tuple[RunInfo, ...] = ()
+    """The run whose first evaluation is the newest comes first. With run_id, that run alone."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """With run_id: by step, those without one first."""
+    next_page_token: str = ""
+    """Empty at the end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

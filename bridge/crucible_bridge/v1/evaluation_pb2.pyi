@@ -687,6 +687,128 @@ class CancelEvaluationResponse(_message.Message):
     evaluation: Evaluation
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
 
+class ListRunsRequest(_message.Message):
+    __slots__ = ("run_id", "page_size", "page_token")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class RunBest(_message.Message):
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    goal: Goal
+    value: float
+    evaluation_id: str
+    step: int
+    dataset: str
+    dataset_fingerprint: str
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ...) -> None: ...
+
+class RunInfo(_message.Message):
+    __slots__ = ("run_id", "first_unix_ns", "last_unix_ns", "first_step", "last_step", "checkpoints", "completed", "failed", "cancelled", "unfinished", "best")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    UNFINISHED_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    first_unix_ns: int
+    last_unix_ns: int
+    first_step: int
+    last_step: int
+    checkpoints: int
+    completed: int
+    failed: int
+    cancelled: int
+    unfinished: int
+    best: _containers.RepeatedCompositeFieldContainer[RunBest]
+    def __init__(self, run_id: _Optional[str] = ..., first_unix_ns: _Optional[int] = ..., last_unix_ns: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., checkpoints: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unfinished: _Optional[int] = ..., best: _Optional[_Iterable[_Union[RunBest, _Mapping]]] = ...) -> None: ...
+
+class CheckpointResult(_message.Message):
+    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RETAINED_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    CREATED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    state: EvaluationState
+    retained: bool
+    dataset: str
+    dataset_fingerprint: str
+    done: int
+    metrics: _containers.ScalarMap[str, float]
+    best: _containers.RepeatedScalarFieldContainer[str]
+    created_unix_ns: int
+    ended_unix_ns: int
+    problem: _types_pb2.Problem
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    BASE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    model: _types_pb2.ModelRef
+    base_model: str
+    adapter: str
+    model_fingerprint: str
+    labels: _containers.ScalarMap[str, str]
+    results: _containers.RepeatedCompositeFieldContainer[CheckpointResult]
+    def __init__(self, step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., base_model: _Optional[str] = ..., adapter: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., results: _Optional[_Iterable[_Union[CheckpointResult, _Mapping]]] = ...) -> None: ...
+
+class ListRunsResponse(_message.Message):
+    __slots__ = ("runs", "checkpoints", "next_page_token")
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[RunInfo]
+    checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
+    next_page_token: str
+    def __init__(self, runs: _Optional[_Iterable[_Union[RunInfo, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
 class DeleteEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id",)
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -836,7 +958,7 @@ class PlannedEvaluation(_message.Message):
     def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class EvaluationPlan(_message.Message):
-    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id")
+    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id", "patience", "best_file")
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
@@ -844,6 +966,8 @@ class EvaluationPlan(_message.Message):
     INFREQUENT_EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
     INFREQUENT_EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    BEST_FILE_FIELD_NUMBER: _ClassVar[int]
     plan_id: str
     run_id: str
     eval_every: int
@@ -851,7 +975,23 @@ class EvaluationPlan(_message.Message):
     infrequent_eval_every: int
     infrequent_evaluations: _containers.RepeatedCompositeFieldContainer[PlannedEvaluation]
     correlation_id: str
-    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+    patience: Patience
+    best_file: bool
+    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., patience: _Optional[_Union[Patience, _Mapping]] = ..., best_file: bool = ...) -> None: ...
+
+class Patience(_message.Message):
+    __slots__ = ("metric", "goal", "patience", "min_delta", "confidence")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    MIN_DELTA_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    goal: Goal
+    patience: int
+    min_delta: float
+    confidence: float
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., patience: _Optional[int] = ..., min_delta: _Optional[float] = ..., confidence: _Optional[float] = ...) -> None: ...
 
 class RegisterPlanRequest(_message.Message):
     __slots__ = ("plan",)

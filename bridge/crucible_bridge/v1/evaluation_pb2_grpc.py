@@ -96,6 +96,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
                 _registered_method=True)
+        self.ListRuns = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/ListRuns',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsResponse.FromString,
+                _registered_method=True)
         self.GenerateReport = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/GenerateReport',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GenerateReportRequest.SerializeToString,
@@ -280,6 +285,19 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRuns(self, request, context):
+        """Runs, and the checkpoints of a run with every metric of every data set.
+        What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for run_retention_seconds, much longer than their
+        samples.
+
+        Errors:
+        INVALID_ARGUMENT: the page_token is not one that this call gave.
+        NOT_FOUND: UNKNOWN_RUN (no evaluation of this run is known).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GenerateReport(self, request, context):
         """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -423,6 +441,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.DeleteEvaluation,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.SerializeToString,
+            ),
+            'ListRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRuns,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsResponse.SerializeToString,
             ),
             'GenerateReport': grpc.unary_unary_rpc_method_handler(
                     servicer.GenerateReport,
@@ -741,6 +764,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
             crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/ListRuns',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ListRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

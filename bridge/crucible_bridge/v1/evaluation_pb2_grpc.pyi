@@ -136,6 +136,15 @@ class EvaluationServiceStub:
     FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
+    ListRuns: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ListRunsRequest, _evaluation_pb2.ListRunsResponse]
+    """Runs, and the checkpoints of a run with every metric of every data set.
+    What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for run_retention_seconds, much longer than their
+    samples.
+
+    Errors:
+    INVALID_ARGUMENT: the page_token is not one that this call gave.
+    NOT_FOUND: UNKNOWN_RUN (no evaluation of this run is known).
+    """
     GenerateReport: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]
     """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
 
@@ -306,6 +315,15 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     NOT_FOUND: UNKNOWN_EVALUATION.
     FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
     UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    ListRuns: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ListRunsRequest, _evaluation_pb2.ListRunsResponse]  # type: ignore[assignment]
+    """Runs, and the checkpoints of a run with every metric of every data set.
+    What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for run_retention_seconds, much longer than their
+    samples.
+
+    Errors:
+    INVALID_ARGUMENT: the page_token is not one that this call gave.
+    NOT_FOUND: UNKNOWN_RUN (no evaluation of this run is known).
     """
     GenerateReport: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GenerateReportRequest, _evaluation_pb2.GenerateReportResponse]  # type: ignore[assignment]
     """A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.
@@ -534,6 +552,21 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND: UNKNOWN_EVALUATION.
         FAILED_PRECONDITION: NOT_ENDED (it is queued or running: call CancelEvaluation first).
         UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ListRuns(
+        self,
+        request: _evaluation_pb2.ListRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.ListRunsResponse, _abc.Awaitable[_evaluation_pb2.ListRunsResponse]]:
+        """Runs, and the checkpoints of a run with every metric of every data set.
+        What CrucibleKitchen.Ports.ModelRegistry lists. What it shows of evaluations that have ended is retained for run_retention_seconds, much longer than their
+        samples.
+
+        Errors:
+        INVALID_ARGUMENT: the page_token is not one that this call gave.
+        NOT_FOUND: UNKNOWN_RUN (no evaluation of this run is known).
         """
 
     @_abc_1.abstractmethod

@@ -24,6 +24,8 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_EVALUATION_RESUME: _ClassVar[EventKind]
     EVENT_KIND_EVALUATOR_EXCEPTION: _ClassVar[EventKind]
     EVENT_KIND_EVALUATOR_START: _ClassVar[EventKind]
+    EVENT_KIND_RUN_BEST: _ClassVar[EventKind]
+    EVENT_KIND_RUN_PLATEAU: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_EVALUATION_START: EventKind
 EVENT_KIND_EVALUATION_PROGRESS: EventKind
@@ -38,6 +40,8 @@ EVENT_KIND_EVALUATION_INTERRUPT: EventKind
 EVENT_KIND_EVALUATION_RESUME: EventKind
 EVENT_KIND_EVALUATOR_EXCEPTION: EventKind
 EVENT_KIND_EVALUATOR_START: EventKind
+EVENT_KIND_RUN_BEST: EventKind
+EVENT_KIND_RUN_PLATEAU: EventKind
 
 class Event(_message.Message):
     __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id", "position", "sample_result")

@@ -4,7 +4,7 @@ defmodule CrucibleBridge.CallsTest do
   @moduletag :integration
   @moduletag :capture_log
 
-  alias CrucibleBridge.{Connection, Error, Tensor, TestWorker, V1}
+  alias CrucibleBridge.{Connection, Error, ModelRegistry, Tensor, TestWorker, V1}
 
   setup_all do
     worker = TestWorker.start()
@@ -128,6 +128,45 @@ defmodule CrucibleBridge.CallsTest do
       assert {:ok, %{evaluation_id: "e-3", state: :cancelled}} = CrucibleBridge.delete_evaluation(conn, "e-3")
       assert {:error, %Error{reason: "UNKNOWN_EVALUATION"}} = CrucibleBridge.delete_evaluation(conn, "e-3")
       assert {:error, %Error{field: "states"}} = CrucibleBridge.list_evaluations(conn, states: [:finished])
+    end
+
+    test "runs and their checkpoints are listed, and Kitchen's registry finds them", %{conn: conn} do
+      for step <- [180, 600] do
+        model = "embedded:arithmetic@#{step}"
+
+        asked =
+          specification(evaluation_id: "r-#{step}", run_id: "run-r", step: step, model: model, labels: %{"lr" => "1"})
+
+        assert {:ok, %{state: :completed}} = CrucibleBridge.evaluate(conn, asked)
+      end
+
+      assert {:ok, %{runs: [%{run_id: "run-r", completed: 2} = run], checkpoints: [first, last]}} =
+               CrucibleBridge.list_runs(conn, run_id: "run-r")
+
+      assert {first.step, last.step} == {180, 600}
+      assert %{evaluation_id: "r-600", goal: :lower} = Enum.find(run.best, &(&1.metric == "nll"))
+      assert [%{state: :completed, retained: true, best: best}] = last.results
+      assert "nll" in best
+
+      registry = [conn: conn, name: "run-r"]
+
+      assert {:ok, [%{version: "180"}, %{version: "600", metadata: %{labels: %{"lr" => "1"}}} = model]} =
+               ModelRegistry.list(registry)
+
+      assert {:ok, [^model]} = ModelRegistry.list([offset: 1, limit: 5] ++ registry)
+      assert ModelRegistry.get(registry, model.id) == {:ok, model}
+      assert ModelRegistry.get(registry, "nothing") == {:error, :not_found}
+      assert ModelRegistry.get(registry, "run-0/1/x") == {:error, :not_found}
+
+      artifact = %{name: "m", version: "1", artifact_uri: "embedded:arithmetic@600", lineage: %{run_id: "run-r"}}
+      assert ModelRegistry.register([conn: conn], artifact) == {:ok, model}
+      assert %DateTime{} = model.created_at
+      assert is_float(model.metrics["nll"])
+
+      assert ModelRegistry.register([conn: conn], %{artifact | artifact_uri: "elsewhere"}) ==
+               {:error, {:not_evaluated, "run-r", "elsewhere"}}
+
+      assert {:error, %Error{field: "run_id"}} = ModelRegistry.register([conn: conn], %{artifact | lineage: %{}})
     end
 
     test "two of a run are compared, sample by sample, and the better one is named", %{conn: conn} do

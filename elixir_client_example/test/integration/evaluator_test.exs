@@ -280,8 +280,7 @@ defmodule CrucibleBridge.EvaluatorTest do
     test "custom is accuracy by any grader" do
       data = [%{"input" => "017+025=", "output" => "nothing but words"}]
 
-      assert {:ok, %{accuracy: +0.0}} =
-               Evaluator.Custom.evaluate(@model, @opts ++ [dataset: data, grader: "contains"])
+      assert {:ok, %{accuracy: +0.0}} = Evaluator.Custom.evaluate(@model, @opts ++ [dataset: data, grader: "contains"])
 
       assert {:error, %Error{reason: "UNKNOWN_GRADER"}} =
                Evaluator.Custom.evaluate(@model, @opts ++ [dataset: data, grader: "nosuch"])

@@ -69,8 +69,7 @@ defmodule CrucibleBridge.RolloutsTest do
   test "a test set of problems is its rewards, in both conventions, and its rollouts are there" do
     opts = [dataset: @data, grader: "numeric", group_size: 3, sampling: @sampling]
 
-    assert {:ok, metrics} =
-             Evaluator.RLTestSet.evaluate(@model, [evaluation_id: "rl", intermediates: true] ++ opts)
+    assert {:ok, metrics} = Evaluator.RLTestSet.evaluate(@model, [evaluation_id: "rl", intermediates: true] ++ opts)
 
     assert metrics["env/all/total_episodes"] == 6.0
     assert metrics["env/all/reward/total"] >= -0.1

@@ -113,8 +113,7 @@ defmodule CrucibleBridge.SnakepitPagesTest do
              interpreter: :default,
              adapter: :default,
              state_dir: :default
-           ] =
-             top_level |> config() |> faults()
+           ] = top_level |> config() |> faults()
 
     without_streams = """
     config :crucible_bridge, CrucibleBridge.SnakepitAdapter, python: "python3"

@@ -38,11 +38,22 @@ defmodule CrucibleBridge.Telemetry.EventTest do
       EVENT_KIND_EVALUATION_STOP: [:crucible_bridge, :evaluation, :stop],
       EVENT_KIND_EVALUATION_EXCEPTION: [:crucible_bridge, :evaluation, :exception],
       EVENT_KIND_METRICS_COMPUTED: [:crucible_bridge, :metrics, :stop],
-      EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop]
+      EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop],
+      EVENT_KIND_RUN_BEST: [:crucible_bridge, :run, :best],
+      EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau]
     }
 
     for {kind, name} <- names, do: assert(Event.name(kind) == name)
     assert Enum.sort(Event.names()) == names |> Map.values() |> Enum.sort()
+  end
+
+  test "the events of a run have atoms of their own, and no evaluation" do
+    told = %{"metric" => "accuracy", "by" => "paired", "plan_id" => "p"}
+    best = event(kind: :EVENT_KIND_RUN_BEST, evaluation_id: "", measurements: %{"value" => 0.5}, metadata: told)
+    assert {[:crucible_bridge, :run, :best], %{value: 0.5}, metadata} = Event.translate(best, "log")
+    assert %{metric: "accuracy", by: "paired", plan_id: "p", evaluation_id: nil} = metadata
+    # A metric of an evaluation may be called like that.
+    assert {_name, %{"value" => 0.5}, _metadata} = Event.translate(event(measurements: %{"value" => 0.5}), "log")
   end
 
   @times [:duration, :monotonic_time, :system_time]

@@ -54,8 +54,7 @@ defmodule CrucibleBridge.TestWorker do
   def signal_only(worker, name), do: {_, 0} = System.cmd("kill", ["-#{name}", "#{worker.os_pid}"])
 
   defp run(worker) do
-    port =
-      Port.open({:spawn_executable, executable()}, [:exit_status, :binary, :stderr_to_stdout, args: worker.args])
+    port = Port.open({:spawn_executable, executable()}, [:exit_status, :binary, :stderr_to_stdout, args: worker.args])
 
     {:os_pid, os_pid} = Port.info(port, :os_pid)
     on_exit(fn -> System.cmd("kill", ["-KILL", "#{os_pid}"], stderr_to_stdout: true) end)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from crucible_worker.cli.best import best as _best
 from crucible_worker.cli.compare import compare as _compare
 from crucible_worker.cli.demo import demo as _demo
 from crucible_worker.cli.doctor import doctor as _doctor
@@ -30,6 +31,7 @@ from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
 from crucible_worker.cli.remove import remove as _remove
 from crucible_worker.cli.report import report as _report
+from crucible_worker.cli.runs import runs as _runs
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
 from crucible_worker.cli.suites import suites as _suites
@@ -53,6 +55,8 @@ for _command in (
     _show,
     _samples,
     _compare,
+    _runs,
+    _best,
     _report,
     _view,
     _watch,

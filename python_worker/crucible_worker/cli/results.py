@@ -59,6 +59,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
             tls_key=None,
             ready_file=None,
             log_dir=None,
+            model_roots=(),
             grading_processes=0,
             code_sandboxes=0,
             # A command that shows results does not clean up the journal of other workers.

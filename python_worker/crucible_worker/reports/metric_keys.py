@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorResult, Goal, Metrics
 
-__all__ = ["EvaluatorKeys", "Infos", "keys_of"]
+__all__ = ["EvaluatorKeys", "Infos", "keys_of", "keys_of_result"]
 
 Infos = Mapping[str, EvaluatorInfo]
 """What evaluators declare, by kind; one that is not there has no goal."""
@@ -51,10 +51,11 @@ class EvaluatorKeys:
 
 def keys_of(evaluation: Evaluation, infos: Infos) -> Sequence[EvaluatorKeys]:
     """The keys of each evaluator that has ended, in the request's order."""
-    return [_of_result(result, evaluation.request.metric_prefix, infos) for result in evaluation.results]
+    return [keys_of_result(result, evaluation.request.metric_prefix, infos) for result in evaluation.results]
 
 
-def _of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) -> EvaluatorKeys:
+def keys_of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) -> EvaluatorKeys:
+    """The keys of an evaluator's metrics, which have this prefix."""
     spec, info = result.evaluator, infos.get(result.evaluator.kind)
     prefix = metric_prefix if spec.name is None else f"{metric_prefix}{spec.name}/"
     spreads = _spreads(result.metrics)

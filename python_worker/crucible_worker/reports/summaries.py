@@ -25,6 +25,7 @@ from crucible_worker.reports.plain import plain
 __all__ = [
     "evaluation_as_data",
     "index_as_data",
+    "is_tied",
     "results_as_data",
     "run_as_data",
     "summary_as_data",
@@ -120,19 +121,16 @@ def results_as_data(name: str, metrics: Metrics) -> dict[str, Any]:
     )
 
 
-def index_as_data(
-    evaluations: Sequence[Evaluation], infos: Infos, *, more: bool = False, of_runs: Iterable[Evaluation] | None = None
-) -> dict[str, Any]:
+def index_as_data(evaluations: Sequence[Evaluation], infos: Infos, *, more: bool = False) -> dict[str, Any]:
     """The first page: runs, and evaluations in the order given, the newest first.
 
     Args:
         evaluations: one page of them.
         infos: what the evaluators declare, by kind.
         more: whether older ones follow.
-        of_runs: the evaluations that runs are counted from; those of the page if None.
     """
     runs: dict[str, dict[str, Any]] = {}
-    for evaluation in evaluations if of_runs is None else of_runs:
+    for evaluation in evaluations:
         if not (name := evaluation.request.run_id):
             continue
         run = runs.setdefault(name, {"run": name, "evaluations": 0, "running": 0, "last": 0.0})
@@ -243,7 +241,7 @@ class _Series:
         tied = {
             pair.evaluation_id
             for pair in comparisons
-            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and _tied(pair)
+            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and is_tied(pair)
         }
         return {
             "key": self.key,
@@ -281,7 +279,8 @@ def _keyed(evaluations: Iterable[Evaluation], infos: Infos) -> Iterator[tuple[Ev
             yield evaluation, keys
 
 
-def _tied(pair: PairedComparison) -> bool:
+def is_tied(pair: PairedComparison) -> bool:
+    """Whether the interval of a paired difference contains 0."""
     values = pair.metrics.values
     low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
     return low is not None and high is not None and low <= 0 <= high

@@ -37,7 +37,7 @@ from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_
 from crucible_worker.runs.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
 from crucible_worker.runs.ties import tied_with
 
-__all__ = ["Comparisons"]
+__all__ = ["Comparisons", "Known", "compare_in"]
 
 _Request = TypeVar("_Request", CompareRequest, GateRequest)
 _Answer = TypeVar("_Answer", EvaluationComparison, GateResponse)
@@ -65,7 +65,7 @@ class Comparisons:
             FailedPrecondition: one has not ended (NOT_ENDED), or they are of several data sets (DIFFERENT_DATASETS).
             ResourceExhausted: there are too many of them, or of their samples (TOO_MANY_SAMPLES).
         """
-        return await self._in_turn(_compare, request)
+        return await self._in_turn(compare_in, request)
 
     async def gate(self, request: GateRequest) -> GateResponse:
         """Say whether a candidate may take the place of a baseline; the policy has been checked.
@@ -109,9 +109,10 @@ def _in_snapshot(
         connection.execute("COMMIT")
 
 
-def _compare(
+def compare_in(
     connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
 ) -> EvaluationComparison:
+    """Compare evaluations within a transaction of the caller; see `Comparisons.compare`."""
     rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
     evaluations = tuple(evaluation_of(row) for row in rows)
     check_comparable(evaluations, max_samples)

@@ -59,11 +59,13 @@ from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.patience import Patient
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.run_patterns import PatternPlan
+from crucible_worker.runs.run_registry import RunRegistry
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
 from crucible_worker.runs.usage import Spending
 
@@ -104,6 +106,8 @@ class Evaluations:
         self._known = functools.partial(info_if_known, parts=sources.parts)
         self.comparisons = Comparisons(journal, limits.max_compared_samples, self._known)
         """Comparisons of ended evaluations."""
+        self.registry = RunRegistry(journal, self._known)
+        """Runs and their checkpoints."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
         self._life = LivedTime()
@@ -118,6 +122,7 @@ class Evaluations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         self._logs: LogFiles | None = None
+        self._patient: Patient | None = None
         journal.on_writable_change = self._writable_changed
 
     @classmethod
@@ -129,6 +134,7 @@ class Evaluations:
         sources: Sources,
         limits: WorkerLimits,
         log_dir: Path | None = None,
+        model_roots: Sequence[Path] = (),
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -138,6 +144,7 @@ class Evaluations:
             sources: where models and samples come from.
             limits: bounds.
             log_dir: folder for an Inspect log of each evaluation that ends here; none is written if None.
+            model_roots: folders of local models: the file BEST of a plan is written below one of them.
 
         Raises:
             FailedPrecondition: the state directory cannot be used.
@@ -146,6 +153,7 @@ class Evaluations:
         evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
+        evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
         evaluations._spawn(evaluations._admission.heed_cancels())
         policy = retention.Retention(
@@ -153,6 +161,7 @@ class Evaluations:
             evaluation_seconds=limits.evaluation_retention_seconds,
             interrupted_seconds=limits.interrupted_retention_seconds,
             plan_seconds=limits.plan_retention_seconds and limits.plan_retention_seconds + TOUCH_SECONDS,
+            run_seconds=limits.run_retention_seconds,
             grace_seconds=limits.retention_grace_seconds,
         )
         evaluations._spawn(retention.keep_trimmed(journal, evaluations._locks, policy, evaluations._life))
@@ -467,6 +476,8 @@ class Evaluations:
         await self.drain()
         if self._logs is not None:
             await self._logs.aclose()
+        if self._patient is not None:
+            await self._patient.aclose()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.runs import run_events
+from crucible_worker.runs import checkpoint_results, run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.journal.records import (
@@ -298,5 +298,6 @@ def _finish(
     )
     open_log(transaction, row.number)
     append(transaction, row.number, events)
+    checkpoint_results.keep(transaction, row.number)
     transaction.on_end(transaction, row.number)
     transaction.after_commit(lambda: locks.release(row.number))

@@ -15,10 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import structlog
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, PlannedEvaluation
+from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, Patience, PlannedEvaluation
 from crucible_worker.runs.admission import Admission
+from crucible_worker.runs.best_file import check_has_folder
 from crucible_worker.runs.journal import Journal, Transaction
+from crucible_worker.runs.journal.patient_plans import PatientPlan, watch
 from crucible_worker.runs.journal.plans import (
     Overtaken,
     PlanRow,
@@ -44,6 +47,8 @@ from crucible_worker.runs.plan_steps import (
 from crucible_worker.runs.preparation import keys_of
 from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.specification import (
+    can_yield,
+    metric_key,
     plan_fingerprint,
     refuse_equal_keys,
     step_fingerprint,
@@ -100,10 +105,16 @@ class EvaluationPlans:
         identity = await asyncio.to_thread(plan_fingerprint, plan)
         if await self._journal.read(find_plan, plan.plan_id) is None:
             await self._check(plan, check)
+        patient = None if plan.patience is None else _patient(plan, plan.patience)
         record = await asyncio.to_thread(self._encode, plan)
-        existed = await self._journal.submit(
-            lambda transaction: keep(transaction, plan.plan_id, plan.run_id, identity, record)
-        )
+
+        def recorded(transaction: Transaction) -> bool:
+            existed = keep(transaction, plan.plan_id, plan.run_id, identity, record)
+            if patient is not None:
+                watch(transaction, patient)
+            return existed
+
+        existed = await self._journal.submit(recorded)
         # The checked plan, with the digests of its samples: its steps need not compute them again.
         self._cache(identity, self._at_hand.get(identity) or plan)
         return identity, existed
@@ -151,6 +162,8 @@ class EvaluationPlans:
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due, or return what exists; ids of those that this call starts are put into `new`."""
         row, plan, evaluations = await self._due(plan_id, step, model, last)
+        if plan.best_file:
+            check_has_folder(model)
         if time.time_ns() - row.used_ns > TOUCH_SECONDS * 1e9:
             await self._journal.submit(lambda transaction: touch(transaction, plan_id, row.fingerprint))
         started: list[tuple[Evaluation, bool]] = []
@@ -249,6 +262,28 @@ class EvaluationPlans:
             for part, planned in enumerate(parts_of(plan))
             for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
         )
+
+
+def _patient(plan: EvaluationPlan, patience: Patience) -> PatientPlan:
+    """What the journal needs to look at the steps of a plan.
+
+    Raises:
+        InvalidField: no evaluation of the plan yields the metric.
+    """
+    placed = [list(keys_of(planned)) for planned in parts_of(plan)]
+    parts = tuple(part for part, keys in enumerate(placed) if any(can_yield(each, patience.metric) for each in keys))
+    if not parts:
+        known = [metric_key(each.prefix, each.spec, key) for keys in placed for each in keys for key in each.keys]
+        listed = shorten(", ".join(dict.fromkeys(known)), MAX_NAMED_BYTES)
+        raise InvalidField("patience.metric", f"is {patience.metric!r}, which no evaluation yields; there are {listed}")
+    return PatientPlan(
+        plan_id=plan.plan_id,
+        run_id=plan.run_id,
+        correlation_id=plan.correlation_id,
+        patience=patience,
+        parts=parts,
+        best_file=plan.best_file,
+    )
 
 
 def _placed(error: BridgeError, place: Callable[[str], str]) -> BridgeError:

@@ -11,7 +11,7 @@ import collections
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs import lifecycle
+from crucible_worker.runs import checkpoint_results, lifecycle
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.owners import OwnerLocks
@@ -41,6 +41,7 @@ def delete(transaction: Transaction, locks: OwnerLocks, number: int) -> Row:
                 field="evaluation_id",
             )
         row = lifecycle.cancel(transaction, locks, number, "deleted")
+    checkpoint_results.forget(transaction, number)
     hide(transaction, number)
     return row
 

@@ -14,7 +14,7 @@ import structlog
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
-from crucible_worker.runs import lifecycle
+from crucible_worker.runs import checkpoint_results, lifecycle
 from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.lived_time import LivedTime, trusted_clock
@@ -45,6 +45,8 @@ class Retention:
     """Interrupted evaluations: seconds since they were interrupted; then they are cancelled."""
     plan_seconds: float
     """Plans of a run without evaluations: seconds since they were used."""
+    run_seconds: float = 0.0
+    """What evaluations of a run measured: seconds since they ended, if the evaluation is no longer retained."""
     grace_seconds: float = 0.0
     """Lived time for which a record must have been too old before it is removed."""
 
@@ -95,6 +97,11 @@ def trim(
         unused, rows = remove_unused(transaction, _ago(clock, retention.plan_seconds), CHUNK)
         now["plans"] += rows
         more |= unused
+    if retention.run_seconds:
+        before_ns = _ago(clock, retention.run_seconds)
+        results = checkpoint_results.remove_old(transaction, before_ns, CHUNK)
+        now["checkpoint_results"] += results
+        more |= results == CHUNK
     if retention.max_events:
         more |= _remove_events(transaction, retention.max_events, now)
     if removed is not None:
@@ -129,6 +136,8 @@ def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collec
     ).fetchone()
     if row is None:
         return False
+    # A worker of an earlier release may have ended it, which wrote none.
+    checkpoint_results.keep(transaction, *row)
     hide(transaction, *row)
     return remove_chunk(transaction, CHUNK, counts)
 

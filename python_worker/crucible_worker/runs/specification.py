@@ -30,6 +30,7 @@ __all__ = [
     "MAX_OPTIONS_BYTES",
     "KeptSamples",
     "PlacedKeys",
+    "can_yield",
     "differing_fields",
     "fingerprint",
     "metric_key",
@@ -50,6 +51,8 @@ _SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix",
 
 _WHOLE = ("model", "dataset.source", "sampling.stop")
 """Fields that are compared as a whole: their parts are no fields of a request."""
+_VARIABLE = re.compile("<[^<>]*>")
+"""What the options or the data say, in a declared key."""
 
 
 _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -185,6 +188,12 @@ class PlacedKeys:
     """The specification."""
     keys: Sequence[str]
     """Without prefix and name."""
+
+
+def can_yield(placed: PlacedKeys, metric: str) -> bool:
+    """Whether an evaluator can yield a metric, by its full key; `pass@<k>` yields `pass@4`."""
+    patterns = (_VARIABLE.split(metric_key(placed.prefix, placed.spec, key)) for key in placed.keys)
+    return any(re.fullmatch(".+".join(map(re.escape, parts)), metric, re.DOTALL) for parts in patterns)
 
 
 def refuse_equal_keys(evaluators: Iterable[PlacedKeys]) -> None:

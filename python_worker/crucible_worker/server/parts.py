@@ -169,7 +169,12 @@ async def build_with(
         templates=templates,
     )
     evaluations = await Evaluations.open(
-        settings.state_dir, event_to_record, sources=sources, limits=settings.limits, log_dir=settings.log_dir
+        settings.state_dir,
+        event_to_record,
+        sources=sources,
+        limits=settings.limits,
+        log_dir=settings.log_dir,
+        model_roots=settings.model_roots,
     )
     return Parts(
         evaluations=evaluations,

@@ -23,6 +23,8 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     GateRequest,
     GateResponse,
+    ListRunsRequest,
+    ListRunsResponse,
     RenderSampleRequest,
     RenderSampleResponse,
     bounds,
@@ -97,6 +99,7 @@ class EvaluationService:
                 "GetSamples": registration.over_messages(self._get_samples),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
                 "DeleteEvaluation": registration.over_messages(self._delete_evaluation),
+                "ListRuns": registration.over_types(self._list_runs),
                 "GenerateReport": registration.over_messages(self._generate_report),
                 "RenderSample": registration.over_types(self._render_sample),
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
@@ -193,6 +196,10 @@ class EvaluationService:
         """Remove it."""
         evaluation = await self._evaluations.delete(_named(request.evaluation_id))
         return pb.DeleteEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def _list_runs(self, request: ListRunsRequest) -> ListRunsResponse:
+        """List runs, or the checkpoints of one."""
+        return await self._evaluations.registry.list(request)
 
     async def _generate_report(self, request: pb.GenerateReportRequest, context: Context) -> Encoded:
         """Write a report of evaluations, of a run, or of numbers."""

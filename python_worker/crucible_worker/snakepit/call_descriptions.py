@@ -21,6 +21,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/GetSamples": "What became of the samples of an evaluation, by page.",
     "/crucible_bridge.v1.EvaluationService/CancelEvaluation": "Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.",
     "/crucible_bridge.v1.EvaluationService/DeleteEvaluation": "Deletes an evaluation that has ended: its record, its samples and its files.",
+    "/crucible_bridge.v1.EvaluationService/ListRuns": "Runs, and the checkpoints of a run with every metric of every data set.",
     "/crucible_bridge.v1.EvaluationService/GenerateReport": "A report of evaluations, as Markdown, JSON or HTML: what CrucibleKitchen.Ports.Evaluator.generate_report/2 calls.",
     "/crucible_bridge.v1.EvaluationService/ReadDataset": "The samples of a data set, batch by batch, as an evaluation would get them.",
     "/crucible_bridge.v1.EvaluationService/RenderSample": "What the model would get of one sample, from each evaluator, before any call of the model.",

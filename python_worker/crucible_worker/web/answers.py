@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     SampleResult,
 )
 from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
+from crucible_worker.reports.run_tables import checkpoints_as_data, runs_as_data
 from crucible_worker.reports.samples import answers_as_data, whole_sample_as_data
 from crucible_worker.reports.summaries import evaluation_as_data, index_as_data, run_as_data, tie_requests
 from crucible_worker.web.samples_index import SampleIndex, SampleQuery
@@ -31,8 +32,10 @@ __all__ = ["Answer", "Answers"]
 
 LISTED = 100
 """Evaluations on a page of the list."""
-RUNS_FROM = 1_000
-"""The list of runs counts so many of the newest evaluations."""
+RUNS = 200
+"""Runs on a page of the list, the newest."""
+CHECKPOINTS = 1_000
+"""Checkpoints on the page of a run, the first by step."""
 MAX_ROWS = 1_000
 """Of a page of samples."""
 MAX_REPEATS = 100
@@ -77,22 +80,26 @@ class Answers:
         found: list[Evaluation] = []
         async for evaluation in self._bridge.evaluation.all_evaluations():
             found.append(evaluation)
-            if len(found) > max(RUNS_FROM, offset + LISTED):
+            if len(found) > offset + LISTED:
                 break
         more = len(found) > offset + LISTED
-        return index_as_data(
-            found[offset : offset + LISTED], await self._declared(), more=more, of_runs=found[:RUNS_FROM]
-        )
+        data = index_as_data(found[offset : offset + LISTED], await self._declared(), more=more)
+        # What a run has measured is known longer than its evaluations.
+        runs = await self._bridge.evaluation.list_runs(page_size=RUNS)
+        return {**data, "runs": runs_as_data(runs.runs), "more_runs": bool(runs.next_page_token)}
 
     async def run(self, query: QueryParams) -> Mapping[str, Any]:
         """A run with its series."""
         run_id = _named(query, "run")
+        # Refused if no evaluation of the run is known, even one that is no longer retained.
+        known = await self._bridge.evaluation.list_runs(run_id=run_id, page_size=CHECKPOINTS)
         found = [one async for one in self._bridge.evaluation.all_evaluations(run_id=run_id)]
-        if not found:
-            raise NotFound(f"no evaluation of a run {run_id!r} is known")
         infos = await self._declared()
         ties = [pair for request in tie_requests(found, infos) for pair in await self._tied(request)]
-        return run_as_data(run_id, found, infos, ties)
+        checkpoints = checkpoints_as_data(known.runs[0], known.checkpoints)
+        more = bool(known.next_page_token)
+        data = run_as_data(run_id, found, infos, ties)
+        return {**data, "checkpoints": checkpoints, "more_checkpoints": more}
 
     async def evaluation(self, query: QueryParams) -> Mapping[str, Any]:
         """An evaluation, with how its samples are spread as far as they have been read."""

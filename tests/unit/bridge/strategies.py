@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     FewShot,
     FileDataset,
     FileFormat,
+    Goal,
     HubDataset,
     HubModel,
     ImageAssetChunk,
@@ -50,6 +51,7 @@ from crucible_bridge.types import (
     ModelUsage,
     OpenAIModel,
     OrchestratorModel,
+    Patience,
     PlannedEvaluation,
     Problem,
     Prompt,
@@ -239,6 +241,14 @@ planned_evaluations = st.builds(
     metric_prefix=text,
     labels=labels,
 )
+patiences = st.builds(
+    Patience,
+    metric=name,
+    goal=st.sampled_from(Goal),
+    patience=st.integers(1, 2**31 - 1),
+    min_delta=st.floats(0, allow_nan=False, allow_infinity=False),
+    confidence=st.floats(0.5, 0.999),
+)
 plans = st.builds(
     EvaluationPlan,
     plan_id=name,
@@ -248,6 +258,7 @@ plans = st.builds(
     infrequent_eval_every=st.integers(0, 2**63 - 1),
     infrequent_evaluations=several(planned_evaluations),
     correlation_id=text,
+    patience=optional(patiences),
 )
 problems = st.builds(Problem, reason=text, message=text, field=text, retryable=st.booleans())
 metrics = st.builds(Metrics, numbers, labels)

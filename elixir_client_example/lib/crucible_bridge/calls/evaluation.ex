@@ -40,6 +40,10 @@ defmodule CrucibleBridge.Calls.Evaluation do
     with {:ok, request} <- Message.options(opts, V1.ListEvaluationsRequest), do: Calls.unary(conn, request, opts)
   end
 
+  def list_runs(conn, opts) do
+    with {:ok, request} <- Message.options(opts, V1.ListRunsRequest), do: Calls.unary(conn, request, opts)
+  end
+
   def get_samples(conn, evaluation_id, opts) do
     with {:ok, request} <- Message.options(opts, V1.GetSamplesRequest, evaluation_id: evaluation_id),
          do: Calls.unary(conn, request, opts)

@@ -132,6 +132,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :no_room_for_dataset
           | :no_safetensors
           | :no_sandbox
+          | :no_scores
           | :no_such_column
           | :no_such_file
           | :no_target_logprobs
@@ -227,19 +228,20 @@ defmodule CrucibleBridge.Error.Reason do
     no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
     no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
-    no_room_for_dataset no_safetensors no_sandbox no_such_column no_such_file no_target_logprobs
-    no_tokenizer no_tokens other_log other_model other_plan other_specification outside_root
-    out_of_memory out_of_range path_out_of_root permission_denied pickled_weights_refused
-    prompt_too_long queue_full raw_conversation rendering_limit request_too_slow resource_exhausted
-    response_too_long retention rollout_failed samples_missing sample_timeout sandbox_lost stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_grader unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
-    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
-    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
+    no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
+    no_target_logprobs no_tokenizer no_tokens other_log other_model other_plan other_specification
+    outside_root out_of_memory out_of_range path_out_of_root permission_denied
+    pickled_weights_refused prompt_too_long queue_full raw_conversation rendering_limit
+    request_too_slow resource_exhausted response_too_long retention rollout_failed samples_missing
+    sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
+    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_grader unknown_model unknown_option
+    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
+    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
+    wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -365,6 +367,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
   no The model or adapter has no weights in safetensors.
   no Programs cannot be run in a sandbox at this worker; the message says why.
+  no The metric does not summarise scores of samples, or the evaluations have no scored sample in common.
   no The data set has no such column; the message names those that it has.
   no No data root has the file.
   no The model gives no log-probabilities of targets.

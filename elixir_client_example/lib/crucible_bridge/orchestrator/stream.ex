@@ -139,8 +139,7 @@ defmodule CrucibleBridge.Orchestrator.Stream do
     # Tasks that a model's client links to this process are awaited, and end it no other way.
     Process.flag(:trap_exit, true)
 
-    result =
-      with {:ok, asked} <- Frames.question(question), do: Model.ask(context.model, asked)
+    result = with {:ok, asked} <- Frames.question(question), do: Model.ask(context.model, asked)
 
     GRPC.Stub.send_request(context.stream, Frames.answer(question, result))
   catch

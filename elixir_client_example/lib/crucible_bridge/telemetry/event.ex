@@ -43,7 +43,9 @@ defmodule CrucibleBridge.Telemetry.Event do
     EVENT_KIND_EVALUATION_STOP: [:crucible_bridge, :evaluation, :stop],
     EVENT_KIND_EVALUATION_EXCEPTION: [:crucible_bridge, :evaluation, :exception],
     EVENT_KIND_METRICS_COMPUTED: [:crucible_bridge, :metrics, :stop],
-    EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop]
+    EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop],
+    EVENT_KIND_RUN_BEST: [:crucible_bridge, :run, :best],
+    EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau]
   }
 
   # What a newer worker sends and this version does not know.
@@ -57,12 +59,18 @@ defmodule CrucibleBridge.Telemetry.Event do
                tokens count correct questions_done questions_total)a,
             &{Atom.to_string(&1), &1}
           )
+  # What the events of a run measure. The metrics of an evaluation may have such names, too.
+  @of_runs Map.new(
+             ~w(value previous_value last_value difference difference_ci_low difference_ci_high evaluations)a,
+             &{Atom.to_string(&1), &1}
+           )
   @metrics Map.new(Results.names(), &{Atom.to_string(&1), &1})
 
   @prefix "metric_prefix"
   @metadata Map.new(
               ~w(model evaluators worker_id sample_id repeat verdict attempt state cause call policy_version
-                 metric_prefix)a,
+                 metric_prefix metric goal plan_id by not_paired previous_step previous_evaluation_id best_step
+                 best_evaluation_id best_model)a,
               &{Atom.to_string(&1), &1}
             )
 
@@ -90,7 +98,7 @@ defmodule CrucibleBridge.Telemetry.Event do
 
   @doc "The atoms that are keys of measurements; the times are not among them."
   @spec measurement_keys() :: [atom()]
-  def measurement_keys, do: Map.values(@counts) ++ Map.values(@metrics)
+  def measurement_keys, do: Map.values(@counts) ++ Map.values(@of_runs) ++ Map.values(@metrics)
 
   @doc "Which keys of the worker's metadata become atoms."
   @spec metadata_keys() :: [atom()]
@@ -112,15 +120,16 @@ defmodule CrucibleBridge.Telemetry.Event do
     prefix = Map.get(event.metadata, @prefix, "")
 
     metrics
-    |> Map.new(fn {key, value} -> {measured(key, prefix), value} end)
+    |> Map.new(fn {key, value} -> {measured(name, key, prefix), value} end)
     |> Map.merge(duration(name, event.duration_ns))
     |> Map.put(:system_time, native(event.unix_time_ns))
     |> Map.put(:monotonic_time, System.monotonic_time())
   end
 
-  defp measured(key, _prefix) when is_map_key(@counts, key), do: Map.fetch!(@counts, key)
+  defp measured([:crucible_bridge, :run, _kind], key, _prefix), do: Map.get(@of_runs, key, key)
+  defp measured(_name, key, _prefix) when is_map_key(@counts, key), do: Map.fetch!(@counts, key)
 
-  defp measured(key, prefix) do
+  defp measured(_name, key, prefix) do
     size = byte_size(prefix)
 
     case key do

@@ -740,6 +740,121 @@ defmodule CrucibleBridge.V1.CancelEvaluationResponse do
   field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
 end
 
+defmodule CrucibleBridge.V1.ListRunsRequest do
+  @moduledoc """
+  Asks for runs, or for the checkpoints of one.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :run_id, 1, proto3_optional: true, type: :string, json_name: "runId"
+  field :page_size, 2, type: :int32, json_name: "pageSize"
+  field :page_token, 3, type: :string, json_name: "pageToken"
+end
+
+defmodule CrucibleBridge.V1.RunBest do
+  @moduledoc """
+  The best value of a metric in a run, on one data set.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :metric, 1, type: :string
+  field :goal, 2, type: CrucibleBridge.V1.Goal, enum: true
+  field :value, 3, type: :double
+  field :evaluation_id, 4, type: :string, json_name: "evaluationId"
+  field :step, 5, proto3_optional: true, type: :int64
+  field :dataset, 6, type: :string
+  field :dataset_fingerprint, 7, type: :string, json_name: "datasetFingerprint"
+end
+
+defmodule CrucibleBridge.V1.RunInfo do
+  @moduledoc """
+  A run: the evaluations that bear its run_id.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :run_id, 1, type: :string, json_name: "runId"
+  field :first_unix_ns, 2, type: :int64, json_name: "firstUnixNs"
+  field :last_unix_ns, 3, type: :int64, json_name: "lastUnixNs"
+  field :first_step, 4, proto3_optional: true, type: :int64, json_name: "firstStep"
+  field :last_step, 5, proto3_optional: true, type: :int64, json_name: "lastStep"
+  field :checkpoints, 6, type: :int64
+  field :completed, 7, type: :int64
+  field :failed, 8, type: :int64
+  field :cancelled, 9, type: :int64
+  field :unfinished, 10, type: :int64
+  field :best, 11, repeated: true, type: CrucibleBridge.V1.RunBest
+end
+
+defmodule CrucibleBridge.V1.CheckpointResult.MetricsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :double
+end
+
+defmodule CrucibleBridge.V1.CheckpointResult do
+  @moduledoc """
+  What one evaluation measured of a checkpoint. It is retained longer than the evaluation: run_retention_seconds.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :state, 2, type: CrucibleBridge.V1.EvaluationState, enum: true
+  field :retained, 3, type: :bool
+  field :dataset, 4, type: :string
+  field :dataset_fingerprint, 5, type: :string, json_name: "datasetFingerprint"
+  field :done, 6, type: :int64
+
+  field :metrics, 7,
+    repeated: true,
+    type: CrucibleBridge.V1.CheckpointResult.MetricsEntry,
+    map: true
+
+  field :best, 8, repeated: true, type: :string
+  field :created_unix_ns, 9, type: :int64, json_name: "createdUnixNs"
+  field :ended_unix_ns, 10, type: :int64, json_name: "endedUnixNs"
+  field :problem, 11, type: CrucibleBridge.V1.Problem
+end
+
+defmodule CrucibleBridge.V1.Checkpoint.LabelsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.Checkpoint do
+  @moduledoc """
+  A checkpoint of a run: its model at a step.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :step, 1, proto3_optional: true, type: :int64
+  field :model, 2, type: CrucibleBridge.V1.ModelRef
+  field :base_model, 3, type: :string, json_name: "baseModel"
+  field :adapter, 4, type: :string
+  field :model_fingerprint, 5, type: :string, json_name: "modelFingerprint"
+  field :labels, 6, repeated: true, type: CrucibleBridge.V1.Checkpoint.LabelsEntry, map: true
+  field :results, 7, repeated: true, type: CrucibleBridge.V1.CheckpointResult
+end
+
+defmodule CrucibleBridge.V1.ListRunsResponse do
+  @moduledoc """
+  A page of runs, or of the checkpoints of one.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :runs, 1, repeated: true, type: CrucibleBridge.V1.RunInfo
+  field :checkpoints, 2, repeated: true, type: CrucibleBridge.V1.Checkpoint
+  field :next_page_token, 3, type: :string, json_name: "nextPageToken"
+end
+
 defmodule CrucibleBridge.V1.DeleteEvaluationRequest do
   @moduledoc """
   Deletes an evaluation.
@@ -946,6 +1061,26 @@ defmodule CrucibleBridge.V1.EvaluationPlan do
     json_name: "infrequentEvaluations"
 
   field :correlation_id, 7, type: :string, json_name: "correlationId"
+  field :patience, 8, type: CrucibleBridge.V1.Patience
+  field :best_file, 10, type: :bool, json_name: "bestFile"
+end
+
+defmodule CrucibleBridge.V1.Patience do
+  @moduledoc """
+  How the best step of a plan is known, and how long a better one is waited for.
+
+  Steps count in their order, whatever order they end in. The first one is the best. A later one takes its place if it is
+  credibly better than the best before it: the paired difference of the samples' scores, with its interval, lies beyond
+  min_delta. A value that is better, but not distinguishable, changes nothing.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :metric, 1, type: :string
+  field :goal, 2, type: CrucibleBridge.V1.Goal, enum: true
+  field :patience, 3, type: :int32
+  field :min_delta, 4, type: :double, json_name: "minDelta"
+  field :confidence, 5, proto3_optional: true, type: :double
 end
 
 defmodule CrucibleBridge.V1.RegisterPlanRequest do
@@ -1216,6 +1351,8 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :DeleteEvaluation,
       CrucibleBridge.V1.DeleteEvaluationRequest,
       CrucibleBridge.V1.DeleteEvaluationResponse
+
+  rpc :ListRuns, CrucibleBridge.V1.ListRunsRequest, CrucibleBridge.V1.ListRunsResponse
 
   rpc :GenerateReport,
       CrucibleBridge.V1.GenerateReportRequest,

@@ -20,6 +20,8 @@ defmodule CrucibleBridge.V1.EventKind do
   field :EVENT_KIND_EVALUATION_RESUME, 11
   field :EVENT_KIND_EVALUATOR_EXCEPTION, 12
   field :EVENT_KIND_EVALUATOR_START, 13
+  field :EVENT_KIND_RUN_BEST, 14
+  field :EVENT_KIND_RUN_PLATEAU, 15
 end
 
 defmodule CrucibleBridge.V1.Event.MeasurementsEntry do

@@ -195,6 +195,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.ListEvaluationsRequest => %{
       page_size: %{least: 0, most: 1_000}
     },
+    V1.ListRunsRequest => %{
+      run_id: %{max_bytes: 200, not_empty: true},
+      page_size: %{least: 0, most: 1_000}
+    },
     V1.LocalModel => %{
       path: %{required: true},
       dtype: %{one_of: ["float32", "bfloat16", "float16"]}
@@ -249,6 +253,13 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.OutputComparison => %{
       absolute_tolerance: %{least: 0.0},
       relative_tolerance: %{least: 0.0}
+    },
+    V1.Patience => %{
+      metric: %{max_bytes: 1_000, required: true},
+      goal: %{required: true},
+      patience: %{least: 1},
+      min_delta: %{least: 0.0},
+      confidence: %{least: 0.5, most: 0.999, default: 0.95}
     },
     V1.PlannedEvaluation => %{
       evaluators: %{required: true},

@@ -210,10 +210,12 @@ def list_rows(
     to_step: int | None = None,
     before: int | None = None,
     limit: int | None = None,
+    without_result_row: bool = False,
 ) -> tuple[list[Row], bool]:
     """Evaluations, newest first, and whether there are more; `before` is the last number of the page before.
 
-    At most `limit` of them, and, if there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together.
+    At most `limit` of them, and, if there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together. With
+    `without_result_row` only those that have no row of `checkpoint_results`.
     """
     conditions: list[tuple[str, Sequence[object]]] = [(_THERE, ())]
     if run_id is not None:
@@ -226,6 +228,8 @@ def list_rows(
         conditions.append(("step <= ?", (to_step,)))
     if before is not None:
         conditions.append(("number < ?", (before,)))
+    if without_result_row:
+        conditions.append(("number NOT IN (SELECT number FROM checkpoint_results)", ()))
     where, parameters = _where(conditions)
     sql = f"SELECT {_COLUMNS} FROM evaluations {where} ORDER BY number DESC"
     page: list[Row] = []

@@ -277,6 +277,70 @@ WHEN NOT EXISTS (SELECT 1 FROM dataset_contents WHERE content = OLD.content)
 BEGIN
     DELETE FROM contents WHERE content = OLD.content;
 END;
+-- What each evaluation of a run that has ended measured of its checkpoint. It is retained longer than the evaluation.
+--   number: of the evaluation
+--   run_id: of the evaluation
+--   ended_ns: of the evaluation
+--   record: checkpoint, data set, labels and metrics, packed
+CREATE TABLE IF NOT EXISTS checkpoint_results (
+    number INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    ended_ns INTEGER NOT NULL,
+    record BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS checkpoint_results_by_run ON checkpoint_results (run_id);
+-- Plans with patience: the best steps of their runs are reported.
+--   record: metric, goal, patience and so on, packed
+--   best_file: whether the file BEST is written
+--   pending: how often the end of an attempt has changed what is known, since it was last looked at; 0 if nothing has
+--   turn: how often the steps were looked at
+--   best_step: the best step so far; NULL if there is none yet
+--   written_step: the step that the file BEST has; NULL if there is no file
+CREATE TABLE IF NOT EXISTS patient_plans (
+    plan_id TEXT PRIMARY KEY,
+    record BLOB NOT NULL,
+    best_file INTEGER NOT NULL,
+    pending INTEGER NOT NULL DEFAULT 0,
+    turn INTEGER NOT NULL DEFAULT 0,
+    best_step INTEGER,
+    written_step INTEGER
+);
+-- The steps of such a plan that have the metric: which step was the best when this one was reached.
+--   value: of the metric
+--   model: of the step, as text
+--   best_step: the best step of those up to this one
+--   since: evaluations since that step
+CREATE TABLE IF NOT EXISTS patient_steps (
+    plan_id TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    evaluation_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    value REAL NOT NULL,
+    best_step INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (plan_id, step)
+) WITHOUT ROWID;
+-- Which events of a plan are in the log: RUN_BEST by its step, RUN_PLATEAU by the best step before it.
+CREATE TABLE IF NOT EXISTS patient_events (
+    plan_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    PRIMARY KEY (plan_id, kind, step)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS plan_steps_by_evaluation ON plan_steps (evaluation_id);
+-- Whichever release's worker ends an attempt: the look at its plan is due in the same transaction.
+CREATE TRIGGER IF NOT EXISTS patient_plans_due AFTER UPDATE OF state ON evaluations
+WHEN NEW.state IN ('completed', 'failed', 'cancelled', 'interrupted')
+BEGIN
+    UPDATE patient_plans SET pending = pending + 1
+    WHERE plan_id IN (SELECT plan_id FROM plan_steps WHERE evaluation_id = NEW.evaluation_id);
+END;
+CREATE TRIGGER IF NOT EXISTS patient_plans_go AFTER DELETE ON plans
+BEGIN
+    DELETE FROM patient_plans WHERE plan_id = OLD.plan_id;
+    DELETE FROM patient_steps WHERE plan_id = OLD.plan_id;
+    DELETE FROM patient_events WHERE plan_id = OLD.plan_id;
+END;
 """
 """Tables that earlier releases of this schema version work without: adding them does not change the version."""
 

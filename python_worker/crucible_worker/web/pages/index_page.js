@@ -4,13 +4,15 @@ async function indexPage(source, _, query) {
   const index = await source.index({ offset: query.offset });
   const offset = Number(query.offset || 0);
   const runs = index.runs.map((run) => [
-    link(run.run, ["run", run.run]), count(run.evaluations), run.running ? count(run.running) : "", moment(run.last)]);
+    link(run.run, ["run", run.run]), run.checkpoints ? count(run.checkpoints) : "", stepRange(run.steps), count(run.evaluations),
+    run.running ? count(run.running) : "", run.failed ? count(run.failed) : "", run.best && run.best.length > 0 ? run.best.map(bestOfRun) : "", moment(run.last)]);
   return {
     title: "Evaluations",
     concerns: () => true,
     content: [
       runs.length === 0 ? null : section("Runs",
-        table("Runs", ["run", "evaluations", "running now", "last change"], runs)),
+        tableOfFilled("Runs", ["run", "checkpoints", "steps", "evaluations", "unfinished", "failed", "best", "last change"], runs),
+        index.more_runs ? h("p", { class: "quiet" }, `The newest ${count(runs.length)} runs.`) : null),
       section("Evaluations",
         index.evaluations.length === 0
           ? h("p", {}, "No evaluations yet. This page shows them as soon as one begins.")
@@ -20,6 +22,16 @@ async function indexPage(source, _, query) {
           index.more ? link("Older", [], { offset: offset + index.evaluations.length }) : null)),
     ],
   };
+}
+
+function stepRange(steps) {
+  if (!steps || steps[0] === null) return "";
+  return steps[0] === steps[1] ? count(steps[0]) : `${count(steps[0])} to ${count(steps[1])}`;
+}
+
+function bestOfRun(best) {
+  return h("div", {}, `${best.key} ${number(best.value)}`,
+    best.step === null ? null : h("span", { class: "quiet" }, ` at step ${count(best.step)}`));
 }
 
 /** Evaluations as a table; two to ten of them can be chosen for a comparison. */

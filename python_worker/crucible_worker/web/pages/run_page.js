@@ -15,14 +15,50 @@ async function runPage(source, [run]) {
       section("Metrics by step",
         h("p", { class: "quiet" }, h("span", { class: "key best" }, "●"), " best  ", h("span", { class: "key tied" }, "○"),
           " not distinguishable from the best, sample by sample. The band is the interval of each value."),
-        withGoal.length === 0 ? h("p", {}, "No metric has a value yet.") : h("div", { class: "charts" }, withGoal.map(seriesFigure)),
+        withGoal.length === 0 ? h("p", {}, data.evaluations.length === 0 ? "Its evaluations are no longer retained." : "No metric has a value yet.") : h("div", { class: "charts" }, withGoal.map(seriesFigure)),
         others.length === 0 ? null : folded(plural(others.length, "further metric"), () => h("div", { class: "charts" }, others.map(seriesFigure)),
           { "data-key": "further" })),
-      section("Evaluations", chosen(data.evaluations, { withRun: false })),
+      data.checkpoints && data.checkpoints.length > 0 ? section("Checkpoints", checkpointsTable(data.checkpoints),
+        data.more_checkpoints ? h("p", { class: "quiet" }, `The first ${count(data.checkpoints.length)} by step.`) : null) : null,
+      data.evaluations.length === 0 ? null : section("Evaluations", chosen(data.evaluations, { withRun: false })),
       data.evaluations.length < 2 ? null : h("p", {}, link("Compare the first with the last ones",
         ["compare", joinedIds([data.evaluations[0], ...data.evaluations.slice(1).slice(-9)].map((one) => one.id))])),
     ],
   };
+}
+
+/** Each checkpoint with every metric of every data set: one row for each evaluation of it. */
+function checkpointsTable(checkpoints) {
+  const rows = checkpoints.flatMap((one) => one.results.map((result, at) => [
+    at > 0 || one.step === null ? "" : count(one.step),
+    at > 0 ? "" : checkpointName(one),
+    result.retained ? link(shortened(result.dataset, 60), ["evaluation", result.id]) : shortened(result.dataset, 60),
+    [stateMark(result.state), result.retained ? null : h("span", { class: "quiet" }, " samples removed")],
+    resultMetrics(result),
+    at > 0 || Object.keys(one.labels).length === 0 ? "" : Object.entries(one.labels).map(([key, value]) => h("div", {}, shortened(`${key}: ${value}`, 60))),
+    result.ended === null ? "" : moment(result.ended),
+  ]));
+  return tableOfFilled("Checkpoints", ["step", "checkpoint", "data set", "state", "metrics", "labels", "ended"], rows);
+}
+
+function checkpointName(one) {
+  if (!one.adapter) return h("div", { title: one.fingerprint || null }, shortened(one.model, 60));
+  return h("div", { title: one.fingerprint || null }, shortened(one.adapter, 60),
+    h("div", { class: "quiet" }, `on ${shortened(one.base_model, 60)}`));
+}
+
+/** The headline metrics, the others when they are asked for; the best value of the run has a dot. */
+function resultMetrics(result) {
+  const line = (metric) => h("div", {}, `${metric.key} `, h("span", { class: metric.best ? "best" : null }, number(metric.value)),
+    metric.best ? h("span", { class: "key best", title: "the best value of this run on this data set" }, " ●") : null);
+  const first = result.metrics.slice(0, Math.max(result.headline, 1));
+  const rest = result.metrics.slice(first.length);
+  return [
+    first.map(line),
+    rest.length === 0 ? null : folded(plural(rest.length, "further metric"), () => rest.map(line),
+      { "data-key": `metrics ${result.id}` }),
+    result.problem === null ? null : h("div", { class: "quiet" }, shortened(result.problem, 120)),
+  ];
 }
 
 function runFacts(data) {

@@ -1,0 +1,316 @@
+"""`crucible-worker best`: the best checkpoint of a run by a metric, and those that are tied with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crucible_worker.cli.completion import one_of, run_ids
+from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, settings_or_exit
+from crucible_worker.cli.reading import Address, read_or_exit
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+
+if TYPE_CHECKING:
+    from crucible_bridge import Bridge
+    from crucible_bridge.types import Checkpoint, CheckpointResult, Goal, PairedComparison, RunInfo
+
+__all__ = ["best"]
+
+SHOWN = 5
+"""Checkpoints of each group that are named; `--json` has all."""
+
+_TYPED_AS = {"run_id": "--run", "metric": "--metric", "goal": "--goal", "dataset": "--data-set", "model": "--write"}
+
+_Run = Annotated[str, typer.Option("--run", metavar="RUN", help="The run.", autocompletion=run_ids)]
+_Metric = Annotated[str, typer.Option("--metric", metavar="KEY", help="Full key of the metric.")]
+_Goal = Annotated[
+    str | None,
+    typer.Option(
+        "--goal",
+        metavar="GOAL",
+        help="higher or lower. [default: what the evaluator declares]",
+        autocompletion=one_of("higher", "lower"),
+    ),
+]
+_DataSet = Annotated[
+    str | None,
+    typer.Option(
+        "--data-set",
+        metavar="TEXT",
+        help="Only this data set: beginning of its name or fingerprint, as `runs` shows it.",
+    ),
+]
+_Confidence = Annotated[
+    float, typer.Option("--confidence", metavar="SHARE", min=0.5, max=0.999, help="Of the intervals.")
+]
+_Write = Annotated[
+    bool,
+    typer.Option(
+        "--write", help="Write the file BEST next to the checkpoint, below --model-root or the current directory."
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A checkpoint with the metric."""
+
+    checkpoint: Checkpoint
+    result: CheckpointResult
+    value: float
+
+    @property
+    def name(self) -> str:
+        from crucible_bridge.types import format_model
+
+        model = format_model(self.checkpoint.model)
+        return model if self.checkpoint.step is None else f"step {self.checkpoint.step}, {model}"
+
+    def as_data(self) -> dict[str, Any]:
+        from crucible_bridge.types import format_model
+
+        return {
+            "step": self.checkpoint.step,
+            "model": format_model(self.checkpoint.model),
+            "evaluation_id": self.result.evaluation_id,
+            "value": self.value,
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranked:
+    """The best checkpoint, and how each other one stands to it."""
+
+    goal: Goal
+    best: _Candidate
+    tied: Sequence[tuple[_Candidate, PairedComparison | None]]
+    worse: Sequence[tuple[_Candidate, PairedComparison | None]]
+    not_compared: Sequence[tuple[_Candidate, str]]
+    """Each with the reason."""
+    by: str
+    """"paired" or "value"."""
+
+
+def best(
+    run: _Run,
+    metric: _Metric,
+    goal: _Goal = None,
+    data_set: _DataSet = None,
+    confidence: _Confidence = 0.95,
+    write: _Write = False,
+    model_root: ModelRoot = None,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    as_json: Json = False,
+) -> None:
+    """Name the best checkpoint of a run by a metric, and those that its samples cannot tell from it.
+
+    Two checkpoints are tied if the interval of their paired difference contains 0. A metric that does not summarise
+    the scores of samples is compared by its values alone.
+
+    Example: crucible-worker best --run training --metric accuracy --state-dir ./journal
+    """
+
+    async def read(bridge: Bridge) -> _Ranked:
+        from crucible_worker.cli.runs import checkpoints_of
+
+        info, checkpoints = await checkpoints_of(bridge, run)
+        candidates = _candidates(checkpoints, metric, data_set)
+        return await _ranked(bridge, candidates, metric, _goal_of(info, metric, goal), confidence)
+
+    found = read_or_exit(read, config, state_dir, address, token_file, tls_ca, typed_as=_TYPED_AS)
+    file = _written(run, metric, found, config, model_root) if write else None
+    if as_json:
+        typer.echo(json.dumps(_as_data(run, metric, found, file), allow_nan=False))
+        return
+    _write_text(metric, found, confidence)
+    if file is not None:
+        typer.echo(f"written: {file}")
+
+
+def _goal_of(info: RunInfo, metric: str, given: str | None) -> Goal:
+    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.types import Goal
+
+    if given is not None:
+        if given not in list(Goal):
+            raise InvalidField("goal", f"is {given[:60]!r}, must be higher or lower")
+        return Goal(given)
+    declared = {one.metric: one.goal for one in info.best}
+    if metric not in declared:
+        raise InvalidField("goal", f"is missing: no evaluator declares which values of {metric!r} are better")
+    return declared[metric]
+
+
+def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | None) -> Sequence[_Candidate]:
+    from crucible_bridge.errors import InvalidField
+
+    found = [
+        _Candidate(checkpoint=checkpoint, result=result, value=result.metrics[metric])
+        for checkpoint in checkpoints
+        for result in checkpoint.results
+        if metric in result.metrics
+    ]
+    if not found:
+        known = sorted({key for one in checkpoints for result in one.results for key in result.metrics})
+        listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+        raise InvalidField("metric", f"is {metric[:200]!r}, which no evaluation of the run has; there are: {listed}")
+    names = {one.result.dataset_fingerprint: one.result.dataset for one in found}
+    wanted = {
+        fingerprint
+        for fingerprint, name in names.items()
+        if data_set is None or name.startswith(data_set) or fingerprint.startswith(data_set)
+    }
+    if len(wanted) != 1:
+        listed = "; ".join(f"{name} ({fingerprint[:12]})" for fingerprint, name in names.items())
+        said = "is missing" if data_set is None else f"is {data_set[:60]!r}, which matches {len(wanted)}"
+        raise InvalidField("dataset", f"{said}: the metric was measured on {len(names)} data sets: {listed}")
+    return [one for one in found if one.result.dataset_fingerprint in wanted]
+
+
+async def _ranked(bridge: Bridge, found: Sequence[_Candidate], metric: str, goal: Goal, confidence: float) -> _Ranked:
+    from crucible_bridge.types import Goal
+
+    sign = 1 if goal is Goal.HIGHER else -1
+    first = max(found, key=lambda one: sign * one.value)
+    others = [one for one in found if one is not first]
+    evaluator = await _evaluator(bridge, first, metric, goal)
+    if evaluator is None:
+        return _Ranked(
+            goal=goal,
+            best=first,
+            tied=[(one, None) for one in others if one.value == first.value],
+            worse=[(one, None) for one in others if one.value != first.value],
+            not_compared=(),
+            by="value",
+        )
+    retained = [one for one in others if one.result.retained]
+    pairs = await _pairs(bridge, first, retained, evaluator, confidence)
+    tied: list[tuple[_Candidate, PairedComparison | None]] = []
+    worse: list[tuple[_Candidate, PairedComparison | None]] = []
+    not_compared: list[tuple[_Candidate, str]] = []
+    from crucible_worker.reports.summaries import is_tied
+
+    for one in others:
+        pair = pairs.get(one.result.evaluation_id)
+        if not one.result.retained:
+            not_compared.append((one, "its samples are no longer retained"))
+        elif pair is None:
+            not_compared.append((one, f"it has no evaluator {evaluator}"))
+        elif pair.problem is not None:
+            not_compared.append((one, pair.problem.message))
+        else:
+            (tied if is_tied(pair) else worse).append((one, pair))
+    return _Ranked(goal=goal, best=first, tied=tied, worse=worse, not_compared=not_compared, by="paired")
+
+
+async def _evaluator(bridge: Bridge, best: _Candidate, metric: str, goal: Goal) -> str | None:
+    """The evaluator whose samples' scores the metric summarises; None if values alone can be compared."""
+    from crucible_worker.reports.metric_keys import keys_of
+
+    if not best.result.retained:
+        return None
+    evaluation = await bridge.evaluation.get_evaluation(best.result.evaluation_id)
+    infos = {info.kind: info for info in await bridge.evaluation.list_evaluators()}
+    for keys in keys_of(evaluation, infos):
+        if metric in keys.headline and keys.goals.get(metric) is goal:
+            return keys.label
+    return None
+
+
+async def _pairs(
+    bridge: Bridge, best: _Candidate, others: Sequence[_Candidate], evaluator: str, confidence: float
+) -> Mapping[str, PairedComparison]:
+    """Comparisons with the best one, by evaluation."""
+    from crucible_bridge.types import MAX_COMPARED_EVALUATIONS
+
+    baseline = best.result.evaluation_id
+    ids = [one.result.evaluation_id for one in others]
+    found: dict[str, PairedComparison] = {}
+    for start in range(0, len(ids), MAX_COMPARED_EVALUATIONS - 1):
+        compared = await bridge.evaluation.compare_evaluations(
+            (baseline, *ids[start : start + MAX_COMPARED_EVALUATIONS - 1]),
+            baseline_id=baseline,
+            evaluator=evaluator,
+            confidence=confidence,
+            max_listed=0,
+        )
+        found |= {pair.evaluation_id: pair for pair in compared.comparisons}
+    return found
+
+
+def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_root: list[Path] | None) -> Path:
+    from crucible_bridge.errors import BridgeError
+    from crucible_worker.cli.here import with_roots
+    from crucible_worker.runs.best_file import write_best
+
+    roots = with_roots(settings_or_exit(config, model_roots=model_root)).model_roots
+    facts = {
+        "run_id": run,
+        "step": found.best.checkpoint.step,
+        "metric": metric,
+        "goal": found.goal.value,
+        "value": found.best.value,
+        "evaluation_id": found.best.result.evaluation_id,
+    }
+    try:
+        return write_best(roots, found.best.checkpoint.model, facts)
+    except (BridgeError, OSError) as error:
+        said = error.message if isinstance(error, BridgeError) else str(error)
+        where = ", ".join(map(str, roots))
+        typer.echo(f"crucible-worker: --write: the checkpoint {said} (model roots: {where})", err=True)
+        raise typer.Exit(EXIT_FAILED) from None
+
+
+def _as_data(run: str, metric: str, found: _Ranked, file: Path | None) -> Mapping[str, Any]:
+    return {
+        "run_id": run,
+        "metric": metric,
+        "goal": found.goal.value,
+        "by": found.by,
+        "dataset": found.best.result.dataset,
+        "dataset_fingerprint": found.best.result.dataset_fingerprint,
+        "best": found.best.as_data(),
+        "tied": [{**one.as_data(), **_difference(pair)} for one, pair in found.tied],
+        "worse": [{**one.as_data(), **_difference(pair)} for one, pair in found.worse],
+        "not_compared": [{**one.as_data(), "why": why} for one, why in found.not_compared],
+        "written": None if file is None else str(file),
+    }
+
+
+def _difference(pair: PairedComparison | None) -> Mapping[str, float]:
+    values = {} if pair is None else pair.metrics.values
+    return {key: value for key, value in values.items() if key.startswith("difference")}
+
+
+def _write_text(metric: str, found: _Ranked, confidence: float) -> None:
+    typer.echo(
+        f"best: {found.best.name}: {metric} {found.best.value:.6g}, evaluation {found.best.result.evaluation_id}"
+    )
+    if found.by == "value":
+        typer.echo(f"by the values alone: {metric} does not summarise scores of samples that can be compared")
+    _write_group("tied with it", found.tied, confidence)
+    _write_group("worse", found.worse, confidence)
+    for one, why in found.not_compared[:SHOWN]:
+        typer.echo(f"not compared: {one.name}: {metric} {one.value:.6g}, {why}")
+    if len(found.not_compared) > SHOWN:
+        typer.echo(f"not compared: {len(found.not_compared) - SHOWN:,} more")
+
+
+def _write_group(title: str, group: Sequence[tuple[_Candidate, PairedComparison | None]], confidence: float) -> None:
+    for one, pair in group[:SHOWN]:
+        values = _difference(pair)
+        low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
+        between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
+        difference = f", difference {values['difference']:+.4g}{between}" if values else ""
+        typer.echo(f"{title}: {one.name}: {one.value:.6g}{difference}")
+    if len(group) > SHOWN:
+        typer.echo(f"{title}: {len(group) - SHOWN:,} more")

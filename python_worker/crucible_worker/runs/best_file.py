@@ -1,0 +1,112 @@
+"""The file BEST: which checkpoint of a folder is the best one, next to the checkpoints.
+
+runs/arithmetic/step-320/model.safetensors
+runs/arithmetic/step-600/model.safetensors
+runs/arithmetic/BEST                         {"checkpoint": "step-600", "metric": "accuracy", "value": 0.9, ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
+from crucible_worker.below_roots import LeadsOut, find_below
+from crucible_worker.exports.files import whole_file
+
+__all__ = ["BEST_FILE", "check_has_folder", "write_best"]
+
+BEST_FILE = "BEST"
+"""Name of the file."""
+HOLD_FOLDER = ".crucible"
+"""Name of the folder in which the checkpoints of a followed directory are held while they are read."""
+
+
+def check_has_folder(model: ModelRef) -> str:
+    """The path of the folder that a checkpoint is: that of its adapter, or of the whole model.
+
+    Raises:
+        InvalidField: the model is no folder of this machine.
+    """
+    path = model.adapter_path if isinstance(model, LocalModel | HubModel) else None
+    if path is None and isinstance(model, LocalModel):
+        path = model.path
+    if path is None:
+        raise InvalidField(
+            "model",
+            f"is {format_model(model)!r}: the file {BEST_FILE} is written next to checkpoints on the worker's disk, "
+            "local:PATH or ...?adapter=PATH",
+        )
+    return path
+
+
+def write_best(
+    roots: Sequence[Path],
+    model: ModelRef,
+    facts: Mapping[str, str | float | None],
+    *,
+    gone: bool = False,
+) -> Path:
+    """Write the file into the folder that holds the checkpoint's folder; it appears whole, or not at all.
+
+    Args:
+        roots: folders below which models may be named; the file is written below one of them too.
+        model: the checkpoint.
+        facts: what the file says of it besides its name.
+        gone: whether the checkpoint's folder may be gone: its trainer removes old ones.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        InvalidField: the model is no folder of this machine.
+        FailedPrecondition: there is no root.
+        NotFound: no root has the checkpoint.
+        PermissionDenied: the checkpoint, or the folder that holds it, is outside of every root.
+        OSError: the file cannot be written.
+    """
+    path = check_has_folder(model)
+    if not roots:
+        raise FailedPrecondition("this worker has no model root (--model-root)", reason=Reason.NO_MODEL_ROOT)
+    holder, name = _parts(path)
+    if not gone:
+        _found(roots, path, path)
+    file = _found(roots, str(holder), path) / BEST_FILE
+    text = json.dumps({"checkpoint": name, "model": format_model(model), **facts}, allow_nan=False)
+    with whole_file(file) as out:
+        out.write(f"{text}\n".encode())
+    return file
+
+
+def _parts(path: str) -> tuple[PurePath, str]:
+    """The folder that holds a checkpoint, and the checkpoint's name in it.
+
+    A checkpoint that is held while it is read, "sums/.crucible/RUN/step-600", belongs to "sums".
+    """
+    pure = PurePath(path)
+    holder = pure.parent
+    if HOLD_FOLDER in pure.parts:
+        holder = PurePath(*pure.parts[: pure.parts.index(HOLD_FOLDER)])
+    if pure.name in ("", ".."):
+        raise PermissionDenied(
+            f"is {path!r}: {BEST_FILE} is written above the checkpoint, so name the checkpoint's own folder",
+            reason=Reason.PATH_OUT_OF_ROOT,
+            field="model",
+        )
+    return holder, pure.name
+
+
+def _found(roots: Sequence[Path], path: str, shown: str) -> Path:
+    """The real path of a folder below one of the roots."""
+    try:
+        found = find_below(roots, path, Path.is_dir)
+    except LeadsOut:
+        raise PermissionDenied(
+            f"is {shown!r}, which leads out of the model roots", reason=Reason.PATH_OUT_OF_ROOT, field="model"
+        ) from None
+    if found is None:
+        raise NotFound(f"is {shown!r}: no model root has this folder", reason=Reason.MODEL_NOT_FOUND, field="model")
+    return found

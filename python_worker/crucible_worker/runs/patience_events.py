@@ -1,0 +1,76 @@
+"""The events of a plan with patience: a new best step, and a plateau."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from crucible_bridge.events import Event, EventKind
+from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
+
+__all__ = ["Improvement", "best_event", "plateau_event"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement:
+    """How a step compares with the best one before it."""
+
+    better: bool
+    """Whether it is credibly better."""
+    by: str
+    """"first", "paired" or "value"."""
+    difference: float = 0.0
+    """Of the samples' scores, by "paired" their mean; else of the two values."""
+    interval: tuple[float, float] | None = None
+    """Of that difference, by "paired"."""
+    not_paired: str = ""
+    """By "value": the reason."""
+
+
+def best_event(plan: PatientPlan, best: PatientStep | None, point: PatientStep, found: Improvement) -> Event:
+    """RUN_BEST.
+
+    Args:
+        plan: the plan.
+        best: the best step before; None if this is the first step.
+        point: the new best step.
+        found: how it compares.
+    """
+    measurements = {"value": point.value}
+    metadata = {"evaluation_id": point.evaluation_id, "model": point.model, "by": found.by}
+    if best is not None:
+        measurements |= {"previous_value": best.value, "difference": found.difference}
+        metadata |= {"previous_step": str(best.step), "previous_evaluation_id": best.evaluation_id}
+    if found.interval is not None:
+        measurements |= dict(zip(("difference_ci_low", "difference_ci_high"), found.interval, strict=True))
+    if found.not_paired:
+        metadata["not_paired"] = str(found.not_paired)
+    return _event(plan, EventKind.RUN_BEST, point.step, measurements, metadata)
+
+
+def plateau_event(plan: PatientPlan, best: PatientStep, point: PatientStep, since: int) -> Event:
+    """RUN_PLATEAU: so many evaluations since the best step, of which `point` is the last, brought no new one."""
+    measurements = {"value": best.value, "last_value": point.value, "evaluations": float(since)}
+    metadata = {
+        "evaluation_id": point.evaluation_id,
+        "model": point.model,
+        "best_step": str(best.step),
+        "best_evaluation_id": best.evaluation_id,
+        "best_model": best.model,
+    }
+    return _event(plan, EventKind.RUN_PLATEAU, point.step, measurements, metadata)
+
+
+def _event(
+    plan: PatientPlan, kind: EventKind, step: int, measurements: dict[str, float], metadata: dict[str, str]
+) -> Event:
+    named = {"metric": plan.patience.metric, "goal": plan.patience.goal.value, "plan_id": plan.plan_id}
+    return Event(
+        kind=kind,
+        unix_time_ns=time.time_ns(),
+        run_id=plan.run_id,
+        step=step,
+        measurements=measurements,
+        metadata=named | metadata,
+        correlation_id=plan.correlation_id,
+    )

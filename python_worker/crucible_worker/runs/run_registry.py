@@ -1,0 +1,259 @@
+"""Runs and their checkpoints: which models a run left at which steps, what was measured of them, and what is best."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    Checkpoint,
+    CheckpointResult,
+    EvaluationState,
+    EvaluatorInfo,
+    Goal,
+    HubModel,
+    ListRunsRequest,
+    ListRunsResponse,
+    LocalModel,
+    ModelRef,
+    RunBest,
+    RunInfo,
+    format_model,
+)
+from crucible_worker.reports.metric_keys import keys_of_result
+from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
+from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.queries import Reads
+
+__all__ = ["DEFAULT_PAGE", "MAX_READ_RESULTS", "MAX_SENT_METRICS", "RunRegistry"]
+
+DEFAULT_PAGE = 100
+"""Runs or checkpoints of a page if the request does not say."""
+MAX_READ_RESULTS = 5_000
+"""Evaluations that a page of runs is made from: it ends with the run that reaches this number."""
+MAX_SENT_METRICS = 50_000
+"""Metrics and labels of a page of checkpoints: it ends with the checkpoint that reaches this number."""
+
+_TOKEN = "is not one that this call gave"
+
+_Key = tuple[bool, int, str]
+"""Place of a checkpoint in its run: those without a step first, then by step; at one step by model."""
+_Series = tuple[str, str, str]
+"""A metric of an evaluator (key and label) on a data set (fingerprint)."""
+
+
+class RunRegistry:
+    """Lists runs from a journal.
+
+    Args:
+        journal: has the evaluations.
+        known: returns the declaration of a kind of evaluator; None if it is no longer known.
+    """
+
+    def __init__(self, journal: Journal, known: Callable[[str], EvaluatorInfo | None]) -> None:
+        self._journal, self._known = journal, known
+
+    async def list(self, request: ListRunsRequest) -> ListRunsResponse:
+        """A page of runs, or of the checkpoints of one.
+
+        Raises:
+            InvalidField: the page token is not one that this call gave.
+            NotFound: no evaluation of the run is known (UNKNOWN_RUN).
+        """
+        known = functools.cache(self._known)
+        if request.run_id is None:
+            return await self._journal.read(_runs, request, known)
+        return await self._journal.read(_checkpoints, request, request.run_id, known)
+
+
+_Known = Callable[[str], EvaluatorInfo | None]
+
+
+def _runs(connection: sqlite3.Connection, request: ListRunsRequest, known: _Known) -> ListRunsResponse:
+    size = request.page_size or DEFAULT_PAGE
+    before = _number(request.page_token)
+    with _snapshot(connection):
+        names = _newest_runs(connection, before, size + 1)
+        runs: list[RunInfo] = []
+        read, token = 0, ""
+        for place, (run_id, _) in enumerate(names):
+            if place == size or read >= MAX_READ_RESULTS:
+                token = str(names[place - 1][1])
+                break
+            measured = measured_of_run(connection, run_id)
+            read += len(measured)
+            runs.append(_run(run_id, measured, known))
+    return ListRunsResponse(runs=tuple(runs), next_page_token=token)
+
+
+def _checkpoints(
+    connection: sqlite3.Connection, request: ListRunsRequest, run_id: str, known: _Known
+) -> ListRunsResponse:
+    after = _key_of_token(request.page_token)
+    with _snapshot(connection):
+        measured = measured_of_run(connection, run_id)
+    if not measured:
+        raise NotFound(f"is {run_id!r}: no evaluation is of this run", reason=Reason.UNKNOWN_RUN, field="run_id")
+    best = _best(measured, known)
+    marked: dict[str, list[str]] = collections.defaultdict(list)
+    for (key, _, _), (one, _, _) in best.items():
+        marked[one.evaluation_id].append(key)
+    page: list[Checkpoint] = []
+    sent, token, last = 0, "", ""
+    for key, found in sorted(_by_checkpoint(measured).items()):
+        if after is not None and key <= after:
+            continue
+        if len(page) == (request.page_size or DEFAULT_PAGE) or sent >= MAX_SENT_METRICS:
+            token = last
+            break
+        page.append(_checkpoint(found, marked))
+        sent += sum(len(one.metrics) + len(one.labels) for one in found)
+        last = _token_of(key)
+    runs = (_run(run_id, measured, known),)
+    return ListRunsResponse(runs=runs, checkpoints=tuple(page), next_page_token=token)
+
+
+@contextlib.contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """One snapshot of the journal for all reads, whatever is removed meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+def _newest_runs(source: Reads, before: int | None, limit: int) -> Sequence[tuple[str, int]]:
+    """Runs with the number of their first evaluation, the newest first."""
+    sql = """SELECT run_id, MIN(number) AS first FROM (
+                 SELECT run_id, number FROM checkpoint_results
+                 UNION ALL SELECT run_id, number FROM evaluations
+                 WHERE number NOT IN (SELECT number FROM removals))
+             WHERE run_id <> '' GROUP BY run_id HAVING ? IS NULL OR first < ? ORDER BY first DESC LIMIT ?"""
+    return source.execute(sql, (before, before, limit)).fetchall()
+
+
+def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
+    states = collections.Counter(one.state for one in measured)
+    steps = [one.step for one in measured if one.step is not None]
+    ended = (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CANCELLED)
+    return RunInfo(
+        run_id=run_id,
+        first_unix_ns=min(one.created_ns for one in measured),
+        last_unix_ns=max(max(one.created_ns, one.ended_ns) for one in measured),
+        first_step=min(steps, default=None),
+        last_step=max(steps, default=None),
+        checkpoints=len(_by_checkpoint(measured)),
+        completed=states[EvaluationState.COMPLETED],
+        failed=states[EvaluationState.FAILED],
+        cancelled=states[EvaluationState.CANCELLED],
+        unfinished=sum(count for state, count in states.items() if state not in ended),
+        best=tuple(
+            RunBest(
+                metric=key,
+                goal=goal,
+                value=one.metrics[key],
+                evaluation_id=one.evaluation_id,
+                step=one.step,
+                dataset=one.dataset,
+                dataset_fingerprint=fingerprint,
+            )
+            for (key, _, fingerprint), (one, goal, _) in sorted(
+                _best(measured, known).items(), key=lambda item: not item[1][2]
+            )
+        ),
+    )
+
+
+def _best(measured: Iterable[Measured], known: _Known) -> Mapping[_Series, tuple[Measured, Goal, bool]]:
+    """Of each metric with a goal: the first by step with the best value, its goal, and whether it summarises scores."""
+    found: dict[_Series, tuple[Measured, Goal, bool]] = {}
+    for one in sorted(measured, key=lambda each: (*_key(each), each.number)):
+        for result in one.results:
+            info = known(result.evaluator.kind)
+            infos = {} if info is None else {info.kind: info}
+            keys = keys_of_result(result, one.metric_prefix, infos)
+            for key, goal in keys.goals.items():
+                if key not in result.metrics.values:
+                    continue
+                place = (key, keys.label, one.dataset_fingerprint)
+                sign = 1 if goal is Goal.HIGHER else -1
+                if place not in found or sign * (one.metrics[key] - found[place][0].metrics[key]) > 0:
+                    found[place] = (one, goal, key in keys.headline)
+    return found
+
+
+def _by_checkpoint(measured: Iterable[Measured]) -> Mapping[_Key, Sequence[Measured]]:
+    found: dict[_Key, list[Measured]] = collections.defaultdict(list)
+    for one in measured:
+        found[_key(one)].append(one)
+    return found
+
+
+def _key(one: Measured) -> _Key:
+    return one.step is not None, one.step or 0, format_model(one.model)
+
+
+def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) -> Checkpoint:
+    base, adapter = _parts(found[0].model)
+    return Checkpoint(
+        step=found[0].step,
+        model=found[0].model,
+        base_model=base,
+        adapter=adapter,
+        model_fingerprint=next((one.model_fingerprint for one in reversed(found) if one.model_fingerprint), ""),
+        labels={key: value for one in found for key, value in one.labels.items()},
+        results=tuple(
+            CheckpointResult(
+                evaluation_id=one.evaluation_id,
+                state=one.state,
+                retained=one.retained,
+                dataset=one.dataset,
+                dataset_fingerprint=one.dataset_fingerprint,
+                done=one.done,
+                metrics=one.metrics,
+                best=tuple(marked.get(one.evaluation_id, ())),
+                created_unix_ns=one.created_ns,
+                ended_unix_ns=one.ended_ns,
+                problem=one.problem,
+            )
+            for one in found
+        ),
+    )
+
+
+def _parts(model: ModelRef) -> tuple[str, str]:
+    """The base model and the adapter, if the model has an adapter."""
+    if isinstance(model, LocalModel | HubModel) and model.adapter_path is not None:
+        whole = dataclasses.replace(model, adapter_path=None, device=None, dtype=None)
+        return format_model(whole), model.adapter_path
+    return "", ""
+
+
+def _number(token: str) -> int | None:
+    if not token:
+        return None
+    if not (token.isascii() and token.isdigit() and len(token) < 19):
+        raise InvalidField("page_token", _TOKEN)
+    return int(token)
+
+
+def _token_of(key: _Key) -> str:
+    with_step, step, model = key
+    return f"{step if with_step else ''} {model}"
+
+
+def _key_of_token(token: str) -> _Key | None:
+    if not token:
+        return None
+    step, space, model = token.partition(" ")
+    digits = step.removeprefix("-")
+    if not space or (step and not (digits.isascii() and digits.isdigit() and len(digits) < 20)):
+        raise InvalidField("page_token", _TOKEN)
+    return bool(step), int(step or 0), model
