@@ -31,6 +31,9 @@ class EventKind(enum.StrEnum):
     EVALUATION_EXCEPTION = "EVALUATION_EXCEPTION"
     METRICS_COMPUTED = "METRICS_COMPUTED"
     GRADING_COMPLETE = "GRADING_COMPLETE"
+    CHECKPOINT_FOUND = "CHECKPOINT_FOUND"
+    CHECKPOINT_SKIPPED = "CHECKPOINT_SKIPPED"
+    CHECKPOINT_RELEASED = "CHECKPOINT_RELEASED"
 
 
 TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
@@ -49,11 +52,21 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.EVALUATION_EXCEPTION: ("crucible_bridge", "evaluation", "exception"),
         EventKind.METRICS_COMPUTED: ("crucible_bridge", "metrics", "stop"),
         EventKind.GRADING_COMPLETE: ("crucible_bridge", "grading", "stop"),
+        EventKind.CHECKPOINT_FOUND: ("crucible_bridge", "checkpoint", "found"),
+        EventKind.CHECKPOINT_SKIPPED: ("crucible_bridge", "checkpoint", "skipped"),
+        EventKind.CHECKPOINT_RELEASED: ("crucible_bridge", "checkpoint", "released"),
     }
 )
 """`:telemetry` event names, element by element."""
 
-NEW_KINDS = frozenset({EventKind.EVALUATOR_START})
+NEW_KINDS = frozenset(
+    {
+        EventKind.EVALUATOR_START,
+        EventKind.CHECKPOINT_FOUND,
+        EventKind.CHECKPOINT_SKIPPED,
+        EventKind.CHECKPOINT_RELEASED,
+    }
+)
 """Kinds that joined the catalogue later: sent only to callers that request new kinds, or one of these by name."""
 
 

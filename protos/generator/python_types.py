@@ -191,6 +191,7 @@ TYPES = (
     Type("FewShot", needed="source count", asked=True, module="prompts"),
     Type("Prompt", asked=True, module="prompts"),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
+    Type("FollowRunRequest", needed="run_id directory", asked=True, check="followed"),
     Type("RankBy", needed="metric goal", asked=True),
     Type("CompareEvaluationsRequest", "CompareRequest", asked=True, check="compared"),
     Type("SampleChange", needed="sample_id baseline_score score"),

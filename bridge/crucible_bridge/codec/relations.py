@@ -8,7 +8,7 @@ from crucible_bridge.types import bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2
 
-__all__ = ["call_test", "compared", "criteria", "input_output_tests", "plan"]
+__all__ = ["call_test", "compared", "criteria", "followed", "input_output_tests", "plan"]
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
@@ -42,6 +42,24 @@ def compared(message: pb.CompareEvaluationsRequest, field: str) -> None:
         if evaluation_id in seen:
             raise InvalidField(f"{path}[{index}]", "comes twice")
         seen.add(evaluation_id)
+
+
+def followed(message: pb.FollowRunRequest, field: str) -> None:
+    """Refuse a run without a plan or with two, with the plan of another run, or whose policy and interval do not fit.
+
+    Raises:
+        InvalidField: it is one of these.
+    """
+    path, has_plan = child(field, "plan"), message.HasField("plan")
+    if has_plan == bool(message.plan_id):
+        raise InvalidField(path, "or plan_id must be given, and not both")
+    if has_plan and message.plan.run_id != message.run_id:
+        raise InvalidField(f"{path}.run_id", f"is {message.plan.run_id!r}, must be run_id, {message.run_id!r}")
+    by_count = message.policy == pb.FOLLOW_POLICY_EVERY
+    if by_count and not message.every:
+        raise InvalidField(child(field, "every"), "is needed with the policy EVERY, at least 1")
+    if message.every and not by_count:
+        raise InvalidField(child(field, "every"), "is only allowed with the policy EVERY")
 
 
 def call_test(message: grading_pb2.CallTest, field: str) -> None:

@@ -24,6 +24,9 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_EVALUATION_RESUME: _ClassVar[EventKind]
     EVENT_KIND_EVALUATOR_EXCEPTION: _ClassVar[EventKind]
     EVENT_KIND_EVALUATOR_START: _ClassVar[EventKind]
+    EVENT_KIND_CHECKPOINT_FOUND: _ClassVar[EventKind]
+    EVENT_KIND_CHECKPOINT_SKIPPED: _ClassVar[EventKind]
+    EVENT_KIND_CHECKPOINT_RELEASED: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_EVALUATION_START: EventKind
 EVENT_KIND_EVALUATION_PROGRESS: EventKind
@@ -38,6 +41,9 @@ EVENT_KIND_EVALUATION_INTERRUPT: EventKind
 EVENT_KIND_EVALUATION_RESUME: EventKind
 EVENT_KIND_EVALUATOR_EXCEPTION: EventKind
 EVENT_KIND_EVALUATOR_START: EventKind
+EVENT_KIND_CHECKPOINT_FOUND: EventKind
+EVENT_KIND_CHECKPOINT_SKIPPED: EventKind
+EVENT_KIND_CHECKPOINT_RELEASED: EventKind
 
 class Event(_message.Message):
     __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id", "position", "sample_result")

@@ -42,6 +42,7 @@ from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
@@ -201,6 +202,10 @@ class Evaluations:
     def plans(self, encode: EncodePlan, decode: DecodePlan) -> EvaluationPlans:
         """The plans of this journal; the arguments encode a plan to the bytes that are recorded, and decode it."""
         return EvaluationPlans(self._journal, self._admission, encode, decode)
+
+    def follow_records(self) -> FollowRecords:
+        """The followed runs of this journal; its caller closes it before the journal."""
+        return FollowRecords(self._journal, self._locks)
 
     async def read_dataset(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.
