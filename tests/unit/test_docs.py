@@ -27,7 +27,9 @@ from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.follow import events as checkpoint_events
 from crucible_worker.runs import run_events
+from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_to_record
 from crucible_worker.server.description import fixed_limits
@@ -214,6 +216,21 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.exception(row, problem, 1)
     yield run_events.metrics_computed("ComputeMeanNLL", 1, 1)
     yield run_events.grading_complete("GradeMath", [Verdict.CORRECT, Verdict.ERROR], 1, policy_version="1")
+    checkpoint = CheckpointRow(
+        name="checkpoint-1",
+        identity="i",
+        step=1,
+        state=CheckpointState.HELD,
+        source="/x",
+        path="/x",
+        model="local:/x",
+        held="copy",
+        held_identity="i",
+        written_ns=0,
+    )
+    yield checkpoint_events.found("run", checkpoint, 1, "no links")
+    yield checkpoint_events.skipped("run", checkpoint, 1, "gone")
+    yield checkpoint_events.released("run", checkpoint, 1, "changed")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

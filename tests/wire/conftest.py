@@ -84,6 +84,8 @@ class CannedWorker(
     CompareEvaluations = _unary("CompareEvaluations")
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")
     RegisterPlan = _unary("RegisterPlan")
+    FollowRun = _unary("FollowRun")
+    UnfollowRun = _unary("UnfollowRun")
     NotifyStep = _unary("NotifyStep")
     ReadDataset = _streaming("ReadDataset")
     RenderSample = _unary("RenderSample")

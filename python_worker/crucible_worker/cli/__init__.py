@@ -19,6 +19,7 @@ from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
 from crucible_worker.cli.export import export as _export
 from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
+from crucible_worker.cli.follow import follow as _follow
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
@@ -48,6 +49,7 @@ for _command in (
     _serve,
     _demo,
     _evaluate,
+    _follow,
     _show,
     _samples,
     _compare,

@@ -26,7 +26,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.follow import events
 from crucible_worker.follow.checkpoints import Checkpoint, Lookout, Naming, Unfinished
-from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, release
+from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, left, release
 from crucible_worker.follow.models import NoBaseModel, model_of
 from crucible_worker.follow.policies import chosen
 from crucible_worker.follow.released import Markers
@@ -108,7 +108,11 @@ class Following:
             _log.warning(event, run_id=self._row.run_id, directory=self._row.directory, reason=reason)
 
     async def _take_over(self) -> None:
-        """Resume what another worker may have left."""
+        """Resume what another worker may have left, and remove what it held for nothing."""
+        wanted = {row.name for row in self._open}
+        for name in await asyncio.to_thread(left, self._folder):
+            if name not in wanted:
+                await self._let_go(name)
         for row in self._open:
             if row.state is CheckpointState.STARTED:
                 await self._resume(row, (await self._records.steps(self._row.plan_id, [row.step]))[row.step])
@@ -194,7 +198,7 @@ class Following:
                 reason = f"{checkpoint.name} {error.reason}"
             except NoBaseModel as error:
                 reason = str(error)
-                await self._let_go(row)
+                await self._let_go(row.name)
         if reason:
             event = events.skipped(self._row.run_id, row, latest, reason)
         else:
@@ -275,7 +279,7 @@ class Following:
     async def _release(self, row: CheckpointRow) -> None:
         """Let a checkpoint go: its evaluations have ended."""
         touched = await asyncio.to_thread(changed, Path(row.path), row.held_identity)
-        await self._let_go(row)
+        await self._let_go(row.name)
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
         reason = f"{row.name} {touched}" if touched else ""
@@ -291,13 +295,13 @@ class Following:
 
     async def _skip(self, row: CheckpointRow, reason: str) -> None:
         """Do not evaluate a checkpoint that is held."""
-        await self._let_go(row)
+        await self._let_go(row.name)
         skipped = dataclasses.replace(row, state=CheckpointState.SKIPPED)
         await self._note(skipped, events.skipped(self._row.run_id, skipped, self._latest, reason))
 
-    async def _let_go(self, row: CheckpointRow) -> None:
+    async def _let_go(self, name: str) -> None:
         try:
-            await _to_its_end(release, self._folder, row.name)
+            await _to_its_end(release, self._folder, name)
         except OSError as error:
             # It is released all the same: what is left in the folder costs space alone.
             self._say("held_checkpoint_not_removed", str(error))

@@ -91,7 +91,7 @@ class Follows:
         """Follow, from now on, each run below a model root that no other worker follows."""
         self._looking = asyncio.create_task(self._look(), name="follows")
 
-    async def take(self, row: FollowRow) -> Following | None:
+    def take(self, row: FollowRow) -> Following | None:
         """Follow a run; None as long as another worker does."""
         self._take(row)
         found = self._followed.get(row.number)

@@ -50,7 +50,7 @@ class FollowRecords:
         Raises:
             AlreadyExists: it is followed in another way (OTHER_FOLLOW).
         """
-        return await self._journal.submit(lambda transaction: begin(transaction, wanted))
+        return await self._journal.submit(lambda transaction: begin(transaction, wanted, self._locks.is_free))
 
     async def end(self, run_id: str) -> bool:
         """End the following of a run; returns whether it was followed until now.

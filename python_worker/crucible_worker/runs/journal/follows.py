@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crucible_bridge.errors import AlreadyExists, NotFound
 from crucible_bridge.events import Event
@@ -136,10 +136,11 @@ def open_follows(source: Reads) -> list[FollowRow]:
     return [row for row in rows if row is not None]
 
 
-def begin(transaction: Transaction, wanted: FollowRow) -> tuple[FollowRow, bool]:
+def begin(transaction: Transaction, wanted: FollowRow, is_free: Callable[[int], bool]) -> tuple[FollowRow, bool]:
     """Follow a run, or resume; returns the row, and whether the run was followed already.
 
-    A run that is followed in another way than before, after its end, begins anew: its checkpoints are forgotten.
+    A run that is followed in another way than before, after its end, begins anew: its checkpoints are forgotten. What a
+    command follows has ended with the command, which `is_free` tells by the row's number.
 
     Raises:
         AlreadyExists: it is followed in another way just now.
@@ -147,7 +148,7 @@ def begin(transaction: Transaction, wanted: FollowRow) -> tuple[FollowRow, bool]
     row = find_follow(transaction, wanted.run_id)
     if row is not None:
         differs = row.differs_from(wanted)
-        if differs and not row.ended:
+        if differs and not row.ended and not (row.by_command and is_free(row.number)):
             raise AlreadyExists(
                 f"is {row.run_id!r}, which is followed with another {', '.join(differs)}: end that first (UnfollowRun)",
                 reason=Reason.OTHER_FOLLOW,
