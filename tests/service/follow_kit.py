@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import hashlib
@@ -109,6 +110,8 @@ class CheckpointModel(ScriptedModel):
     """Reads its weights at every call."""
 
     file: Path
+    gate: asyncio.Event | None = None
+    """Set it to have answers given; they are given at once if it is None."""
 
     @property
     def sampling(self) -> CheckpointModel:
@@ -120,6 +123,8 @@ class CheckpointModel(ScriptedModel):
         before = step_of(self.file)
         self.answer = lambda text: "odd" if before % 2 else "even"
         answers = await super().sample(prompt, params, num_samples)
+        if self.gate is not None:
+            await self.gate.wait()
         assert step_of(self.file) == before
         return answers
 
@@ -223,12 +228,14 @@ class Followed:
 
 @contextlib.asynccontextmanager
 async def following(tmp_path: Path, **options: Any) -> AsyncIterator[Followed]:
-    """A worker whose model root has the run's folder; options are limits, and `backend`, `root`, `state_dir`."""
+    """A worker whose model root has the run's folder; options are limits, and `backend`, `roots`, `state_dir`."""
     backend = options.pop("backend", None) or CheckpointBackend()
-    root, state_dir = options.pop("root", tmp_path / "models"), options.pop("state_dir", tmp_path / "state")
+    state_dir = options.pop("state_dir", tmp_path / "state")
+    roots = options.pop("roots", (options.pop("root", tmp_path / "models"),))
+    root = roots[0]
     root.mkdir(exist_ok=True)
     settings = Settings(
-        port=0, state_dir=state_dir, model_roots=(root,), grading_processes=0, limits=WorkerLimits(**options)
+        port=0, state_dir=state_dir, model_roots=roots, grading_processes=0, limits=WorkerLimits(**options)
     ).validate()
     async with (
         Worker(settings, build=checkpoint_build(backend)) as worker,

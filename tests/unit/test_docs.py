@@ -25,9 +25,9 @@ from crucible_bridge.types import (
 )
 from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.follow import events as checkpoint_events
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.follow import events as checkpoint_events
 from crucible_worker.runs import run_events
 from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState
 from crucible_worker.runs.journal.queries import Row

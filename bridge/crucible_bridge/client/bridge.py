@@ -13,7 +13,7 @@ from typing import Unpack
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
-from crucible_bridge.client.following import PlannedFields, followed_run, plan_of
+from crucible_bridge.client.following import PlannedFields, as_given, followed_run, plan_of
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
@@ -97,20 +97,21 @@ class Bridge:
             BridgeError: the call failed; see `evaluation.follow_run`.
         """
         run = followed_run(directory, plan, run_id)
-        return await self.evaluation.follow_run(
-            run,
-            str(directory),
-            plan=plan_of(run, plan, **fields),
-            plan_id=plan if isinstance(plan, str) else "",
-            policy=policy,
-            every=every,
-            name_pattern=name_pattern,
-            marker=marker,
-            base_model=parse_model(base_model) if isinstance(base_model, str) else base_model,
-            hold_folder=str(hold_folder),
-            mark=mark,
-            timeout=timeout,
-        )
+        with as_given(fields):
+            return await self.evaluation.follow_run(
+                run,
+                str(directory),
+                plan=plan_of(run, plan, **fields),
+                plan_id=plan if isinstance(plan, str) else "",
+                policy=policy,
+                every=every,
+                name_pattern=name_pattern,
+                marker=marker,
+                base_model=parse_model(base_model) if isinstance(base_model, str) else base_model,
+                hold_folder=str(hold_folder),
+                mark=mark,
+                timeout=timeout,
+            )
 
     async def unfollow(self, run_id: str, *, timeout: float | None = None) -> bool:
         """End the following of a run; evaluations that have begun continue. See UnfollowRun.

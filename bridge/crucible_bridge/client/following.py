@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from crucible_bridge.client.given import DatasetLike, EvaluatorsLike
 from crucible_bridge.client.requests import request_of
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import (
     EmbeddedModel,
     EvaluationPlan,
@@ -18,7 +19,10 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 
-__all__ = ["PlannedFields", "followed_run", "plan_of"]
+__all__ = ["PlannedFields", "as_given", "followed_run", "plan_of"]
+
+_IN_PLAN = "plan.evaluations[0]."
+"""Where a plan has the fields."""
 
 
 class PlannedFields(TypedDict, total=False):
@@ -76,3 +80,15 @@ def plan_of(run_id: str, plan: EvaluationPlan | str | None, **fields: Unpack[Pla
         record=request.record,
     )
     return EvaluationPlan(plan_id=run_id, run_id=run_id, eval_every=1, evaluations=(planned,))
+
+
+@contextlib.contextmanager
+def as_given(fields: PlannedFields) -> Iterator[None]:
+    """Name the fields in errors as they were given: not by their path in the plan that was made of them."""
+    try:
+        yield
+    except BridgeError as error:
+        if fields and error.field.startswith(_IN_PLAN):
+            error.field = error.field.removeprefix(_IN_PLAN)
+            error.args = (f"{error.field} {error.message}",)
+        raise

@@ -64,7 +64,12 @@ class Follows:
         """
         wanted = await asyncio.to_thread(self._row_of, request, by_command)
         if request.plan is not None:
-            await self._plans.register(request.plan)
+            try:
+                await self._plans.register(request.plan)
+            except BridgeError as error:
+                # The path begins at the plan there, and at the request here.
+                error.field = f"plan.{error.field}" if error.field else ""
+                raise
         else:
             await self._refuse_plan_of_another_run(request)
         return await self._records.begin(wanted)

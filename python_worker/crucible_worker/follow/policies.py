@@ -26,7 +26,7 @@ def chosen(
     for index, checkpoint in enumerate(new, before):
         reason = ""
         if policy is FollowPolicy.EVERY and index % every:
-            reason = f"the policy evaluates each {every}th checkpoint"
+            reason = f"the policy evaluates one of {every} checkpoints"
         elif policy is FollowPolicy.LATEST and checkpoint is not new[-1]:
             reason = f"the policy evaluates the latest checkpoint, and there is one of step {newest}"
         elif policy is FollowPolicy.LATEST and latest is not None and checkpoint.step < latest:
