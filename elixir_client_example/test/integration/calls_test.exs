@@ -170,7 +170,7 @@ defmodule CrucibleBridge.CallsTest do
       assert {:error, %Error{field: "policy"}} = CrucibleBridge.follow_run(conn, "run-9", "runs", plan, policy: :some)
       assert {:error, %Error{field: "every"}} = CrucibleBridge.follow_run(conn, "run-9", "runs", plan, every: 2)
 
-      assert {:error, %Error{reason: :unknown_follow, field: "run_id"}} = CrucibleBridge.unfollow_run(conn, "run-9")
+      assert {:error, %Error{reason: "UNKNOWN_FOLLOW", field: "run_id"}} = CrucibleBridge.unfollow_run(conn, "run-9")
     end
 
     test "an evaluator that there is not is refused by its place", %{conn: conn} do

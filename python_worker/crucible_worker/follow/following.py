@@ -38,6 +38,10 @@ __all__ = ["MAX_COPY_BYTES", "POLL_SECONDS", "Following"]
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at the directory."""
+LOOK_AGAIN_SECONDS = 2.0
+"""Seconds after which all checkpoints are looked at again although their directory has not changed."""
+ROUNDED_SECONDS = 2.0
+"""By how much a file system may round the time of a change."""
 MAX_COPY_BYTES = 32 * 1024**3
 """Largest checkpoint that is copied if it cannot be held by links."""
 
@@ -53,6 +57,7 @@ class Following:
         self._row, self._records, self._plans = row, records, plans
         self._naming = Naming(row.name_pattern or None, row.marker or None)
         self._lookout = Lookout(Path(row.directory), self._naming)
+        self._changes = _Changes(Path(row.directory))
         self._markers = Markers(records.state_dir, row)
         self._folder = self._markers.hold_folder
         self._known: dict[tuple[str, str], CheckpointRow] = {}
@@ -144,6 +149,8 @@ class Following:
 
     async def _find(self) -> None:
         """Find checkpoints that are whole since the last look."""
+        if not (self.unfinished or await asyncio.to_thread(self._changes.there_may_be)):
+            return
         try:
             looked = await asyncio.to_thread(self._lookout.look)
         except OSError as error:
@@ -309,6 +316,32 @@ class Following:
     async def _note(self, row: CheckpointRow, *told: Event) -> None:
         if await self._records.record(self._row.number, row, *told):
             self._known[row.name, row.identity] = row
+
+
+class _Changes:
+    """Whether a directory may have other checkpoints than at the last look: one `stat` for thousands of old ones."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: tuple[int, int, int] | None = None
+        self._looked = 0.0
+
+    def there_may_be(self) -> bool:
+        """Whether a look is due; whoever queries this looks then."""
+        try:
+            status = self._directory.stat()
+        except OSError:
+            now = None
+        else:
+            now = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            if abs(time.time_ns() - status.st_mtime_ns) < ROUNDED_SECONDS * 1e9:
+                now = None  # another change might get the same time
+        # What is in its folders may change without it: a name without a step counts by its trainer_state.json.
+        late = time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS
+        if now is not None and now == self._seen and not late:
+            return False
+        self._seen, self._looked = now, time.monotonic()
+        return True
 
 
 async def _to_its_end(function: Callable[..., _T], *arguments: object) -> _T:

@@ -94,6 +94,8 @@ class Follows:
 
     def take_all(self) -> None:
         """Follow, from now on, each run below a model root that no other worker follows."""
+        if not self._roots:
+            return
         self._looking = asyncio.create_task(self._look(), name="follows")
 
     def take(self, row: FollowRow) -> Following | None:
