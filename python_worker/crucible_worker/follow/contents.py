@@ -117,7 +117,7 @@ def examine(path: Path, marker: str | None = None) -> Contents:
         config, weights = ADAPTER_CONFIG, (ADAPTER_WEIGHTS,)
     else:
         config, weights = MODEL_CONFIG, _model_weights(path, names)
-    for name in (config, *weights):
+    for name in (*weights, config):
         if "/" not in name and name not in names:
             raise Incomplete(_without(name, names), by_names=name in (MODEL_CONFIG, MODEL_WEIGHTS, ADAPTER_WEIGHTS))
     _check_config(path, config)
