@@ -135,7 +135,7 @@ def step_of_trainer_state(path: Path) -> int | None:
     Raises:
         Incomplete: the file has no such number, or not yet.
     """
-    if not (path / TRAINER_STATE).is_file():
+    if not os.path.isfile(path / TRAINER_STATE):
         return None
     try:
         reader = JsonReader(_read(path, TRAINER_STATE, MAX_TRAINER_STATE_BYTES).decode())

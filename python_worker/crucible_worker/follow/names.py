@@ -126,8 +126,12 @@ def _matching(
         if not deeper or entry.is_symlink():
             name = "+".join(names) or entry.name
             yield Candidate(name=name, path=entry.path, step=found, expected=True, link=entry.is_symlink())
-        else:
+            continue
+        try:
             yield from _matching(Path(entry.path), deeper, names, found)
+        except OSError:  # it cannot be read; whoever looks into it says why
+            name = "+".join(names) or entry.name
+            yield Candidate(name=name, path=entry.path, step=found, expected=True, link=False)
 
 
 def _folders(directory: Path) -> Iterator[os.DirEntry[str]]:

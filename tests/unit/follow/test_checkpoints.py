@@ -76,6 +76,21 @@ def test_times_of_a_clock_that_is_ahead_do_not_matter(tmp_path: Path):
     assert whole(folder, Naming()) == ""
 
 
+def test_times_of_a_clock_that_is_behind_are_not_believed(tmp_path: Path):
+    """A folder that appears between two looks with times from before is whole if it is the same at the next look."""
+    lookout = Lookout(tmp_path, Naming())
+    lookout.look()
+    files = model_files()
+    tokenizer = files.popitem()
+
+    folder = write(tmp_path / "checkpoint-1", files)
+    assert lookout.look().unfinished[0].reason == "still changes"
+    write(folder, dict([tokenizer]))
+    assert lookout.look().unfinished[0].reason == "still changes"
+
+    assert _names(lookout.look()) == (["checkpoint-1"], [])
+
+
 def test_a_whole_checkpoint_stays_whole_when_files_are_added(tmp_path: Path):
     """Optimizers take minutes, and a mark of our own may be written."""
     folder = write(tmp_path / "checkpoint-1", model_files())
@@ -98,11 +113,13 @@ def test_weights_that_are_written_again_are_another_checkpoint(tmp_path: Path):
 
     shutil.rmtree(folder)
     write(folder, model_files())
+    lookout.look()
     identities.append(lookout.look().whole[0].identity)
 
     with (folder / "model.safetensors").open("r+b") as file:
         file.write(safetensors())
     age(folder)
+    lookout.look()
     identities.append(lookout.look().whole[0].identity)
 
     assert len(set(identities)) == 3
@@ -140,6 +157,7 @@ def test_what_has_not_changed_is_not_looked_into_again(tmp_path: Path, monkeypat
     assert examined == ["checkpoint-3"]
 
     write(short, model_files())
+    lookout.look()
     assert _names(lookout.look()) == (["checkpoint-1", "checkpoint-3"], ["checkpoint-2"])
 
 
@@ -202,6 +220,7 @@ def test_a_marker_makes_a_checkpoint_whole(tmp_path: Path):
     assert lookout.look().unfinished[0].reason == "waits for its marker 'STABLE'"
 
     write(folder, {"STABLE": b""})
+    lookout.look()
 
     assert _names(lookout.look()) == (["step_1"], [])
 

@@ -13,7 +13,7 @@ import pytest
 
 from crucible_worker.follow import holding
 from crucible_worker.follow.checkpoints import Checkpoint, Naming, look
-from crucible_worker.follow.holding import GivenUp, Held, Vanished, changed, hold, left, release
+from crucible_worker.follow.holding import GivenUp, Held, Vanished, changed, hold, left, recovered, release
 from tests.unit.follow.checkpoint_files import adapter_files, age, model_files, safetensors, sharded_files, write
 
 ENOUGH = 1 << 20
@@ -326,6 +326,21 @@ def test_what_a_killed_process_left_is_listed_and_released(run: Path, folder: Pa
         release(folder, name)
     assert left(folder) == ()
     assert not folder.exists()
+
+
+def test_what_is_held_whole_can_be_recovered(run: Path, folder: Path):
+    """By the next process, though the trainer has deleted the checkpoint; what has changed since cannot."""
+    assert recovered(folder) == ()
+    checkpoints = [_found(run, model_files(), f"checkpoint-{step}") for step in (10, 9, 8)]
+    held = [_hold(checkpoint, folder) for checkpoint in checkpoints]
+    (held[2].path / "model.safetensors").write_bytes(b"")
+    write(folder / ".checkpoint-5.crucible-partial", {"config.json": b"{}"})
+    write(folder / "other", {".held": b'{"checkpoint": 1}'})
+    for checkpoint in checkpoints:
+        shutil.rmtree(checkpoint.path)
+
+    assert recovered(folder) == (checkpoints[1], checkpoints[0])
+    assert [_hold(checkpoint, folder) for checkpoint in recovered(folder)] == [held[1], held[0]]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../run", "a/b", ".hidden", "a\0b"])

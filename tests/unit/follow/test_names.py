@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,24 @@ def test_a_pattern_matches_whole_names(pattern: str, folder: str, tmp_path: Path
     (tmp_path / "checkpoint-5").mkdir()
 
     assert list(candidates(tmp_path, Naming(pattern))) == []
+
+
+def test_a_folder_on_the_way_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It does not hide the others."""
+
+    def scandir(path: Path):
+        if path.name == "epoch_1":
+            raise PermissionError
+        return original(path)
+
+    original = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    for name in ("epoch_0/step_1", "epoch_1/step_2"):
+        (tmp_path / name).mkdir(parents=True)
+
+    found = {one.name: one.step for one in candidates(tmp_path, Naming("epoch_*/step_{step}"))}
+
+    assert found == {"epoch_0+step_1": 1, "epoch_1": None}
 
 
 @pytest.mark.parametrize(
