@@ -1,8 +1,11 @@
 """Looking at a folder of checkpoints: which are whole, and what the others lack.
 
-A checkpoint is whole if it contains all that loading it reads (see `contents`), and nothing in it has changed for
-`SETTLE_SECONDS`. The second rule is there for files that no other file names: trainers write the tokenizer after the
-weights, and a checkpoint that is being deleted may have lost its tokenizer first.
+A checkpoint is whole if it contains all that loading it reads (see `contents`), and its trainer has written the file
+that it writes at the end: the marker of the user's naming, or Hugging Face's trainer_state.json. If there is no such
+file, or anything has changed after it, a checkpoint is whole once nothing in it has changed for `SETTLE_SECONDS`.
+
+The second rule is there for files that no other file names: trainers write the tokenizer after the weights, and a
+checkpoint that is being deleted may have lost its tokenizer first.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ __all__ = [
 SETTLE_SECONDS = 1.0
 """How long no file of a checkpoint may have changed, by the clocks of this machine and of the file system."""
 _CHANGES = "still changes"
+_CREATION_NS = 50_000_000
+"""How much later than an empty file its folder may have changed by the file's creation."""
 _REMEMBER_SECONDS = 2.5
 """A folder that changed no later than this before it was looked into is not looked into again until it changes. File
 systems may count in units of two seconds."""
@@ -150,7 +155,8 @@ class Lookout:
         if step is None:
             raise Incomplete("has no step: neither its name nor a trainer_state.json has one")
         found = _checkpoint(candidate, step, contents)
-        if not (_had(before, found) or self._has_settled(folder, contents, before)):
+        settled = _had(before, found) or _is_finished(folder, contents) or self._has_settled(folder, contents, before)
+        if not settled or _stamp(path) != folder:  # a deletion that began since then would not be seen in the stamps
             verdict = Unfinished(name=candidate.name, step=step, reason=_CHANGES)
             return _Seen(verdict, folder, stamps=contents.files)
         weights = contents.weights[0]
@@ -186,7 +192,8 @@ def whole(path: Path, naming: Naming) -> str:
         contents = examine(path, naming.marker)
     except Incomplete as error:
         return error.reason
-    return "" if _settled(folder, contents) else _CHANGES
+    settled = _is_finished(folder, contents) or _settled(folder, contents)
+    return "" if settled and _stamp(path) == folder else _CHANGES
 
 
 def _checkpoint(candidate: Candidate, step: int, contents: Contents) -> Checkpoint:
@@ -227,6 +234,15 @@ def _had(before: _Seen | None, found: Checkpoint) -> bool:
     """Whether these weights were whole before: a file that a trainer adds later does not make them less so."""
     verdict = before.verdict if before is not None else None
     return isinstance(verdict, Checkpoint) and verdict.identity == found.identity
+
+
+def _is_finished(folder: Stamp, contents: Contents) -> bool:
+    """Whether its trainer has written the last file, and nothing was written, added or removed since."""
+    if contents.last is None:
+        return False
+    if folder.mtime_ns > contents.last.mtime_ns + _CREATION_NS:
+        return False
+    return all(stamp.mtime_ns <= contents.last.mtime_ns for stamp in contents.files.values())
 
 
 def _settled(folder: Stamp, contents: Contents) -> bool:

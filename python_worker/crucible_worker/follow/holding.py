@@ -213,7 +213,7 @@ def _record(held: Path) -> tuple[Checkpoint, Held] | None:
         checkpoint = dict(record["checkpoint"])
         found = Checkpoint(**checkpoint | {"path": Path(checkpoint["path"]), "files": tuple(checkpoint["files"])})
         how = Held(path=held, how=record["how"], why=record["why"], identity=record["identity"])
-        return (found, how) if examine(held).identity == how.identity else None
+        return (found, how) if found.name == held.name and examine(held).identity == how.identity else None
     except (OSError, ValueError, KeyError, TypeError, Incomplete):
         return None
 

@@ -67,6 +67,58 @@ def test_a_checkpoint_that_still_changes_is_not_whole(tmp_path: Path):
         assert whole(folder, Naming()) == ""
 
 
+@pytest.mark.parametrize(
+    ("naming", "last"),
+    [
+        (Naming(), {"trainer_state.json": b'{"global_step": 1, "log_history": []}'}),
+        (Naming(marker="DONE"), {"DONE": b""}),
+    ],
+    ids=["trainer_state", "marker"],
+)
+@pytest.mark.parametrize("files", [model_files(), adapter_files()], ids=["model", "adapter"])
+def test_the_last_file_of_a_trainer_ends_the_wait(files: dict[str, bytes], naming: Naming, last: dict, tmp_path: Path):
+    """Unless anything is written, added or removed after it."""
+    folder = write(tmp_path / "checkpoint-1", files | {"optimizer.pt": b""} | last, old=False)
+    assert whole(folder, naming) == ""
+    assert _names(look(tmp_path, naming)) == (["checkpoint-1"], [])
+
+    written = (folder / next(iter(last))).stat().st_mtime_ns
+    for change in (folder / "optimizer.pt").unlink, (folder / "rng_state.pth").touch:
+        change()
+        later = written + 60_000_000  # 60 ms
+        os.utime(folder, ns=(later, later))
+        assert whole(folder, naming) == "still changes"
+    os.utime(folder, ns=(written, written))
+    assert whole(folder, naming) == ""
+
+    os.utime(folder / next(iter(files)), ns=(written + 1, written + 1))
+    assert whole(folder, naming) == "still changes"
+
+
+@pytest.mark.parametrize("state", [b"", b'{"global_step": 1, "log_history": [', b'{"global_step": 1} {}', b"[]"])
+def test_a_trainer_state_that_is_being_written_does_not_end_it(state: bytes, tmp_path: Path):
+    """Only a whole one is the last file."""
+    folder = write(tmp_path / "checkpoint-1", model_files() | {"trainer_state.json": state}, old=False)
+
+    assert whole(folder, Naming()) == "still changes"
+
+
+def test_a_deletion_that_begins_during_a_look_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The tokenizer may be gone, and the time of the folder was read before that."""
+    folder = write(tmp_path / "checkpoint-1", model_files())
+
+    def examine(path: Path, marker: str | None):
+        (path / "tokenizer.json").unlink(missing_ok=True)
+        return original(path, marker)
+
+    original = checkpoints.examine
+    monkeypatch.setattr(checkpoints, "examine", examine)
+
+    assert whole(folder, Naming()) == "still changes"
+    write(folder, model_files())
+    assert look(tmp_path, Naming()).unfinished[0].reason == "still changes"
+
+
 def test_times_of_a_clock_that_is_ahead_do_not_matter(tmp_path: Path):
     """Otherwise a checkpoint of a file server would wait for the clock of this machine."""
     folder = write(tmp_path / "checkpoint-1", model_files())
