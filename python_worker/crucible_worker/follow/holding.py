@@ -227,12 +227,14 @@ def _as_found(checkpoint: Checkpoint, naming: Naming) -> Contents:
     try:
         contents = examine(checkpoint.path, naming.marker)
     except Incomplete as error:
-        raise Vanished(error.reason) from None
+        if not checkpoint.path.is_dir():
+            raise Vanished("is gone") from None
+        raise Vanished(f"changed before all of it was held: it {error.reason}") from None
     if contents.identity != checkpoint.identity or contents.adapter != checkpoint.adapter:
         raise Vanished("was written again after it was found")
     missing = sorted(set(checkpoint.files) - set(contents.files))
     if missing:
-        raise Vanished(f"lost its {missing[0]}")
+        raise Vanished(f"lost its {missing[0]} before all of it was held")
     return contents
 
 
@@ -308,7 +310,7 @@ def _link(source: Path, target: Path, name: str) -> None:
 
 
 class _Copy:
-    """Copies files that are open already: whoever deletes them meanwhile deletes their names alone."""
+    """Copies files that are open already: a deletion meanwhile removes their names alone."""
 
     def __init__(self, streams: dict[str, BinaryIO], contents: Contents, given_up: Callable[[], bool]) -> None:
         """Copy each stream from its start."""

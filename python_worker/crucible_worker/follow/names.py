@@ -129,7 +129,7 @@ def _matching(
             continue
         try:
             yield from _matching(Path(entry.path), deeper, names, found)
-        except OSError:  # it cannot be read; whoever looks into it says why
+        except OSError:  # it cannot be read, and a look into it says why
             name = "+".join(names) or entry.name
             yield Candidate(name=name, path=entry.path, step=found, expected=True, link=False)
 

@@ -281,7 +281,7 @@ def test_files_for_loading_may_be_links_within_the_run(run: Path, folder: Path):
 
 
 def test_a_link_out_of_the_run_is_not_held(run: Path, folder: Path, tmp_path: Path):
-    """Whoever loads it decides by the rules of model roots, which a hard link would hide from."""
+    """The loader decides by the rules of model roots, and a hard link would hide the target from them."""
     write(tmp_path / "secret", {"tokenizer.json": b"{}"})
     write(run / "checkpoint-5", model_files())
     (run / "checkpoint-5" / "tokenizer.json").unlink()
