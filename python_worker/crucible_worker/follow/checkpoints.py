@@ -1,8 +1,11 @@
 """Looking at a folder of checkpoints: which are whole, and what the others lack.
 
-A checkpoint is whole if it contains all that loading it reads (see `contents`), and nothing in it has changed for
-`SETTLE_SECONDS`. The second rule is there for files that no other file names: trainers write the tokenizer after the
-weights, and a checkpoint that is being deleted may have lost its tokenizer first.
+A checkpoint is whole if it contains all that loading it reads (see `contents`), and its trainer has written the file
+that it writes at the end: the marker of the user's naming, or Hugging Face's trainer_state.json. If there is no such
+file, or anything has changed after it, a checkpoint is whole once nothing in it has changed for `SETTLE_SECONDS`.
+
+The second rule is there for files that no other file names: trainers write the tokenizer after the weights, and a
+checkpoint that is being deleted may have lost its tokenizer first.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from crucible_worker.follow.contents import Contents, Incomplete, Stamp, examine, step_of_trainer_state
@@ -29,8 +32,10 @@ __all__ = [
 ]
 
 SETTLE_SECONDS = 1.0
-"""How long no file of a checkpoint may have changed, by the clocks of this machine and of the file system. If these
-differ by more, the rule is without effect."""
+"""How long no file of a checkpoint may have changed, by the clocks of this machine and of the file system."""
+_CHANGES = "still changes"
+_CREATION_NS = 50_000_000
+"""How much later than an empty file its folder may have changed by the file's creation."""
 _REMEMBER_SECONDS = 2.5
 """A folder that changed no later than this before it was looked into is not looked into again until it changes. File
 systems may count in units of two seconds."""
@@ -80,11 +85,16 @@ class Looked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Seen:
-    """A verdict that holds as long as the stamps are the same."""
+    """What was found in a folder."""
 
     verdict: Checkpoint | Unfinished | None
     folder: Stamp
-    weights: tuple[str, Stamp] | None
+    """Of the folder."""
+    lasting: bool = False
+    """Whether the verdict holds as long as the folder and one file of weights have these stamps."""
+    stamps: Mapping[str, Stamp] = dataclasses.field(default_factory=dict[str, Stamp])
+    """Of its files, if it has all of them."""
+    weights: tuple[str, Stamp] | None = None
     """One file of a whole checkpoint: a trainer that writes into existing files does not change their folder."""
 
 
@@ -100,6 +110,7 @@ class Lookout:
         self._naming = naming
         self._seen: dict[str, _Seen] = {}
         self._looked = Looked(whole=(), unfinished=())
+        self._last: float | None = None
 
     def look(self) -> Looked:
         """What is in the folder now; nothing if it does not exist. Reads files: call it in a thread.
@@ -107,6 +118,7 @@ class Lookout:
         Raises:
             OSError: the folder cannot be read.
         """
+        now = time.time()
         seen: dict[str, _Seen] = {}
         verdicts: list[tuple[bool, Checkpoint | Unfinished]] = []
         news = False
@@ -118,35 +130,50 @@ class Lookout:
                 verdicts.append((candidate.step is not None, entry.verdict))
         if news or len(seen) != len(self._seen):
             self._looked = _sorted(verdicts)
-        self._seen = seen
+        self._seen, self._last = seen, now
         return self._looked
 
     def _see(self, candidate: Candidate) -> _Seen:
         before = self._seen.get(candidate.path)
         folder = _stamp(candidate.path)
-        if before is not None and folder == before.folder and _is_same(before.weights):
+        if before is not None and before.lasting and folder == before.folder and _is_same(before.weights):
             return before
-        path, nothing = Path(candidate.path), Stamp(-1, -1, -1)
-        if candidate.link:
-            reason = "is a symbolic link; follow the folder that it leads into"
-            return _Seen(Unfinished(name=candidate.name, step=candidate.step, reason=reason), nothing, None)
         try:
-            step = candidate.step if candidate.step is not None else step_of_trainer_state(path)
-            if step is None and not candidate.expected:
-                return _Seen(None, folder if _is_old(folder) else nothing, None)
-            contents = examine(path, self._naming.marker)
+            return self._examine(candidate, folder, before)
         except Incomplete as error:
-            remembered = folder if error.by_names and _is_old(folder) else nothing
-            return _Seen(Unfinished(name=candidate.name, step=candidate.step, reason=error.reason), remembered, None)
+            verdict = Unfinished(name=candidate.name, step=candidate.step, reason=error.reason)
+            return _Seen(verdict, folder, lasting=error.by_names and _is_old(folder))
+
+    def _examine(self, candidate: Candidate, folder: Stamp, before: _Seen | None) -> _Seen:
+        if candidate.link:
+            raise Incomplete("is a symbolic link; follow the folder that it leads into")
+        path = Path(candidate.path)
+        step = candidate.step if candidate.step is not None else step_of_trainer_state(path)
+        if step is None and not candidate.expected:
+            return _Seen(None, folder, lasting=_is_old(folder))
+        contents = examine(path, self._naming.marker)
         if step is None:
-            reason = "has no step: neither its name nor a trainer_state.json has one"
-            return _Seen(Unfinished(name=candidate.name, step=None, reason=reason), nothing, None)
+            raise Incomplete("has no step: neither its name nor a trainer_state.json has one")
         found = _checkpoint(candidate, step, contents)
-        if not (_had(before, found) or _settled(folder, contents)):
-            return _Seen(Unfinished(name=candidate.name, step=step, reason="still changes"), nothing, None)
+        settled = _had(before, found) or _is_finished(folder, contents) or self._has_settled(folder, contents, before)
+        if not settled or _stamp(path) != folder:  # a deletion that began since then would not be seen in the stamps
+            verdict = Unfinished(name=candidate.name, step=step, reason=_CHANGES)
+            return _Seen(verdict, folder, stamps=contents.files)
         weights = contents.weights[0]
-        remembered = folder if _is_old(folder) else nothing
-        return _Seen(found, remembered, (os.path.join(candidate.path, weights), contents.files[weights]))
+        weights_stamp = (os.path.join(candidate.path, weights), contents.files[weights])
+        return _Seen(found, folder, lasting=_is_old(folder), stamps=contents.files, weights=weights_stamp)
+
+    def _has_settled(self, folder: Stamp, contents: Contents, before: _Seen | None) -> bool:
+        """Whether nothing has changed lately.
+
+        A folder that has changed since the last look, and has only times from before it, comes from a clock that is
+        behind, or was moved here. Its times say nothing, so it has to be the same at two looks.
+        """
+        if not _settled(folder, contents):
+            return False
+        if self._last is None or _newest(folder, contents) > self._last - SETTLE_SECONDS:
+            return True
+        return before is not None and (before.folder, before.stamps) == (folder, contents.files)
 
 
 def look(directory: Path, naming: Naming) -> Looked:
@@ -165,7 +192,8 @@ def whole(path: Path, naming: Naming) -> str:
         contents = examine(path, naming.marker)
     except Incomplete as error:
         return error.reason
-    return "" if _settled(folder, contents) else "still changes"
+    settled = _is_finished(folder, contents) or _settled(folder, contents)
+    return "" if settled and _stamp(path) == folder else _CHANGES
 
 
 def _checkpoint(candidate: Candidate, step: int, contents: Contents) -> Checkpoint:
@@ -208,8 +236,21 @@ def _had(before: _Seen | None, found: Checkpoint) -> bool:
     return isinstance(verdict, Checkpoint) and verdict.identity == found.identity
 
 
+def _is_finished(folder: Stamp, contents: Contents) -> bool:
+    """Whether its trainer has written the last file, and nothing was written, added or removed since."""
+    if contents.last is None:
+        return False
+    if folder.mtime_ns > contents.last.mtime_ns + _CREATION_NS:
+        return False
+    return all(stamp.mtime_ns <= contents.last.mtime_ns for stamp in contents.files.values())
+
+
 def _settled(folder: Stamp, contents: Contents) -> bool:
     return all(_is_older(stamp, SETTLE_SECONDS) for stamp in (folder, *contents.files.values()))
+
+
+def _newest(folder: Stamp, contents: Contents) -> float:
+    return max(contents.written_at, folder.mtime_ns / 1e9)
 
 
 def _is_old(folder: Stamp) -> bool:

@@ -76,6 +76,8 @@ class Contents:
     """Paths of its safetensors files in the folder, sorted."""
     files: Mapping[str, Stamp]
     """All files that loading reads: configuration, tokenizer, weights."""
+    last: Stamp | None
+    """Of the file that its trainer writes at the end: the marker, or a complete trainer_state.json; None without it."""
 
     @property
     def identity(self) -> str:
@@ -117,7 +119,7 @@ def examine(path: Path, marker: str | None = None) -> Contents:
         config, weights = ADAPTER_CONFIG, (ADAPTER_WEIGHTS,)
     else:
         config, weights = MODEL_CONFIG, _model_weights(path, names)
-    for name in (config, *weights):
+    for name in (*weights, config):
         if "/" not in name and name not in names:
             raise Incomplete(_without(name, names), by_names=name in (MODEL_CONFIG, MODEL_WEIGHTS, ADAPTER_WEIGHTS))
     _check_config(path, config)
@@ -126,7 +128,8 @@ def examine(path: Path, marker: str | None = None) -> Contents:
     needed = {config, *weights}
     # Files next to an adapter do not belong to it: see `adapter_files` of the local models.
     others = set() if adapter else {name for name in names if Path(name).suffix in RELEVANT_SUFFIXES}
-    return Contents(adapter=adapter, weights=weights, files=_stamps(path, needed | others, needed))
+    files = _stamps(path, needed | others, needed)
+    return Contents(adapter=adapter, weights=weights, files=files, last=_last(path, names, marker))
 
 
 def step_of_trainer_state(path: Path) -> int | None:
@@ -135,7 +138,7 @@ def step_of_trainer_state(path: Path) -> int | None:
     Raises:
         Incomplete: the file has no such number, or not yet.
     """
-    if not (path / TRAINER_STATE).is_file():
+    if not os.path.isfile(path / TRAINER_STATE):
         return None
     try:
         reader = JsonReader(_read(path, TRAINER_STATE, MAX_TRAINER_STATE_BYTES).decode())
@@ -148,6 +151,24 @@ def step_of_trainer_state(path: Path) -> int | None:
     except (ValueError, RecursionError) as error:
         _malformed(TRAINER_STATE, error)
     raise Incomplete(f"has no step: its name has none, and its {TRAINER_STATE} has no global_step")
+
+
+def _last(path: Path, names: Collection[str], marker: str | None) -> Stamp | None:
+    name = marker or TRAINER_STATE
+    if name not in names or (marker is None and not _is_complete(path, name)):
+        return None
+    return _stamps(path, {name}, {name}).get(name)
+
+
+def _is_complete(path: Path, name: str) -> bool:
+    """Whether a file is a JSON object to its end."""
+    try:
+        reader = JsonReader(_read(path, name, MAX_TRAINER_STATE_BYTES).decode())
+        for _ in reader.members():
+            reader.value()
+        return reader.ended()
+    except (ValueError, RecursionError, Incomplete):
+        return False
 
 
 def _names(path: Path) -> frozenset[str]:

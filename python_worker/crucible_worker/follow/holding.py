@@ -23,11 +23,11 @@ from typing import BinaryIO, Literal
 from crucible_worker.follow.checkpoints import Checkpoint, Naming
 from crucible_worker.follow.contents import Contents, Incomplete, Stamp, examine
 
-__all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "release"]
+__all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "recovered", "release"]
 
 _PARTIAL = ".crucible-partial"
 _RECORD = ".held"
-"""In the folder of a held checkpoint: the identity of what it holds. Loading does not read it."""
+"""In the folder of a held checkpoint: what it holds, and how. Loading does not read it."""
 _BLOCK_BYTES = 8 << 20
 _TRIES = 3
 """If a file next to the weights, such as trainer_state.json, is written while the checkpoint is being held."""
@@ -121,7 +121,7 @@ def release(folder: Path, name: str) -> None:
     """
     held, partial = _folders(folder, name)
     _remove(partial)
-    if (held / _RECORD).exists():
+    if _is_held(held):
         held.rename(partial)  # whenever this process is killed, a folder is complete, or it has a partial one's name
         _remove(partial)
     with contextlib.suppress(OSError):  # others are held in it, or it is not there
@@ -139,7 +139,20 @@ def left(folder: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     partial = {name[1 : -len(_PARTIAL)] for name in entries if name.startswith(".") and name.endswith(_PARTIAL)}
-    return tuple(sorted(partial | {name for name in entries if (folder / name / _RECORD).is_file()}))
+    return tuple(sorted(partial | {name for name in entries if _is_held(folder / name)}))
+
+
+def recovered(folder: Path) -> tuple[Checkpoint, ...]:
+    """Checkpoints that are held whole in a folder, by step, whatever has become of their own folders since.
+
+    A process that is killed after it held a checkpoint, and before it noted that, leaves it to the next one: `hold`
+    returns what is held. Reads files: call it in a thread.
+
+    Raises:
+        OSError: the folder is there, and cannot be read.
+    """
+    records = (_record(folder / name) for name in left(folder))
+    return tuple(sorted((record[0] for record in records if record is not None), key=lambda one: one.step))
 
 
 def changed(path: Path, identity: str) -> str:
@@ -189,16 +202,24 @@ def _not_held(checkpoint: Checkpoint, why: str) -> Held:
 
 def _held_before(checkpoint: Checkpoint, place: Path) -> Held | None:
     held, _ = _folders(place, checkpoint.name)
+    record = _record(held)
+    return record[1] if record is not None and record[0].identity == checkpoint.identity else None
+
+
+def _record(held: Path) -> tuple[Checkpoint, Held] | None:
+    """What a folder holds; None if it is no folder of a held checkpoint, or its files have changed since."""
     try:
         record = json.loads((held / _RECORD).read_bytes())
-        if record["identity"] != checkpoint.identity:
-            return None
-        identity = examine(held).identity
-        if identity != record["held"]:
-            return None
-        return Held(path=held, how=record["how"], why=record["why"], identity=identity)
+        checkpoint = dict(record["checkpoint"])
+        found = Checkpoint(**checkpoint | {"path": Path(checkpoint["path"]), "files": tuple(checkpoint["files"])})
+        how = Held(path=held, how=record["how"], why=record["why"], identity=record["identity"])
+        return (found, how) if found.name == held.name and examine(held).identity == how.identity else None
     except (OSError, ValueError, KeyError, TypeError, Incomplete):
-        return None  # not held here, or not all of it: it is made again
+        return None
+
+
+def _is_held(folder: Path) -> bool:
+    return os.path.isfile(folder / _RECORD)
 
 
 def _as_found(checkpoint: Checkpoint, naming: Naming) -> Contents:
@@ -206,12 +227,14 @@ def _as_found(checkpoint: Checkpoint, naming: Naming) -> Contents:
     try:
         contents = examine(checkpoint.path, naming.marker)
     except Incomplete as error:
-        raise Vanished(error.reason) from None
+        if not checkpoint.path.is_dir():
+            raise Vanished("is gone") from None
+        raise Vanished(f"changed before all of it was held: it {error.reason}") from None
     if contents.identity != checkpoint.identity or contents.adapter != checkpoint.adapter:
         raise Vanished("was written again after it was found")
     missing = sorted(set(checkpoint.files) - set(contents.files))
     if missing:
-        raise Vanished(f"lost its {missing[0]}")
+        raise Vanished(f"lost its {missing[0]} before all of it was held")
     return contents
 
 
@@ -245,9 +268,10 @@ def _put(
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             put(checkpoint.path / name, partial / name, name)
         identity = _verified(partial, contents, how)
-        record = {"identity": checkpoint.identity, "held": identity, "how": how, "why": why}
+        found = dataclasses.asdict(checkpoint) | {"path": str(checkpoint.path)}
+        record = {"checkpoint": found, "how": how, "why": why, "identity": identity}
         (partial / _RECORD).write_text(json.dumps(record), encoding="utf-8")
-        if (held / _RECORD).exists():  # another checkpoint of this name, which is gone
+        if _is_held(held):  # another checkpoint of this name, which is gone
             _, replaced = _folders(place, f"{checkpoint.name}.replaced")
             _remove(replaced)
             held.rename(replaced)
@@ -286,7 +310,7 @@ def _link(source: Path, target: Path, name: str) -> None:
 
 
 class _Copy:
-    """Copies files that are open already: whoever deletes them meanwhile deletes their names alone."""
+    """Copies files that are open already: a deletion meanwhile removes their names alone."""
 
     def __init__(self, streams: dict[str, BinaryIO], contents: Contents, given_up: Callable[[], bool]) -> None:
         """Copy each stream from its start."""

@@ -58,10 +58,6 @@ class JsonReader:
         self._skip()
         return value
 
-    def is_object(self) -> bool:
-        """Whether the value at the position is an object."""
-        return self._text[self._at : self._at + 1] == "{"
-
     def ended(self) -> bool:
         """Whether nothing but space follows."""
         return self._at == len(self._text)

@@ -94,16 +94,16 @@ def candidates(directory: Path, naming: Naming) -> Iterator[Candidate]:
         yield from _matching(directory, parts, (), None)
 
 
-def natural_order(name: str) -> tuple[str | int, ...]:
-    """A key by which `step-9` comes before `step-10`."""
-    return tuple(int(part) if index % 2 else part for index, part in enumerate(_DIGITS.split(name)))
+def natural_order(name: str) -> tuple[tuple[str | int, ...], str]:
+    """A key by which `step-9` comes before `step-10`, and `step-09` before `step-9`."""
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(_DIGITS.split(name))), name
 
 
 def _known(directory: Path) -> Iterator[Candidate]:
     for entry in _folders(directory):
-        if _TEMPORARY.fullmatch(entry.name):
-            continue
         match = _KNOWN.fullmatch(entry.name)
+        if match is None and (entry.is_symlink() or _TEMPORARY.fullmatch(entry.name)):
+            continue
         yield Candidate(
             name=entry.name,
             path=entry.path,
@@ -126,8 +126,12 @@ def _matching(
         if not deeper or entry.is_symlink():
             name = "+".join(names) or entry.name
             yield Candidate(name=name, path=entry.path, step=found, expected=True, link=entry.is_symlink())
-        else:
+            continue
+        try:
             yield from _matching(Path(entry.path), deeper, names, found)
+        except OSError:  # it cannot be read, and a look into it says why
+            name = "+".join(names) or entry.name
+            yield Candidate(name=name, path=entry.path, step=found, expected=True, link=False)
 
 
 def _folders(directory: Path) -> Iterator[os.DirEntry[str]]:
