@@ -118,7 +118,7 @@ async def _kill_while_training(folder: Path, *, count: int, kills: int, pause: f
         log = await log_of(last.bridge)
         evaluations = [each async for each in last.bridge.evaluation.all_evaluations(run_id="run")]
         _check(killed, log, {each.evaluation_id: each for each in evaluations}, count)
-        assert [path.name for path in killed.workers if "Traceback" in path.log_file.read_text()] == []
+        assert [one.pid for one in killed.workers if "Traceback" in one.log_file.read_text()] == []
 
 
 def _check(killed: _Killed, log: list[Event], evaluations: dict, count: int) -> None:

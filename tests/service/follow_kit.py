@@ -97,11 +97,11 @@ def step_of(file: Path) -> int:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise BackendError(f"weights were gone: {error}", reason=Reason.BACKEND_ERROR, retryable=False) from None
+        raise BackendError(f"weights were gone: {error}", reason=Reason.BACKEND_FAILED, retryable=False) from None
     (length,) = struct.unpack("<Q", content[:8])
     numbers = struct.unpack(f"<{_NUMBERS}f", content[8 + length :])
     if len(set(numbers)) != 1:
-        raise BackendError("weights were written in part", reason=Reason.BACKEND_ERROR, retryable=False)
+        raise BackendError("weights were written in part", reason=Reason.BACKEND_FAILED, retryable=False)
     return int(numbers[0])
 
 
@@ -218,10 +218,10 @@ class Followed:
         wanted = kinds or (FOUND, SKIPPED, RELEASED)
         return [(event.kind, event.metadata["name"]) for event in self.recorder.events if event.kind in wanted]
 
-    async def evaluations(self, run_id: str = "run") -> dict[int | None, Any]:
+    async def evaluations(self, run_id: str = "run") -> dict[int, Any]:
         """The evaluations of a run by their steps, of which each has one at most."""
         found = [each async for each in self.bridge.evaluation.all_evaluations(run_id=run_id)]
-        by_step = {each.request.step: each for each in found}
+        by_step = {each.request.step: each for each in found if each.request.step is not None}
         assert len(by_step) == len(found)
         return by_step
 

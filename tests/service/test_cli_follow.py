@@ -71,7 +71,7 @@ def test_a_run_is_followed_until_it_is_idle(tmp_path: Path):
 
     first = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert [line for line in first.stdout.splitlines() if not line.startswith(" ")] == [
+    assert sorted(line for line in first.stdout.splitlines() if not line.startswith(" ")) == [
         f"mine-step-{step}-0: completed" for step in (10, 20)
     ]
     assert "checkpoint-10: found, step 10, held by links, " in first.stderr

@@ -17,6 +17,8 @@ import pytest
 from crucible_bridge.errors import AlreadyExists, BridgeError, NotFound
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import FollowPolicy, HubModel, LocalModel
+from crucible_worker.follow.checkpoints import Naming, look
+from crucible_worker.follow.holding import hold
 from tests.service.follow_kit import (
     FOUND,
     QUESTIONS,
@@ -366,3 +368,27 @@ async def test_another_way_is_refused_while_a_run_is_followed(tmp_path: Path):
         assert (caught.value.reason, caught.value.metadata["differs"]) == ("OTHER_FOLLOW", "mark")
         await f.bridge.unfollow("run")
         assert (await f.follow(mark=True)).existed is False
+
+
+async def test_what_was_held_and_not_recorded_is_evaluated(tmp_path: Path):
+    """A worker was killed between the two, and the trainer has deleted the checkpoint since."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 10)
+        folder = f.folder / ".crucible" / "run"
+        await _until_whole(f.folder, folder)
+        shutil.rmtree(path)
+        (folder / ".checkpoint-9.crucible-partial").mkdir()
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-10")
+        (evaluation,) = (await f.evaluations()).values()
+        assert evaluation.metrics.values["accuracy"] == 1.0
+        assert not folder.exists()
+    assert f.events() == [(FOUND, "checkpoint-10"), (RELEASED, "checkpoint-10")]
+
+
+async def _until_whole(directory: Path, folder: Path) -> None:
+    """Hold the one checkpoint of a directory, as a worker does."""
+    async with asyncio.timeout(60):
+        while not (found := look(directory, Naming()).whole):
+            await asyncio.sleep(0.05)
+    hold(found[0], folder, max_copy_bytes=0, naming=Naming())

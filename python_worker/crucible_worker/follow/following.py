@@ -26,7 +26,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.follow import events
 from crucible_worker.follow.checkpoints import Checkpoint, Lookout, Naming, Unfinished
-from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, left, release
+from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
 from crucible_worker.follow.models import NoBaseModel, model_of
 from crucible_worker.follow.policies import chosen
 from crucible_worker.follow.released import Markers
@@ -61,6 +61,7 @@ class Following:
         self._markers = Markers(records.state_dir, row)
         self._folder = self._markers.hold_folder
         self._known: dict[tuple[str, str], CheckpointRow] = {}
+        self._recovered: dict[str, Checkpoint] = {}
         self._stopping = asyncio.Event()
         self._used = time.monotonic()
         self._said = ""
@@ -113,9 +114,16 @@ class Following:
             _log.warning(event, run_id=self._row.run_id, directory=self._row.directory, reason=reason)
 
     async def _take_over(self) -> None:
-        """Resume what another worker may have left, and remove what it held for nothing."""
-        wanted = {row.name for row in self._open}
-        for name in await asyncio.to_thread(left, self._folder):
+        """Resume what another worker may have left: also what it held, and was killed before it recorded that."""
+        try:
+            held = await asyncio.to_thread(recovered, self._folder)
+            names = await asyncio.to_thread(left, self._folder)
+        except OSError as error:
+            self._say("held_checkpoints_not_looked_for", str(error))
+            held, names = (), ()
+        self._recovered = {each.name: each for each in held if (each.name, each.identity) not in self._known}
+        wanted = {row.name for row in self._open} | self._recovered.keys()
+        for name in names:
             if name not in wanted:
                 await self._let_go(name)
         for row in self._open:
@@ -128,6 +136,9 @@ class Following:
         if now is None:
             return True
         if now.ended:
+            for name in tuple(self._recovered):
+                await self._let_go(name)
+                del self._recovered[name]
             for row in self._held_rows():
                 await self._skip(row, "the run is no longer followed")
         else:
@@ -149,7 +160,7 @@ class Following:
 
     async def _find(self) -> None:
         """Find checkpoints that are whole since the last look."""
-        if not (self.unfinished or await asyncio.to_thread(self._changes.there_may_be)):
+        if not (self.unfinished or self._recovered or await asyncio.to_thread(self._changes.there_may_be)):
             return
         try:
             looked = await asyncio.to_thread(self._lookout.look)
@@ -158,12 +169,14 @@ class Following:
             return
         self.unfinished, self.looked = looked.unfinished, True
         # One of the name of an evaluated one waits: a name is a folder of held files.
-        read = {row.name for row in self._open}
-        new = [each for each in looked.whole if (each.name, each.identity) not in self._known and each.name not in read]
+        read = {row.name for row in self._open} | self._recovered.keys()
+        whole = [each for each in looked.whole if each.name not in read]
+        new = [each for each in whole if (each.name, each.identity) not in self._known]
+        new = sorted((*new, *self._recovered.values()), key=lambda each: each.step)
         if not new:
             return
         self.active = time.monotonic()
-        latest = max(each.step for each in looked.whole)
+        latest = max(each.step for each in (*looked.whole, *new))
         taken = [row.step for row in self._known.values() if row.state is not CheckpointState.SKIPPED]
         policy = FollowPolicy(self._row.policy)
         before, newest = len(self._known), max(taken, default=None)
@@ -196,7 +209,10 @@ class Following:
             written_ns=int(checkpoint.written_at * 1e9),
         )
         why = ""
-        if not reason:
+        if reason:
+            if checkpoint.name in self._recovered:
+                await self._let_go(checkpoint.name)
+        else:
             try:
                 row, why = await _to_its_end(self._hold, checkpoint, row)
             except GivenUp:
@@ -211,6 +227,7 @@ class Following:
         else:
             event = events.found(self._row.run_id, row, latest, why)
         await self._note(row, event)
+        self._recovered.pop(checkpoint.name, None)
 
     def _hold(self, checkpoint: Checkpoint, row: CheckpointRow) -> tuple[CheckpointRow, str]:
         """Hold a checkpoint; the row of it as held, and why it is not held by links."""
@@ -285,7 +302,7 @@ class Following:
 
     async def _release(self, row: CheckpointRow) -> None:
         """Let a checkpoint go: its evaluations have ended."""
-        touched = await asyncio.to_thread(changed, Path(row.path), row.held_identity)
+        touched = await asyncio.to_thread(_touched, row)
         await self._let_go(row.name)
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
@@ -316,6 +333,14 @@ class Following:
     async def _note(self, row: CheckpointRow, *told: Event) -> None:
         if await self._records.record(self._row.number, row, *told):
             self._known[row.name, row.identity] = row
+
+
+def _touched(row: CheckpointRow) -> str:
+    """How a checkpoint was changed while it was read; empty if it was not."""
+    path = Path(row.path)
+    if row.held != "nothing" and not path.exists():
+        return ""  # a worker was killed after it had removed what was held
+    return changed(path, row.held_identity)
 
 
 class _Changes:
