@@ -33,6 +33,9 @@ class EventKind(enum.StrEnum):
     GRADING_COMPLETE = "GRADING_COMPLETE"
     RUN_BEST = "RUN_BEST"
     RUN_PLATEAU = "RUN_PLATEAU"
+    CHECKPOINT_FOUND = "CHECKPOINT_FOUND"
+    CHECKPOINT_SKIPPED = "CHECKPOINT_SKIPPED"
+    CHECKPOINT_RELEASED = "CHECKPOINT_RELEASED"
 
 
 TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
@@ -53,11 +56,23 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.GRADING_COMPLETE: ("crucible_bridge", "grading", "stop"),
         EventKind.RUN_BEST: ("crucible_bridge", "run", "best"),
         EventKind.RUN_PLATEAU: ("crucible_bridge", "run", "plateau"),
+        EventKind.CHECKPOINT_FOUND: ("crucible_bridge", "checkpoint", "found"),
+        EventKind.CHECKPOINT_SKIPPED: ("crucible_bridge", "checkpoint", "skipped"),
+        EventKind.CHECKPOINT_RELEASED: ("crucible_bridge", "checkpoint", "released"),
     }
 )
 """`:telemetry` event names, element by element."""
 
-NEW_KINDS = frozenset({EventKind.EVALUATOR_START, EventKind.RUN_BEST, EventKind.RUN_PLATEAU})
+NEW_KINDS = frozenset(
+    {
+        EventKind.EVALUATOR_START,
+        EventKind.RUN_BEST,
+        EventKind.RUN_PLATEAU,
+        EventKind.CHECKPOINT_FOUND,
+        EventKind.CHECKPOINT_SKIPPED,
+        EventKind.CHECKPOINT_RELEASED,
+    }
+)
 """Kinds that joined the catalogue later: sent only to callers that request new kinds, or one of these by name."""
 
 

@@ -414,6 +414,14 @@ class Reason(enum.StrEnum):
         "The id belongs to an evaluation with other settings; take another id, or the same settings.",
     )
     OTHER_PLAN = "OTHER_PLAN", Code.ALREADY_EXISTS, False, _CALL, "The id belongs to another plan; take another id."
+    OTHER_FOLLOW = (
+        "OTHER_FOLLOW",
+        Code.ALREADY_EXISTS,
+        False,
+        _CALL,
+        "The run is followed in another way; end that first with UnfollowRun.",
+    )
+    UNKNOWN_FOLLOW = "UNKNOWN_FOLLOW", Code.NOT_FOUND, False, _CALL, "No directory was ever followed for this run."
     OTHER_MODEL = "OTHER_MODEL", Code.ALREADY_EXISTS, False, _CALL, "Evaluations of this step are of another model."
     OTHER_LOG = (
         "OTHER_LOG",

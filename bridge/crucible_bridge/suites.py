@@ -1,4 +1,4 @@
-"""Suites: named lists of evaluators with their data sets, as TOML files that people edit.
+"""Suites, named lists of evaluators with their data sets, and plans: as TOML files that people edit.
 
 A file is read strictly: an unknown key, a wrong type or a value out of range is refused with its path in the file,
 `evaluations[1].evaluators[0].kind`. Its evaluations can be used in a plan, so one file serves both.
@@ -41,7 +41,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 
-__all__ = ["Suite", "SuiteMember", "load_suite", "parse_suite"]
+__all__ = ["Suite", "SuiteMember", "load_plan", "load_suite", "parse_plan", "parse_suite"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 
@@ -115,19 +115,72 @@ def parse_suite(text: str) -> Suite:
     )
 
 
-def _refuse_equal_names(members: list[SuiteMember]) -> None:
+def load_plan(path: Path | str, *, plan_id: str, run_id: str) -> EvaluationPlan:
+    """Read a plan's file.
+
+    Raises:
+        OSError: it cannot be read.
+        InvalidField: it is not a plan; see `parse_plan`.
+    """
+    content = Path(path).read_bytes()
+    try:
+        return parse_plan(content.decode(), plan_id=plan_id, run_id=run_id)
+    except UnicodeDecodeError as error:
+        raise InvalidField("plan", f"is not UTF-8, at byte {error.start}") from None
+
+
+def parse_plan(text: str, *, plan_id: str, run_id: str) -> EvaluationPlan:
+    """Read a plan: its intervals, and evaluations as a suite has them. Ids are not in the file: each run has its own.
+
+    Args:
+        text: TOML. Without eval_every its evaluations are due at every step.
+        plan_id: the plan's id.
+        run_id: the run's id.
+
+    Raises:
+        InvalidField: as `parse_suite`.
+    """
+    fields = _fields(_document(text, "plan"), "", _PLAN)
+    members: dict[str, list[SuiteMember]] = {}
+    for part in ("evaluations", "infrequent_evaluations"):
+        tables = enumerate(fields.get(part, ()))
+        members[part] = [_member(table, f"{part}[{index}]") for index, table in tables]
+        if members[part]:
+            _refuse_equal_names(members[part], part)
+    plan = EvaluationPlan(
+        plan_id=plan_id,
+        run_id=run_id,
+        eval_every=fields.get("eval_every", 1),
+        evaluations=tuple(member.evaluation for member in members["evaluations"]),
+        infrequent_eval_every=fields.get("infrequent_eval_every", 0),
+        infrequent_evaluations=tuple(member.evaluation for member in members["infrequent_evaluations"]),
+    )
+    return evaluation_plan_from_v1(evaluation_plan_to_v1(plan))
+
+
+def _document(text: str, what: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise InvalidField(what, "is not TOML: its lists or tables are nested too deeply") from None
+    except ValueError as error:  # of tomllib, or of a number with thousands of digits
+        raise InvalidField(what, f"is not TOML: {error}") from None
+
+
+def _refuse_equal_names(members: list[SuiteMember], part: str = "evaluations") -> None:
     if not members:
-        raise InvalidField("evaluations", "is empty, at least one is needed")
+        raise InvalidField(part, "is empty, at least one is needed")
     places: dict[str, int] = {}
     for index, member in enumerate(members):
         if places.setdefault(member.name, index) != index:
-            raise InvalidField(f"evaluations[{index}].name", f"is also the name of evaluations[{places[member.name]}]")
+            raise InvalidField(f"{part}[{index}].name", f"is also the name of {part}[{places[member.name]}]")
 
 
-def _member(value: Any, path: str, suite: str) -> SuiteMember:
+def _member(value: Any, path: str, suite: str = "") -> SuiteMember:
     fields = fields_of(value, path, _MEMBER, needed=("name", "dataset", "evaluators"))
     name = fields.pop("name")
-    fields["labels"] = {"suite": suite, "evaluation": name} | fields.get("labels", {})
+    own = {"suite": suite, "evaluation": name} if suite else {"evaluation": name}
+    fields["labels"] = own | fields.get("labels", {})
     fields.setdefault("metric_prefix", f"{name}/")
     return SuiteMember(name=name, evaluation=PlannedEvaluation(**fields))
 
@@ -209,6 +262,12 @@ def _record(value: Any, path: str) -> Record:
 
 
 _SUITE: Mapping[str, Reader] = {"name": _name, "description": text_of, "evaluations": list_of}
+_PLAN: Mapping[str, Reader] = {
+    "eval_every": whole_of,
+    "evaluations": list_of,
+    "infrequent_eval_every": whole_of,
+    "infrequent_evaluations": list_of,
+}
 _MEMBER: Mapping[str, Reader] = {
     "name": _name,
     "dataset": _dataset,

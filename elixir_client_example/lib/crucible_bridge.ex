@@ -178,6 +178,20 @@ defmodule CrucibleBridge do
   def notify_step(conn \\ @conn, plan_id, step, model, opts \\ []),
     do: Evaluation.notify_step(conn, plan_id, step, model, opts)
 
+  @doc """
+  Evaluates the checkpoints that a run saves in a directory below a model root of the worker, each once it is whole:
+  `%{plan_id: "run-8", existed: false}`. `plan` is the id of a registered plan, or a plan as `register_plan/3` takes it,
+  of the run. Options: `:policy` (`:all`, `:latest` or `:every`), `:every`, `:name_pattern`, `:marker`, `:base_model`,
+  `:hold_folder`, `:mark`.
+  """
+  @spec follow_run(conn, String.t(), String.t(), String.t() | keyword | V1.EvaluationPlan.t(), keyword) :: result(map)
+  def follow_run(conn \\ @conn, run_id, directory, plan, opts \\ []),
+    do: Evaluation.follow_run(conn, run_id, directory, plan, opts)
+
+  @doc "Ends the following of a run; returns whether it was followed until now. Evaluations that have begun continue."
+  @spec unfollow_run(conn, String.t(), keyword) :: result(boolean)
+  def unfollow_run(conn \\ @conn, run_id, opts \\ []), do: Evaluation.unfollow_run(conn, run_id, opts)
+
   # Training metrics: each reply has `metrics`
 
   @doc """

@@ -192,6 +192,7 @@ TYPES = (
     Type("Prompt", asked=True, module="prompts"),
     Type("Patience", needed="metric goal patience", asked=True),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
+    Type("FollowRunRequest", needed="run_id directory", asked=True, check="followed"),
     Type("RankBy", needed="metric goal", asked=True),
     Type("RunBest", needed="metric goal value evaluation_id"),
     Type("RunInfo", needed="run_id"),

@@ -30,10 +30,11 @@ async def snakepit_worker(
     token_file: Path | None = None,
     grading_processes: int = 0,
 ) -> AsyncIterator[tuple[Pool, Worker]]:
-    """Run a worker, connect and shake hands; it is drained at the end."""
+    """Run a worker with the folder as its model root, connect and shake hands; it is drained at the end."""
     settings = Settings(
         port=0,
         state_dir=folder / "state",
+        model_roots=(folder,),
         limits=limits or WorkerLimits(),
         grading_processes=grading_processes,
         token_file=token_file,

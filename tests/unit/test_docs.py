@@ -27,9 +27,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.follow import events as checkpoint_events
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import run_events
+from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState
 from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_to_record
@@ -227,6 +229,21 @@ def events_of_every_kind() -> Iterator[Event]:
     ):
         yield best_event(plan, step, step, found)
     yield plateau_event(plan, step, step, 1)
+    checkpoint = CheckpointRow(
+        name="checkpoint-1",
+        identity="i",
+        step=1,
+        state=CheckpointState.HELD,
+        source="/x",
+        path="/x",
+        model="local:/x",
+        held="copy",
+        held_identity="i",
+        written_ns=0,
+    )
+    yield checkpoint_events.found("run", checkpoint, 1, "no links")
+    yield checkpoint_events.skipped("run", checkpoint, 1, "gone")
+    yield checkpoint_events.released("run", checkpoint, 1, "changed")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

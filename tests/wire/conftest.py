@@ -86,6 +86,8 @@ class CannedWorker(
     Gate = _unary("Gate")
     EvaluateWithOrchestratorModel = _streaming("EvaluateWithOrchestratorModel")
     RegisterPlan = _unary("RegisterPlan")
+    FollowRun = _unary("FollowRun")
+    UnfollowRun = _unary("UnfollowRun")
     NotifyStep = _unary("NotifyStep")
     ReadDataset = _streaming("ReadDataset")
     RenderSample = _unary("RenderSample")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Unpack
 
 from crucible_bridge.client.bridge import Bridge
 from crucible_bridge.client.evaluation import EvaluationClient, EvaluationPage, SamplePage
+from crucible_bridge.client.following import PlannedFields
 from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike
 from crucible_bridge.client.grading import GradingClient, Pair
 from crucible_bridge.client.loop_thread import BlockingConnection, BlockingEventStream, BlockingIterator, LoopThread
@@ -27,7 +29,6 @@ from crucible_bridge.types import (
     CodeItem,
     CodeLimits,
     EvaluationComparison,
-    EvaluationPlan,
     EvaluationState,
     ExtractedAnswer,
     ExtractedProgram,
@@ -64,7 +65,10 @@ from crucible_bridge.types.generated import (
     DrainReport,
     EvaluateRequest,
     Evaluation,
+    EvaluationPlan,
     EvaluatorInfo,
+    FollowPolicy,
+    FollowRunResponse,
     GatePolicy,
     GateResponse,
     ListRunsResponse,
@@ -450,6 +454,92 @@ class BlockingEvaluationClient:
                 max_compared_samples).
         """
         return self._thread.run(self._client.gate(baseline_id, candidate_id, policy, timeout=timeout))
+
+    def follow_run(
+        self,
+        run_id: str,
+        directory: str,
+        *,
+        plan: EvaluationPlan | None = None,
+        plan_id: str = "",
+        policy: FollowPolicy | None = None,
+        every: int = 0,
+        name_pattern: str = "",
+        marker: str = "",
+        base_model: ModelRef | None = None,
+        hold_folder: str = "",
+        mark: bool = False,
+        timeout: float | None = None,
+    ) -> FollowRunResponse:
+        """Evaluates the checkpoints that a training run saves in a directory, each once it is whole.
+
+        The run's code knows nothing of it. The worker registers the plan, and notifies it of the step of each
+        checkpoint. While a checkpoint is evaluated it is held by hard links, so that the trainer may delete it.
+        Events tell of each: CHECKPOINT_FOUND, then CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the
+        journal follows a run at a time. If it dies, another one that has the directory below a model root resumes,
+        or the next one that starts. It lasts until UnfollowRun. The same call again changes nothing; after
+        UnfollowRun it resumes.
+
+        Args:
+            run_id: the run, 1 to 200 bytes: that of the plan. A run follows one directory.
+            directory: the directory with the checkpoints, below one of the worker's model roots. It need not
+                exist yet.
+            plan: what is evaluated, and how often in steps: eval_every 1 is each checkpoint. Either this or
+                plan_id.
+            plan_id: in its place: a plan that is registered.
+            policy: which checkpoints are evaluated; all if absent.
+            every: with FOLLOW_POLICY_EVERY, and needed there: how many checkpoints there are for each evaluated
+                one.
+            name_pattern: how checkpoints are named, with {step} for the step, "ckpt-{step}"; "*" is any text, and
+                a part after "/" is a folder in a folder. If empty, the names of known trainers:
+                checkpoint-100, step_100, step-100, checkpoint_100, global_step100, epoch_1. Where the
+                name has no step, trainer_state.json has it.
+            marker: a checkpoint is whole once it has a file of this name. If empty, once its weights are as long
+                as they say.
+            base_model: the model to which adapters belong; if None, the one that adapter_config.json names.
+            hold_folder: where checkpoints are held while they are read, below a model root;
+                "<directory>/.crucible" if empty.
+            mark: put a file .released into a checkpoint once it is no longer read.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of RegisterPlan; and INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not
+                exactly one is given; the plan is of another run; `every` and the policy do not fit; the pattern or
+                the marker can match nothing). NOT_FOUND: UNKNOWN_PLAN. PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+                FAILED_PRECONDITION: NO_MODEL_ROOT. ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another
+                way: call UnfollowRun first). UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(
+            self._client.follow_run(
+                run_id,
+                directory,
+                plan=plan,
+                plan_id=plan_id,
+                policy=policy,
+                every=every,
+                name_pattern=name_pattern,
+                marker=marker,
+                base_model=base_model,
+                hold_folder=hold_folder,
+                mark=mark,
+                timeout=timeout,
+            )
+        )
+
+    def unfollow_run(self, run_id: str, *, timeout: float | None = None) -> bool:
+        """Ends the following of a run: no further checkpoint is found, and those that wait are skipped.
+
+        Evaluations that have begun continue, and their checkpoints are released at their end.
+
+        Args:
+            run_id: which run; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed). UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.unfollow_run(run_id, timeout=timeout))
 
     def compare_evaluations(
         self,
@@ -1092,3 +1182,74 @@ class BlockingBridge(BlockingConnection):
             BridgeError: waiting cannot help, because the server at the address is not a worker.
         """
         return self._thread.run(self._client.wait_for_worker(seconds))
+
+    def follow(
+        self,
+        directory: str | Path,
+        plan: EvaluationPlan | str | None = None,
+        *,
+        run_id: str = "",
+        policy: FollowPolicy | None = None,
+        every: int = 0,
+        name_pattern: str = "",
+        marker: str = "",
+        base_model: ModelRef | str | None = None,
+        hold_folder: str | Path = "",
+        mark: bool = False,
+        timeout: float | None = None,
+        **fields: Unpack[PlannedFields],
+    ) -> FollowRunResponse:
+        """Evaluate the checkpoints that a training run saves in a directory, from now on; see FollowRun.
+
+        Example: `await bridge.follow("runs/mine", evaluators=["nll"], dataset="jsonl:heldout.jsonl")`.
+
+        Args:
+            directory: with the checkpoints, below a model root of the worker; it need not exist yet.
+            plan: what is evaluated, or the id of a registered plan; None if `fields` say it.
+            run_id: the run; if empty, that of the plan, or the name of the directory.
+            policy: which checkpoints are evaluated; all if None.
+            every: of the policy EVERY: checkpoints for each evaluated one.
+            name_pattern: how checkpoints are named, with {step}; if empty, the names of known trainers.
+            marker: the file that makes a checkpoint whole; if empty, its weights show it.
+            base_model: the model of adapters, a ModelRef or text; if None, the one that they name.
+            hold_folder: where checkpoints are held while they are read; if empty, in the directory.
+            mark: put a file `.released` into a checkpoint once it is no longer read.
+            timeout: seconds for the call.
+            **fields: evaluators, dataset, sampling, limits, metric_prefix, labels and record of one evaluation of each
+                checkpoint, as for `evaluation.evaluate`.
+
+        Raises:
+            InvalidField: both plan and fields are given, or neither, or a value is refused.
+            BridgeError: the call failed; see `evaluation.follow_run`.
+        """
+        return self._thread.run(
+            self._client.follow(
+                directory,
+                plan,
+                run_id=run_id,
+                policy=policy,
+                every=every,
+                name_pattern=name_pattern,
+                marker=marker,
+                base_model=base_model,
+                hold_folder=hold_folder,
+                mark=mark,
+                timeout=timeout,
+                **fields,
+            )
+        )
+
+    def unfollow(self, run_id: str, *, timeout: float | None = None) -> bool:
+        """End the following of a run; evaluations that have begun continue. See UnfollowRun.
+
+        Args:
+            run_id: which run.
+            timeout: seconds for the call.
+
+        Returns:
+            Whether it was followed until now.
+
+        Raises:
+            NotFound: it was never followed.
+        """
+        return self._thread.run(self._client.unfollow(run_id, timeout=timeout))

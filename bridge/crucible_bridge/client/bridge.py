@@ -1,20 +1,26 @@
 """The asynchronous client: one connection, one namespace per service."""
 
+# A timeout travels to the worker as gRPC's deadline.
+# ruff: noqa: ASYNC109
+
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Unpack
 
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
+from crucible_bridge.client.following import PlannedFields, as_given, followed_run, plan_of
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.readiness import wait_for_worker
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
+from crucible_bridge.types import EvaluationPlan, FollowPolicy, FollowRunResponse, ModelRef, parse_model
 
 __all__ = ["Bridge", "connect"]
 
@@ -50,6 +56,77 @@ class Bridge:
             BridgeError: waiting cannot help, because the server at the address is not a worker.
         """
         await wait_for_worker(self._calls, seconds)
+
+    async def follow(
+        self,
+        directory: str | Path,
+        plan: EvaluationPlan | str | None = None,
+        *,
+        run_id: str = "",
+        policy: FollowPolicy | None = None,
+        every: int = 0,
+        name_pattern: str = "",
+        marker: str = "",
+        base_model: ModelRef | str | None = None,
+        hold_folder: str | Path = "",
+        mark: bool = False,
+        timeout: float | None = None,
+        **fields: Unpack[PlannedFields],
+    ) -> FollowRunResponse:
+        """Evaluate the checkpoints that a training run saves in a directory, from now on; see FollowRun.
+
+        Example: `await bridge.follow("runs/mine", evaluators=["nll"], dataset="jsonl:heldout.jsonl")`.
+
+        Args:
+            directory: with the checkpoints, below a model root of the worker; it need not exist yet.
+            plan: what is evaluated, or the id of a registered plan; None if `fields` say it.
+            run_id: the run; if empty, that of the plan, or the name of the directory.
+            policy: which checkpoints are evaluated; all if None.
+            every: of the policy EVERY: checkpoints for each evaluated one.
+            name_pattern: how checkpoints are named, with {step}; if empty, the names of known trainers.
+            marker: the file that makes a checkpoint whole; if empty, its weights show it.
+            base_model: the model of adapters, a ModelRef or text; if None, the one that they name.
+            hold_folder: where checkpoints are held while they are read; if empty, in the directory.
+            mark: put a file `.released` into a checkpoint once it is no longer read.
+            timeout: seconds for the call.
+            **fields: evaluators, dataset, sampling, limits, metric_prefix, labels and record of one evaluation of each
+                checkpoint, as for `evaluation.evaluate`.
+
+        Raises:
+            InvalidField: both plan and fields are given, or neither, or a value is refused.
+            BridgeError: the call failed; see `evaluation.follow_run`.
+        """
+        run = followed_run(directory, plan, run_id)
+        with as_given(fields):
+            return await self.evaluation.follow_run(
+                run,
+                str(directory),
+                plan=plan_of(run, plan, **fields),
+                plan_id=plan if isinstance(plan, str) else "",
+                policy=policy,
+                every=every,
+                name_pattern=name_pattern,
+                marker=marker,
+                base_model=parse_model(base_model) if isinstance(base_model, str) else base_model,
+                hold_folder=str(hold_folder),
+                mark=mark,
+                timeout=timeout,
+            )
+
+    async def unfollow(self, run_id: str, *, timeout: float | None = None) -> bool:
+        """End the following of a run; evaluations that have begun continue. See UnfollowRun.
+
+        Args:
+            run_id: which run.
+            timeout: seconds for the call.
+
+        Returns:
+            Whether it was followed until now.
+
+        Raises:
+            NotFound: it was never followed.
+        """
+        return await self.evaluation.unfollow_run(run_id, timeout=timeout)
 
 
 @contextlib.asynccontextmanager

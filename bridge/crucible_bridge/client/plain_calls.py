@@ -9,11 +9,17 @@ from __future__ import annotations
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.fields import each_decoded, encoded, made
+from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR
+from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.types import ModelRef
 from crucible_bridge.types.generated import (
     DrainReport,
     EvaluateRequest,
     Evaluation,
+    EvaluationPlan,
     EvaluatorInfo,
+    FollowPolicy,
+    FollowRunResponse,
     GatePolicy,
     GateResponse,
     ListRunsResponse,
@@ -235,6 +241,109 @@ class PlainEvaluationCalls:
             "/crucible_bridge.v1.EvaluationService/Gate", evaluation_pb2.GateRequest, evaluation_pb2.GateResponse
         )
         return await self._calls.unary(call, message, generated.gate_response_from_v1, timeout)
+
+    async def follow_run(
+        self,
+        run_id: str,
+        directory: str,
+        *,
+        plan: EvaluationPlan | None = None,
+        plan_id: str = "",
+        policy: FollowPolicy | None = None,
+        every: int = 0,
+        name_pattern: str = "",
+        marker: str = "",
+        base_model: ModelRef | None = None,
+        hold_folder: str = "",
+        mark: bool = False,
+        timeout: float | None = None,
+    ) -> FollowRunResponse:
+        """Evaluates the checkpoints that a training run saves in a directory, each once it is whole.
+
+        The run's code knows nothing of it. The worker registers the plan, and notifies it of the step of each
+        checkpoint. While a checkpoint is evaluated it is held by hard links, so that the trainer may delete it.
+        Events tell of each: CHECKPOINT_FOUND, then CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the
+        journal follows a run at a time. If it dies, another one that has the directory below a model root resumes,
+        or the next one that starts. It lasts until UnfollowRun. The same call again changes nothing; after
+        UnfollowRun it resumes.
+
+        Args:
+            run_id: the run, 1 to 200 bytes: that of the plan. A run follows one directory.
+            directory: the directory with the checkpoints, below one of the worker's model roots. It need not
+                exist yet.
+            plan: what is evaluated, and how often in steps: eval_every 1 is each checkpoint. Either this or
+                plan_id.
+            plan_id: in its place: a plan that is registered.
+            policy: which checkpoints are evaluated; all if absent.
+            every: with FOLLOW_POLICY_EVERY, and needed there: how many checkpoints there are for each evaluated
+                one.
+            name_pattern: how checkpoints are named, with {step} for the step, "ckpt-{step}"; "*" is any text, and
+                a part after "/" is a folder in a folder. If empty, the names of known trainers:
+                checkpoint-100, step_100, step-100, checkpoint_100, global_step100, epoch_1. Where the
+                name has no step, trainer_state.json has it.
+            marker: a checkpoint is whole once it has a file of this name. If empty, once its weights are as long
+                as they say.
+            base_model: the model to which adapters belong; if None, the one that adapter_config.json names.
+            hold_folder: where checkpoints are held while they are read, below a model root;
+                "<directory>/.crucible" if empty.
+            mark: put a file .released into a checkpoint once it is no longer read.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of RegisterPlan; and INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not
+                exactly one is given; the plan is of another run; `every` and the policy do not fit; the pattern or
+                the marker can match nothing). NOT_FOUND: UNKNOWN_PLAN. PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+                FAILED_PRECONDITION: NO_MODEL_ROOT. ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another
+                way: call UnfollowRun first). UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.FollowRunRequest,
+            "",
+            run_id=run_id,
+            directory=directory,
+            plan=None if plan is None else encoded(generated.evaluation_plan_to_v1, plan, "plan"),
+            plan_id=plan_id,
+            policy=FOLLOW_POLICY_PAIR.sent(policy, "policy"),
+            every=every,
+            name_pattern=name_pattern,
+            marker=marker,
+            base_model=None
+            if base_model is None
+            else encoded(lambda given, _: model_ref_to_v1(given), base_model, "base_model"),
+            hold_folder=hold_folder,
+            mark=mark,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/FollowRun",
+            evaluation_pb2.FollowRunRequest,
+            evaluation_pb2.FollowRunResponse,
+        )
+        return await self._calls.unary(call, message, generated.follow_run_response_from_v1, timeout)
+
+    async def unfollow_run(self, run_id: str, *, timeout: float | None = None) -> bool:
+        """Ends the following of a run: no further checkpoint is found, and those that wait are skipped.
+
+        Evaluations that have begun continue, and their checkpoints are released at their end.
+
+        Args:
+            run_id: which run; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed). UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.UnfollowRunRequest,
+            "",
+            run_id=run_id,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/UnfollowRun",
+            evaluation_pb2.UnfollowRunRequest,
+            evaluation_pb2.UnfollowRunResponse,
+        )
+        return await self._calls.unary(call, message, lambda reply: reply.followed, timeout)
 
 
 class PlainTelemetryCalls:

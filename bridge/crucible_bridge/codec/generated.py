@@ -83,6 +83,9 @@ from crucible_bridge.types import (
     EvaluatorResult,
     ExtractedAnswer,
     ExtractedProgram,
+    FollowPolicy,
+    FollowRunRequest,
+    FollowRunResponse,
     ForwardAnswer,
     ForwardOutput,
     GatedMetric,
@@ -136,6 +139,8 @@ from crucible_bridge.types import (
     TrajectoryGroup,
     Transition,
     TruncatedPart,
+    UnfollowRunRequest,
+    UnfollowRunResponse,
     Usage,
     WorkerInfo,
     bounds,
@@ -183,6 +188,10 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
+    "follow_run_request_from_v1",
+    "follow_run_request_to_v1",
+    "follow_run_response_from_v1",
+    "follow_run_response_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
     "forward_output_from_v1",
@@ -285,12 +294,17 @@ __all__ = [
     "transition_to_v1",
     "truncated_part_from_v1",
     "truncated_part_to_v1",
+    "unfollow_run_request_from_v1",
+    "unfollow_run_request_to_v1",
+    "unfollow_run_response_from_v1",
+    "unfollow_run_response_to_v1",
     "usage_from_v1",
     "usage_to_v1",
     "worker_info_from_v1",
     "worker_info_to_v1",
 ]
 
+FOLLOW_POLICY_PAIR = EnumPair(FollowPolicy, evaluation_pb2.FollowPolicy, "FOLLOW_POLICY_")
 GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
 GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
 
@@ -869,6 +883,67 @@ def evaluation_plan_from_v1(message: evaluation_pb2.EvaluationPlan, field: str =
         correlation_id=message.correlation_id,
         patience=patience_from_v1(message.patience, child(field, "patience")) if message.HasField("patience") else None,
         best_file=message.best_file,
+    )
+
+
+def follow_run_request_to_v1(value: FollowRunRequest, field: str = "") -> evaluation_pb2.FollowRunRequest:
+    """Encode: Follows a directory in which a training run saves its checkpoints.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, FollowRunRequest, field)
+    return made(
+        evaluation_pb2.FollowRunRequest,
+        field,
+        run_id=value.run_id,
+        directory=value.directory,
+        plan=None if value.plan is None else encoded(evaluation_plan_to_v1, value.plan, child(field, "plan")),
+        plan_id=value.plan_id,
+        policy=None if value.policy is None else FOLLOW_POLICY_PAIR.to_number[value.policy],
+        every=value.every,
+        name_pattern=value.name_pattern,
+        marker=value.marker,
+        base_model=None
+        if value.base_model is None
+        else encoded(lambda given, _: model_ref_to_v1(given), value.base_model, child(field, "base_model")),
+        hold_folder=value.hold_folder,
+        mark=value.mark,
+    )
+
+
+def follow_run_request_from_v1(message: evaluation_pb2.FollowRunRequest, field: str = "") -> FollowRunRequest:
+    """Decode: Follows a directory in which a training run saves its checkpoints.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.run_id:
+        raise InvalidField(child(field, "run_id"), "is empty")
+    at_most_bytes(message.run_id, bounds.FOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES, child(field, "run_id"))
+    if not message.directory:
+        raise InvalidField(child(field, "directory"), "is empty")
+    at_most_bytes(message.directory, bounds.FOLLOW_RUN_REQUEST_DIRECTORY_MAX_BYTES, child(field, "directory"))
+    at_most_bytes(message.plan_id, bounds.FOLLOW_RUN_REQUEST_PLAN_ID_MAX_BYTES, child(field, "plan_id"))
+    at_most_bytes(message.name_pattern, bounds.FOLLOW_RUN_REQUEST_NAME_PATTERN_MAX_BYTES, child(field, "name_pattern"))
+    at_most_bytes(message.marker, bounds.FOLLOW_RUN_REQUEST_MARKER_MAX_BYTES, child(field, "marker"))
+    at_most_bytes(message.hold_folder, bounds.FOLLOW_RUN_REQUEST_HOLD_FOLDER_MAX_BYTES, child(field, "hold_folder"))
+    at_least(message.every, bounds.FOLLOW_RUN_REQUEST_EVERY_LEAST, child(field, "every"))
+    relations.followed(message, field)
+    return FollowRunRequest(
+        run_id=message.run_id,
+        directory=message.directory,
+        plan=evaluation_plan_from_v1(message.plan, child(field, "plan")) if message.HasField("plan") else None,
+        plan_id=message.plan_id,
+        policy=FOLLOW_POLICY_PAIR.from_v1(message.policy, child(field, "policy")) if message.policy else None,
+        every=message.every,
+        name_pattern=message.name_pattern,
+        marker=message.marker,
+        base_model=model_ref_from_v1(message.base_model, child(field, "base_model"))
+        if message.HasField("base_model")
+        else None,
+        hold_folder=message.hold_folder,
+        mark=message.mark,
     )
 
 
@@ -2635,6 +2710,64 @@ def rendered_prompt_from_v1(message: evaluation_pb2.RenderedPrompt, field: str =
         tokens=tuple(message.tokens),
         stop=tuple(message.stop),
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def follow_run_response_to_v1(value: FollowRunResponse) -> evaluation_pb2.FollowRunResponse:
+    """Encode: The answer to FollowRun."""
+    return evaluation_pb2.FollowRunResponse(
+        plan_id=unicode_text(value.plan_id),
+        existed=value.existed,
+    )
+
+
+def follow_run_response_from_v1(message: evaluation_pb2.FollowRunResponse, field: str = "") -> FollowRunResponse:
+    """Decode: The answer to FollowRun."""
+    return FollowRunResponse(
+        plan_id=message.plan_id,
+        existed=message.existed,
+    )
+
+
+def unfollow_run_request_to_v1(value: UnfollowRunRequest, field: str = "") -> evaluation_pb2.UnfollowRunRequest:
+    """Encode: Ends the following of a run.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, UnfollowRunRequest, field)
+    return made(
+        evaluation_pb2.UnfollowRunRequest,
+        field,
+        run_id=value.run_id,
+    )
+
+
+def unfollow_run_request_from_v1(message: evaluation_pb2.UnfollowRunRequest, field: str = "") -> UnfollowRunRequest:
+    """Decode: Ends the following of a run.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.run_id:
+        raise InvalidField(child(field, "run_id"), "is empty")
+    at_most_bytes(message.run_id, bounds.UNFOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES, child(field, "run_id"))
+    return UnfollowRunRequest(
+        run_id=message.run_id,
+    )
+
+
+def unfollow_run_response_to_v1(value: UnfollowRunResponse) -> evaluation_pb2.UnfollowRunResponse:
+    """Encode: The answer to UnfollowRun."""
+    return evaluation_pb2.UnfollowRunResponse(
+        followed=value.followed,
+    )
+
+
+def unfollow_run_response_from_v1(message: evaluation_pb2.UnfollowRunResponse, field: str = "") -> UnfollowRunResponse:
+    """Decode: The answer to UnfollowRun."""
+    return UnfollowRunResponse(
+        followed=message.followed,
     )
 
 

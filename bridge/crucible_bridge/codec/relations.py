@@ -8,7 +8,7 @@ from crucible_bridge.types import bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2
 
-__all__ = ["call_test", "compared", "criteria", "gate_policy", "input_output_tests", "plan"]
+__all__ = ["call_test", "compared", "criteria", "followed", "gate_policy", "input_output_tests", "plan"]
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
@@ -61,6 +61,24 @@ def gate_policy(message: pb.GatePolicy, field: str) -> None:
             raise InvalidField(f"{place}.max_drop", "is missing, and max_relative_drop too: one of them is needed")
         if places.setdefault(metric.key, index) != index:
             raise InvalidField(f"{place}.key", f"is also the key of {path}[{places[metric.key]}]")
+
+
+def followed(message: pb.FollowRunRequest, field: str) -> None:
+    """Refuse a run without a plan or with two, with the plan of another run, or whose policy and interval do not fit.
+
+    Raises:
+        InvalidField: it is one of these.
+    """
+    path, has_plan = child(field, "plan"), message.HasField("plan")
+    if has_plan == bool(message.plan_id):
+        raise InvalidField(path, "or plan_id must be given, and not both")
+    if has_plan and message.plan.run_id != message.run_id:
+        raise InvalidField(f"{path}.run_id", f"is {message.plan.run_id!r}, must be run_id, {message.run_id!r}")
+    by_count = message.policy == pb.FOLLOW_POLICY_EVERY
+    if by_count and not message.every:
+        raise InvalidField(child(field, "every"), "is needed with the policy EVERY, at least 1")
+    if message.every and not by_count:
+        raise InvalidField(child(field, "every"), "is only allowed with the policy EVERY")
 
 
 def call_test(message: grading_pb2.CallTest, field: str) -> None:

@@ -46,6 +46,13 @@ __all__ = [
     "FEW_SHOT_COUNT_LEAST",
     "FEW_SHOT_COUNT_MOST",
     "FEW_SHOT_SOURCE_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_DIRECTORY_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_EVERY_LEAST",
+    "FOLLOW_RUN_REQUEST_HOLD_FOLDER_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_MARKER_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_NAME_PATTERN_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_PLAN_ID_MAX_BYTES",
+    "FOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES",
     "GATE_METRIC_KEY_MAX_CHARS",
     "GATE_METRIC_MAX_DROP_LEAST",
     "GATE_METRIC_MAX_RELATIVE_DROP_LEAST",
@@ -126,6 +133,7 @@ __all__ = [
     "TRANSITION_OBSERVATION_TOKENS_LEAST",
     "TURN_ROLLOUT_LEAST",
     "TURN_TOKENS_LEAST",
+    "UNFOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES",
 ]
 
 EVALUATOR_SPEC_KIND_MAX_BYTES = 200
@@ -244,6 +252,22 @@ PATIENCE_CONFIDENCE_LEAST = 0.5
 """Smallest value of `Patience.confidence`."""
 PATIENCE_CONFIDENCE_MOST = 0.999
 """Largest value of `Patience.confidence`."""
+FOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES = 200
+"""Most bytes of UTF-8 of `FollowRunRequest.run_id`."""
+FOLLOW_RUN_REQUEST_DIRECTORY_MAX_BYTES = 4_096
+"""Most bytes of UTF-8 of `FollowRunRequest.directory`."""
+FOLLOW_RUN_REQUEST_PLAN_ID_MAX_BYTES = 160
+"""Most bytes of UTF-8 of `FollowRunRequest.plan_id`."""
+FOLLOW_RUN_REQUEST_EVERY_LEAST = 0
+"""Smallest value of `FollowRunRequest.every`."""
+FOLLOW_RUN_REQUEST_NAME_PATTERN_MAX_BYTES = 1_000
+"""Most bytes of UTF-8 of `FollowRunRequest.name_pattern`."""
+FOLLOW_RUN_REQUEST_MARKER_MAX_BYTES = 200
+"""Most bytes of UTF-8 of `FollowRunRequest.marker`."""
+FOLLOW_RUN_REQUEST_HOLD_FOLDER_MAX_BYTES = 4_096
+"""Most bytes of UTF-8 of `FollowRunRequest.hold_folder`."""
+UNFOLLOW_RUN_REQUEST_RUN_ID_MAX_BYTES = 200
+"""Most bytes of UTF-8 of `UnfollowRunRequest.run_id`."""
 COMPARE_EVALUATIONS_REQUEST_EVALUATION_IDS_MAX_COUNT = 100
 """Most entries of `CompareEvaluationsRequest.evaluation_ids`."""
 COMPARE_EVALUATIONS_REQUEST_CONFIDENCE_LEAST = 0.5

@@ -44,6 +44,9 @@ __all__ = [
     "EvaluatorResult",
     "ExtractedAnswer",
     "ExtractedProgram",
+    "FollowPolicy",
+    "FollowRunRequest",
+    "FollowRunResponse",
     "ForwardAnswer",
     "ForwardOutput",
     "GateMetric",
@@ -96,9 +99,22 @@ __all__ = [
     "ServerEngine",
     "StdioTest",
     "TruncatedPart",
+    "UnfollowRunRequest",
+    "UnfollowRunResponse",
     "Usage",
     "WorkerInfo",
 ]
+
+
+class FollowPolicy(enum.StrEnum):
+    """Which of the checkpoints of a followed directory are evaluated."""
+
+    ALL = "all"
+    """Each of them, in the order of their steps."""
+    LATEST = "latest"
+    """The one of the latest step, whenever no other one is evaluated; those before it are skipped."""
+    EVERY = "every"
+    """The first one, and each `every`-th after it, as they are found."""
 
 
 class GateTier(enum.StrEnum):
@@ -439,6 +455,37 @@ class EvaluationPlan:
     """At each new best step, write the file BEST into the folder that holds the checkpoint's folder; needs patience.
     Every model of NotifyStep must then be a LocalModel, or have an adapter: one below a model root of the worker.
     """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FollowRunRequest:
+    """Follows a directory in which a training run saves its checkpoints."""
+
+    run_id: str
+    """The run, 1 to 200 bytes: that of the plan. A run follows one directory."""
+    directory: str
+    """The directory with the checkpoints, below one of the worker's model roots. It need not exist yet."""
+    plan: EvaluationPlan | None = None
+    """What is evaluated, and how often in steps: eval_every 1 is each checkpoint. Either this or plan_id."""
+    plan_id: str = ""
+    """In its place: a plan that is registered."""
+    policy: FollowPolicy | None = None
+    """Which checkpoints are evaluated; all if None."""
+    every: int = 0
+    """With FOLLOW_POLICY_EVERY, and needed there: how many checkpoints there are for each evaluated one."""
+    name_pattern: str = ""
+    """How checkpoints are named, with {step} for the step, "ckpt-{step}"; "*" is any text, and a part after "/" is a
+    folder in a folder. If empty, the names of known trainers: checkpoint-100, step_100, step-100, checkpoint_100,
+    global_step100, epoch_1. Where the name has no step, trainer_state.json has it.
+    """
+    marker: str = ""
+    """A checkpoint is whole once it has a file of this name. If empty, once its weights are as long as they say."""
+    base_model: ModelRef | None = None
+    """The model to which adapters belong; if None, the one that adapter_config.json names."""
+    hold_folder: str = ""
+    """Where checkpoints are held while they are read, below a model root; "<directory>/.crucible" if empty."""
+    mark: bool = False
+    """Put a file .released into a checkpoint once it is no longer read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1355,6 +1402,32 @@ class RenderedPrompt:
     """Why there is nothing to show: NO_TOKENIZER, TEMPLATE_FAILED, ... With PROMPT_TOO_LONG the prompt is shown, and
     the model refuses it.
     """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FollowRunResponse:
+    """The answer to FollowRun."""
+
+    plan_id: str = ""
+    """The plan: its evaluations are "<plan_id>-step-<step>-<n>"."""
+    existed: bool = False
+    """The run was followed already."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UnfollowRunRequest:
+    """Ends the following of a run."""
+
+    run_id: str
+    """Which run; required."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UnfollowRunResponse:
+    """The answer to UnfollowRun."""
+
+    followed: bool = False
+    """It was followed until now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,13 @@ class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPORT_FORMAT_JSON: _ClassVar[ReportFormat]
     REPORT_FORMAT_HTML: _ClassVar[ReportFormat]
 
+class FollowPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FOLLOW_POLICY_UNSPECIFIED: _ClassVar[FollowPolicy]
+    FOLLOW_POLICY_ALL: _ClassVar[FollowPolicy]
+    FOLLOW_POLICY_LATEST: _ClassVar[FollowPolicy]
+    FOLLOW_POLICY_EVERY: _ClassVar[FollowPolicy]
+
 class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     GOAL_UNSPECIFIED: _ClassVar[Goal]
@@ -89,6 +96,10 @@ REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
 REPORT_FORMAT_HTML: ReportFormat
+FOLLOW_POLICY_UNSPECIFIED: FollowPolicy
+FOLLOW_POLICY_ALL: FollowPolicy
+FOLLOW_POLICY_LATEST: FollowPolicy
+FOLLOW_POLICY_EVERY: FollowPolicy
 GOAL_UNSPECIFIED: Goal
 GOAL_HIGHER: Goal
 GOAL_LOWER: Goal
@@ -1024,6 +1035,52 @@ class NotifyStepResponse(_message.Message):
     EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     evaluations: _containers.RepeatedCompositeFieldContainer[StartEvaluationResponse]
     def __init__(self, evaluations: _Optional[_Iterable[_Union[StartEvaluationResponse, _Mapping]]] = ...) -> None: ...
+
+class FollowRunRequest(_message.Message):
+    __slots__ = ("run_id", "directory", "plan", "plan_id", "policy", "every", "name_pattern", "marker", "base_model", "hold_folder", "mark")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    NAME_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    MARKER_FIELD_NUMBER: _ClassVar[int]
+    BASE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    directory: str
+    plan: EvaluationPlan
+    plan_id: str
+    policy: FollowPolicy
+    every: int
+    name_pattern: str
+    marker: str
+    base_model: _types_pb2.ModelRef
+    hold_folder: str
+    mark: bool
+    def __init__(self, run_id: _Optional[str] = ..., directory: _Optional[str] = ..., plan: _Optional[_Union[EvaluationPlan, _Mapping]] = ..., plan_id: _Optional[str] = ..., policy: _Optional[_Union[FollowPolicy, str]] = ..., every: _Optional[int] = ..., name_pattern: _Optional[str] = ..., marker: _Optional[str] = ..., base_model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., hold_folder: _Optional[str] = ..., mark: bool = ...) -> None: ...
+
+class FollowRunResponse(_message.Message):
+    __slots__ = ("plan_id", "existed")
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    plan_id: str
+    existed: bool
+    def __init__(self, plan_id: _Optional[str] = ..., existed: bool = ...) -> None: ...
+
+class UnfollowRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class UnfollowRunResponse(_message.Message):
+    __slots__ = ("followed",)
+    FOLLOWED_FIELD_NUMBER: _ClassVar[int]
+    followed: bool
+    def __init__(self, followed: bool = ...) -> None: ...
 
 class CompareEvaluationsRequest(_message.Message):
     __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed", "cluster_by")

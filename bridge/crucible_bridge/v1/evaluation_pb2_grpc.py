@@ -136,6 +136,16 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.FromString,
                 _registered_method=True)
+        self.FollowRun = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/FollowRun',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunResponse.FromString,
+                _registered_method=True)
+        self.UnfollowRun = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/UnfollowRun',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunResponse.FromString,
+                _registered_method=True)
 
 
 class EvaluationServiceServicer(object):
@@ -389,6 +399,39 @@ class EvaluationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowRun(self, request, context):
+        """Evaluates the checkpoints that a training run saves in a directory, each once it is whole. The run's code knows
+        nothing of it. The worker registers the plan, and notifies it of the step of each checkpoint. While a checkpoint is
+        evaluated it is held by hard links, so that the trainer may delete it. Events tell of each: CHECKPOINT_FOUND, then
+        CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the journal follows a run at a time. If it dies, another
+        one that has the directory below a model root resumes, or the next one that starts. It lasts until UnfollowRun. The
+        same call again changes nothing; after UnfollowRun it resumes.
+
+        Errors: those of RegisterPlan; and
+        INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not exactly one is given; the plan is of another run; `every`
+        and the policy do not fit; the pattern or the marker can match nothing).
+        NOT_FOUND: UNKNOWN_PLAN.
+        PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+        FAILED_PRECONDITION: NO_MODEL_ROOT.
+        ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another way: call UnfollowRun first).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnfollowRun(self, request, context):
+        """Ends the following of a run: no further checkpoint is found, and those that wait are skipped. Evaluations that have
+        begun continue, and their checkpoints are released at their end.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EvaluationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -481,6 +524,16 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.NotifyStep,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.SerializeToString,
+            ),
+            'FollowRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.FollowRun,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunResponse.SerializeToString,
+            ),
+            'UnfollowRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnfollowRun,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -980,6 +1033,60 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/NotifyStep',
             crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.NotifyStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/FollowRun',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.FollowRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnfollowRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/UnfollowRun',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.UnfollowRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -208,6 +208,31 @@ class EvaluationServiceStub:
     its model, and requested_fingerprint).
     RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
     """
+    FollowRun: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.FollowRunRequest, _evaluation_pb2.FollowRunResponse]
+    """Evaluates the checkpoints that a training run saves in a directory, each once it is whole. The run's code knows
+    nothing of it. The worker registers the plan, and notifies it of the step of each checkpoint. While a checkpoint is
+    evaluated it is held by hard links, so that the trainer may delete it. Events tell of each: CHECKPOINT_FOUND, then
+    CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the journal follows a run at a time. If it dies, another
+    one that has the directory below a model root resumes, or the next one that starts. It lasts until UnfollowRun. The
+    same call again changes nothing; after UnfollowRun it resumes.
+
+    Errors: those of RegisterPlan; and
+    INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not exactly one is given; the plan is of another run; `every`
+    and the policy do not fit; the pattern or the marker can match nothing).
+    NOT_FOUND: UNKNOWN_PLAN.
+    PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+    FAILED_PRECONDITION: NO_MODEL_ROOT.
+    ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another way: call UnfollowRun first).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    UnfollowRun: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.UnfollowRunRequest, _evaluation_pb2.UnfollowRunResponse]
+    """Ends the following of a run: no further checkpoint is found, and those that wait are skipped. Evaluations that have
+    begun continue, and their checkpoints are released at their end.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
 
 @_typing.type_check_only
 class EvaluationServiceAsyncStub(EvaluationServiceStub):
@@ -387,6 +412,31 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
     its model, and requested_fingerprint).
     RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
+    """
+    FollowRun: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.FollowRunRequest, _evaluation_pb2.FollowRunResponse]  # type: ignore[assignment]
+    """Evaluates the checkpoints that a training run saves in a directory, each once it is whole. The run's code knows
+    nothing of it. The worker registers the plan, and notifies it of the step of each checkpoint. While a checkpoint is
+    evaluated it is held by hard links, so that the trainer may delete it. Events tell of each: CHECKPOINT_FOUND, then
+    CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the journal follows a run at a time. If it dies, another
+    one that has the directory below a model root resumes, or the next one that starts. It lasts until UnfollowRun. The
+    same call again changes nothing; after UnfollowRun it resumes.
+
+    Errors: those of RegisterPlan; and
+    INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not exactly one is given; the plan is of another run; `every`
+    and the policy do not fit; the pattern or the marker can match nothing).
+    NOT_FOUND: UNKNOWN_PLAN.
+    PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+    FAILED_PRECONDITION: NO_MODEL_ROOT.
+    ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another way: call UnfollowRun first).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    UnfollowRun: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.UnfollowRunRequest, _evaluation_pb2.UnfollowRunResponse]  # type: ignore[assignment]
+    """Ends the following of a run: no further checkpoint is found, and those that wait are skipped. Evaluations that have
+    begun continue, and their checkpoints are released at their end.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed).
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
 
 class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -672,6 +722,43 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS: OTHER_MODEL (evaluations of this step are of another model; with fingerprint, that of the step with
         its model, and requested_fingerprint).
         RESOURCE_EXHAUSTED: QUEUE_FULL (with not_started, their ids; the others were started).
+        """
+
+    @_abc_1.abstractmethod
+    def FollowRun(
+        self,
+        request: _evaluation_pb2.FollowRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.FollowRunResponse, _abc.Awaitable[_evaluation_pb2.FollowRunResponse]]:
+        """Evaluates the checkpoints that a training run saves in a directory, each once it is whole. The run's code knows
+        nothing of it. The worker registers the plan, and notifies it of the step of each checkpoint. While a checkpoint is
+        evaluated it is held by hard links, so that the trainer may delete it. Events tell of each: CHECKPOINT_FOUND, then
+        CHECKPOINT_RELEASED; or CHECKPOINT_SKIPPED. One worker of the journal follows a run at a time. If it dies, another
+        one that has the directory below a model root resumes, or the next one that starts. It lasts until UnfollowRun. The
+        same call again changes nothing; after UnfollowRun it resumes.
+
+        Errors: those of RegisterPlan; and
+        INVALID_ARGUMENT: INVALID_FIELD (of plan and plan_id not exactly one is given; the plan is of another run; `every`
+        and the policy do not fit; the pattern or the marker can match nothing).
+        NOT_FOUND: UNKNOWN_PLAN.
+        PERMISSION_DENIED: PATH_OUT_OF_ROOT.
+        FAILED_PRECONDITION: NO_MODEL_ROOT.
+        ALREADY_EXISTS: OTHER_FOLLOW (the run is followed in another way: call UnfollowRun first).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def UnfollowRun(
+        self,
+        request: _evaluation_pb2.UnfollowRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.UnfollowRunResponse, _abc.Awaitable[_evaluation_pb2.UnfollowRunResponse]]:
+        """Ends the following of a run: no further checkpoint is found, and those that wait are skipped. Evaluations that have
+        begun continue, and their checkpoints are released at their end.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_FOLLOW (the run was never followed).
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
 
 def add_EvaluationServiceServicer_to_server(servicer: EvaluationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

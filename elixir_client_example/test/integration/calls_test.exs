@@ -226,6 +226,15 @@ defmodule CrucibleBridge.CallsTest do
       assert {:ok, [%{existed: true}]} = CrucibleBridge.notify_step(conn, "p-1", 2, "embedded:arithmetic@320")
     end
 
+    test "a run is followed only below a model root, and what was never followed is said", %{conn: conn} do
+      planned = specification([]) |> Keyword.drop([:model, :run_id])
+      plan = [plan_id: "p-2", run_id: "run-9", eval_every: 1, evaluations: [planned]]
+      assert {:error, %Error{field: "policy"}} = CrucibleBridge.follow_run(conn, "run-9", "runs", plan, policy: :some)
+      assert {:error, %Error{field: "every"}} = CrucibleBridge.follow_run(conn, "run-9", "runs", plan, every: 2)
+
+      assert {:error, %Error{reason: "UNKNOWN_FOLLOW", field: "run_id"}} = CrucibleBridge.unfollow_run(conn, "run-9")
+    end
+
     test "an evaluator that there is not is refused by its place", %{conn: conn} do
       assert {:error, %Error{code: :invalid_argument, reason: "UNKNOWN_EVALUATOR", field: "evaluators[0].kind"}} =
                CrucibleBridge.evaluate(conn, specification(evaluators: ["made_up"]))

@@ -40,7 +40,10 @@ defmodule CrucibleBridge.Telemetry.EventTest do
       EVENT_KIND_METRICS_COMPUTED: [:crucible_bridge, :metrics, :stop],
       EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop],
       EVENT_KIND_RUN_BEST: [:crucible_bridge, :run, :best],
-      EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau]
+      EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau],
+      EVENT_KIND_CHECKPOINT_FOUND: [:crucible_bridge, :checkpoint, :found],
+      EVENT_KIND_CHECKPOINT_SKIPPED: [:crucible_bridge, :checkpoint, :skipped],
+      EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released]
     }
 
     for {kind, name} <- names, do: assert(Event.name(kind) == name)

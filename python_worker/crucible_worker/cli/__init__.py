@@ -20,6 +20,7 @@ from crucible_worker.cli.evaluations import list_evaluations as _list
 from crucible_worker.cli.evaluations import show as _show
 from crucible_worker.cli.export import export as _export
 from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
+from crucible_worker.cli.follow import follow as _follow
 from crucible_worker.cli.gate import GateCommand as _GateCommand
 from crucible_worker.cli.gate import gate as _gate
 from crucible_worker.cli.grade import grade as _grade
@@ -52,6 +53,7 @@ for _command in (
     _serve,
     _demo,
     _evaluate,
+    _follow,
     _show,
     _samples,
     _compare,

@@ -53,9 +53,15 @@ class _Began:
 
 
 @contextlib.contextmanager
-def progress(stream: TextIO, *, quiet: bool = False) -> Iterator[Show]:
-    """Show events on a stream; if it is not a terminal and `quiet` is set, nothing is written."""
-    if stream.isatty():
+def progress(stream: TextIO, *, quiet: bool = False, lines: bool = False) -> Iterator[Show]:
+    """Show events on a stream; if it is not a terminal and `quiet` is set, nothing is written.
+
+    Args:
+        stream: where.
+        quiet: write nothing if it is not a terminal.
+        lines: write lines on a terminal too: of a run there may be hundreds of evaluations.
+    """
+    if stream.isatty() and not lines:
         with _bars(stream) as show:
             yield show
     elif quiet:

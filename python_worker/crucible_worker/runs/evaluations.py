@@ -42,6 +42,7 @@ from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
@@ -217,6 +218,10 @@ class Evaluations:
             patterns: plans of runs that register none; the first one that fits counts.
         """
         return EvaluationPlans(self._journal, self._admission, encode, decode, patterns)
+
+    def follow_records(self) -> FollowRecords:
+        """The followed runs of this journal; its caller closes it before the journal."""
+        return FollowRecords(self._journal, self._locks)
 
     async def read_dataset(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.

@@ -157,6 +157,15 @@ class EvaluationPlans:
         else:
             _log.info("plan_registered", run_id=run_id, runs=pattern.runs)
 
+    async def is_due(self, plan_id: str, step: int) -> bool:
+        """Whether something is due at a step that is not the last one.
+
+        Raises:
+            NotFound: there is no such plan (reason UNKNOWN_PLAN).
+        """
+        row, _, found = await self._journal.read(self._find, plan_id, step)
+        return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
+
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
     ) -> Sequence[tuple[Evaluation, bool]]:

@@ -17,6 +17,7 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
@@ -28,6 +29,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.config import Settings
+from crucible_worker.follow.follows import Follows
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
@@ -52,8 +54,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EVALUATION", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
-INTERRUPT_SHARE = 0.4
-"""Share of a drain's time: to interrupt what runs, and to write that."""
+FOLLOW_SHARE = 0.05
+"""Share of a drain's time: to leave followed runs to other workers."""
+
+INTERRUPT_SHARE = 0.35
+"""Share to interrupt what runs, and to write that."""
 
 FLUSH_SHARE = 0.04
 """Share for open streams to send what was just written; after it, all open calls get DRAINING."""
@@ -102,6 +107,7 @@ class Worker:
         self._grading: GradingService | None = None
         self._metrics: MetricsService | None = None
         self._models: ModelService | None = None
+        self._follows: Follows | None = None
         self._handlers: Handlers | None = None
         self._tools: Tools | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
@@ -236,7 +242,9 @@ class Worker:
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
         handlers: Any = Handlers(server)
         self._handlers = handlers
-        evaluation = EvaluationService(parts.evaluations, parts.evaluators, self._limits, parts.plans)
+        plans = parts.evaluations.plans(plan_to_record, plan_from_record, parts.plans)
+        self._follows = Follows(parts.evaluations.follow_records(), plans, self._settings.model_roots)
+        evaluation = EvaluationService(parts.evaluations, plans, self._follows, parts.evaluators, self._limits)
         charge = parts.evaluations.spending.charge
         self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
         self._models = ModelService(parts.models, charge, self._limits)
@@ -261,6 +269,8 @@ class Worker:
             self._log.exception("warm_up_failed")
             return
         self._warm = True
+        assert self._follows is not None
+        self._follows.take_all()
         self._health.set(WORKER, True)
         self._show_evaluation_service()
 
@@ -298,6 +308,8 @@ class Worker:
                 warming.cancel()
         parts = self._parts
         ids: Sequence[str] = ()
+        if self._follows is not None:
+            await self._within(FOLLOW_SHARE, self._follows.drain(), "leave_runs", default=None)
         if parts is not None:
             ids = await self._within(INTERRUPT_SHARE, parts.evaluations.drain(), "interrupt", default=())
         interrupted.set_result(ids)
@@ -310,6 +322,8 @@ class Worker:
             if service is not None:
                 service.close()
         if parts is not None:
+            if self._follows is not None:
+                self._follows.close()
             await self._within(CLOSE_SHARE, parts.aclose_children(), "close_children", default=None)
             await self._within(CLOSE_SHARE, parts.evaluations.aclose(), "close_journal", default=None)
         say("drained", interrupted=list(ids))

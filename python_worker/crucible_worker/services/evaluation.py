@@ -15,26 +15,31 @@ from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.fields import at_least
 from crucible_bridge.codec.models import model_ref_from_v1
 from crucible_bridge.codec.outcomes import problem_to_v1
-from crucible_bridge.codec.plans import evaluation_plan_from_v1, plan_from_record, plan_to_record
+from crucible_bridge.codec.plans import evaluation_plan_from_v1
 from crucible_bridge.codec.results import evaluation_to_v1, sample_result_to_v1, states_from_v1, verdicts_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluatorInfo,
+    FollowRunRequest,
+    FollowRunResponse,
     GateRequest,
     GateResponse,
     ListRunsRequest,
     ListRunsResponse,
     RenderSampleRequest,
     RenderSampleResponse,
+    UnfollowRunRequest,
+    UnfollowRunResponse,
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
+from crucible_worker.follow.follows import Follows
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.run_patterns import PatternPlan
+from crucible_worker.runs.plans import EvaluationPlans
 from crucible_worker.services import registration
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.reports import report_request
@@ -69,20 +74,22 @@ class EvaluationService:
     def __init__(
         self,
         evaluations: Evaluations,
+        plans: EvaluationPlans,
+        follows: Follows,
         evaluators: Callable[[], Iterable[EvaluatorInfo]],
         limits: WorkerLimits,
-        patterns: Sequence[PatternPlan] = (),
     ) -> None:
-        """Serve these evaluations, within the worker's limits.
+        """Serve these evaluations, plans and followed runs, within the worker's limits.
 
         Args:
             evaluations: all of the journal.
+            plans: its plans.
+            follows: its followed runs.
             evaluators: lists the kinds of evaluators.
-            limits: of the worker.
-            patterns: plans of runs that register none.
+            limits: the worker's.
         """
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
-        self._plans = evaluations.plans(plan_to_record, plan_from_record, patterns)
+        self._plans, self._follows = plans, follows
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server."""
@@ -106,6 +113,8 @@ class EvaluationService:
                 "Gate": registration.over_types(self._gate),
                 "RegisterPlan": registration.over_messages(self._register_plan),
                 "NotifyStep": registration.over_messages(self._notify_step),
+                "FollowRun": registration.over_types(self._follow_run),
+                "UnfollowRun": registration.over_types(self._unfollow_run),
                 "ReadDataset": registration.over_messages(self._read_dataset),
             },
         )
@@ -252,6 +261,16 @@ class EvaluationService:
                 for evaluation, existed in found
             ]
         )
+
+    async def _follow_run(self, request: FollowRunRequest) -> FollowRunResponse:
+        """Follow a directory of checkpoints."""
+        bind_contextvars(run_id=request.run_id)
+        return await self._follows.follow_run(request)
+
+    async def _unfollow_run(self, request: UnfollowRunRequest) -> UnfollowRunResponse:
+        """Follow it no longer."""
+        bind_contextvars(run_id=request.run_id)
+        return UnfollowRunResponse(followed=await self._follows.end(request.run_id))
 
     async def _read_dataset(self, request: pb.ReadDatasetRequest, context: Context) -> AsyncIterator[Encoded]:
         """Stream its samples, batch by batch."""

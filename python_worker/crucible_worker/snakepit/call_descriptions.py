@@ -29,6 +29,8 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/Gate": "Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.",
     "/crucible_bridge.v1.EvaluationService/RegisterPlan": "Keeps a plan of evaluations for the steps to come, in the journal: every worker of the machine knows it.",
     "/crucible_bridge.v1.EvaluationService/NotifyStep": "Starts the evaluations of a plan that are due at a step.",
+    "/crucible_bridge.v1.EvaluationService/FollowRun": "Evaluates the checkpoints that a training run saves in a directory, each once it is whole.",
+    "/crucible_bridge.v1.EvaluationService/UnfollowRun": "Ends the following of a run: no further checkpoint is found, and those that wait are skipped.",
     "/crucible_bridge.v1.TelemetryService/Subscribe": "Streams the event log of all evaluations of the machine in batches: the first one at once, be it empty, then as events are written.",
     "/crucible_bridge.v1.GradingService/GradeMath": "Whether answers are mathematically equal to their targets: CrucibleDatasets.Evaluator.MathGrading.",
     "/crucible_bridge.v1.GradingService/ExtractAnswer": "The answers inside responses, as GradeMath takes them.",

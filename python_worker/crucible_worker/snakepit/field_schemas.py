@@ -57,6 +57,13 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "FewShot.source": {"maxLength": 4096, "minLength": 1},
     "FewShot.count": {"minimum": 1, "maximum": 64},
     "FileDataset.path": {"minLength": 1},
+    "FollowRunRequest.run_id": {"maxLength": 200, "minLength": 1},
+    "FollowRunRequest.directory": {"maxLength": 4096, "minLength": 1},
+    "FollowRunRequest.plan_id": {"maxLength": 160},
+    "FollowRunRequest.every": {"minimum": 0},
+    "FollowRunRequest.name_pattern": {"maxLength": 1000},
+    "FollowRunRequest.marker": {"maxLength": 200},
+    "FollowRunRequest.hold_folder": {"maxLength": 4096},
     "ForwardRequest.data": {"minItems": 1},
     "GateMetric.key": {"maxLength": 1000, "minLength": 1},
     "GateMetric.max_drop": {"minimum": 0.0, "finite": True},
@@ -163,6 +170,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "SamplingParams.stop": {"minLength": 1},
     "ScoreOptions.threshold": {"minimum": 0.0, "maximum": 1.0},
     "ScoreRequest.items": {"minItems": 1},
+    "UnfollowRunRequest.run_id": {"maxLength": 200, "minLength": 1},
     "WatchEvaluationRequest.evaluation_id": {"minLength": 1},
 }
 """By message and field, what a schema says besides the type: of a repeated field about the list, and of each value."""
@@ -185,6 +193,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "ExtractCodeRequest": ("responses",),
     "FewShot": ("source", "count"),
     "FileDataset": ("path", "format"),
+    "FollowRunRequest": ("run_id", "directory"),
     "ForwardRequest": ("model", "data"),
     "GateMetric": ("key",),
     "GatePolicy": ("metrics",),
@@ -216,6 +225,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "SamplingParams": ("max_tokens",),
     "ScoreRequest": ("items", "options"),
     "Tensor": ("dtype",),
+    "UnfollowRunRequest": ("run_id",),
     "WatchEvaluationRequest": ("evaluation_id",),
 }
 """By message, the fields that must be given."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.suites import Suite, load_suite, parse_suite
+from crucible_bridge.suites import Suite, load_plan, load_suite, parse_plan, parse_suite
 from crucible_bridge.types import (
     Dataset,
     EvaluatorSpec,
@@ -256,3 +256,53 @@ def test_the_file_of_the_page_is_a_suite():
 
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert [member.name for member in parse_suite(example).members] == ["likelihood", "answers"]
+
+
+PLAN = """
+eval_every = 500
+infrequent_eval_every = 1000
+
+[[evaluations]]
+name = "quick"
+dataset = "builtin:arithmetic"
+evaluators = ["nll"]
+
+[[infrequent_evaluations]]
+name = "slow"
+dataset = "builtin:arithmetic"
+evaluators = ["perplexity"]
+"""
+
+
+def test_a_plan_is_read_with_its_intervals(tmp_path: Path):
+    """Its evaluations are those of a suite, without the suite's label; ids are the caller's."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    plan = load_plan(path, plan_id="p", run_id="r")
+
+    assert plan == parse_plan(PLAN, plan_id="p", run_id="r")
+    assert (plan.plan_id, plan.run_id, plan.eval_every, plan.infrequent_eval_every) == ("p", "r", 500, 1000)
+    assert [each.labels for each in plan.evaluations] == [{"evaluation": "quick"}]
+    assert [each.metric_prefix for each in plan.infrequent_evaluations] == ["slow/"]
+    every_step = parse_plan(PLAN.replace("eval_every = 500\n", "", 1), plan_id="p", run_id="r")
+    assert every_step.eval_every == 1
+
+
+@rows(
+    ("line", "instead", "field"),
+    [
+        ("eval_every = 500", 'eval_every = "often"', "eval_every"),
+        ("eval_every = 500", "eval_every = -1", "eval_every"),
+        ("eval_every = 500", "every = 500", "every"),
+        ('name = "slow"', "name = 3", "infrequent_evaluations[0].name"),
+        ('evaluators = ["perplexity"]', "", "infrequent_evaluations[0].evaluators"),
+        (PLAN, "", "evaluations"),
+        (PLAN, "[", "plan"),
+    ],
+)
+def test_a_plan_is_read_strictly(line: str, instead: str, field: str):
+    """What is wrong has its path in the file."""
+    with pytest.raises(InvalidField) as caught:
+        parse_plan(PLAN.replace(line, instead, 1), plan_id="p", run_id="r")
+
+    assert caught.value.field == field

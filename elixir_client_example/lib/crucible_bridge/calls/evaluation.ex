@@ -125,6 +125,19 @@ defmodule CrucibleBridge.Calls.Evaluation do
     end
   end
 
+  def follow_run(conn, run_id, directory, plan, opts) do
+    {base, opts} = Keyword.pop(opts, :base_model)
+
+    with {:ok, what} <- followed(plan),
+         {:ok, base} <- base_model(base),
+         fields = [run_id: run_id, directory: directory, base_model: base] ++ what,
+         {:ok, request} <- Message.options(opts, V1.FollowRunRequest, fields),
+         do: Calls.unary(conn, request, opts)
+  end
+
+  def unfollow_run(conn, run_id, opts),
+    do: Calls.unary(conn, %V1.UnfollowRunRequest{run_id: run_id}, opts, :followed)
+
   @doc "A model, given in any form that the worker can be told of, as a message."
   @spec model(term, keyword) :: {:ok, V1.ModelRef.t()} | {:error, Error.t()}
   def model(given, opts \\ []) do
@@ -134,6 +147,13 @@ defmodule CrucibleBridge.Calls.Evaluation do
   defp compared({:run, run_id}), do: {:ok, run_id: run_id, evaluation_ids: []}
   defp compared([_ | _] = ids), do: {:ok, evaluation_ids: ids, run_id: nil}
   defp compared(_other), do: {:error, Error.invalid("evaluations", "is neither a list of ids nor {:run, run_id}")}
+
+  # What the request names by a plan's id, it has no plan for.
+  defp followed(plan_id) when is_binary(plan_id), do: {:ok, plan_id: plan_id, plan: nil}
+  defp followed(specification), do: with({:ok, plan} <- plan(specification), do: {:ok, plan: plan, plan_id: ""})
+
+  defp base_model(nil), do: {:ok, nil}
+  defp base_model(given), do: model(given)
 
   defp rank_by(nil), do: {:ok, nil}
 

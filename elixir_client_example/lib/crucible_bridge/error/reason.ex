@@ -138,6 +138,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :no_target_logprobs
           | :no_tokenizer
           | :no_tokens
+          | :other_follow
           | :other_log
           | :other_model
           | :other_plan
@@ -188,6 +189,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :unknown_environment
           | :unknown_evaluation
           | :unknown_evaluator
+          | :unknown_follow
           | :unknown_grader
           | :unknown_model
           | :unknown_option
@@ -229,8 +231,8 @@ defmodule CrucibleBridge.Error.Reason do
     no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
     no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
-    no_target_logprobs no_tokenizer no_tokens other_log other_model other_plan other_specification
-    outside_root out_of_memory out_of_range path_out_of_root permission_denied
+    no_target_logprobs no_tokenizer no_tokens other_follow other_log other_model other_plan
+    other_specification outside_root out_of_memory out_of_range path_out_of_root permission_denied
     pickled_weights_refused prompt_too_long queue_full raw_conversation rendering_limit
     request_too_slow resource_exhausted response_too_long retention rollout_failed samples_missing
     sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable stream_ended taken_over
@@ -238,7 +240,7 @@ defmodule CrucibleBridge.Error.Reason do
     too_many_metrics too_many_request_bytes too_many_samples too_many_streams
     too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
     unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
-    unknown_evaluation unknown_evaluator unknown_grader unknown_model unknown_option
+    unknown_evaluation unknown_evaluator unknown_follow unknown_grader unknown_model unknown_option
     unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
     unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
     wrong_token wrong_type
@@ -373,6 +375,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model gives no log-probabilities of targets.
   no The model has no tokenizer that can be loaded.
   no The model gives no tokens, which this environment needs.
+  no The run is followed in another way; end that first with UnfollowRun.
   no The position belongs to another journal; read this one from its beginning.
   no Evaluations of this step are of another model.
   no The id belongs to another plan; take another id.
@@ -423,6 +426,7 @@ defmodule CrucibleBridge.Error.Reason do
   no No environment has this name; the message names the known ones.
   no No evaluation has this id, or it is no longer retained.
   no There is no evaluator of this kind; the message names the known ones.
+  no No directory was ever followed for this run.
   no No grader has this name; the message names the known ones.
   no The server or service has no model of this name.
   no The option is unknown; the message names the known ones.

@@ -45,7 +45,10 @@ defmodule CrucibleBridge.Telemetry.Event do
     EVENT_KIND_METRICS_COMPUTED: [:crucible_bridge, :metrics, :stop],
     EVENT_KIND_GRADING_COMPLETE: [:crucible_bridge, :grading, :stop],
     EVENT_KIND_RUN_BEST: [:crucible_bridge, :run, :best],
-    EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau]
+    EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau],
+    EVENT_KIND_CHECKPOINT_FOUND: [:crucible_bridge, :checkpoint, :found],
+    EVENT_KIND_CHECKPOINT_SKIPPED: [:crucible_bridge, :checkpoint, :skipped],
+    EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released]
   }
 
   # What a newer worker sends and this version does not know.
@@ -56,7 +59,7 @@ defmodule CrucibleBridge.Telemetry.Event do
   # What events count; no metric_prefix stands before them.
   @counts Map.new(
             ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors sample_count
-               tokens count correct questions_done questions_total)a,
+               tokens count correct questions_done questions_total lag_steps lag_seconds)a,
             &{Atom.to_string(&1), &1}
           )
   # What the events of a run measure. The metrics of an evaluation may have such names, too.
@@ -69,8 +72,8 @@ defmodule CrucibleBridge.Telemetry.Event do
   @prefix "metric_prefix"
   @metadata Map.new(
               ~w(model evaluators worker_id sample_id repeat verdict attempt state cause call policy_version
-                 metric_prefix metric goal plan_id by not_paired previous_step previous_evaluation_id best_step
-                 best_evaluation_id best_model)a,
+                  metric_prefix metric goal plan_id by not_paired previous_step previous_evaluation_id best_step
+                  best_evaluation_id best_model name path held)a,
               &{Atom.to_string(&1), &1}
             )
 

@@ -65,6 +65,19 @@ defmodule CrucibleBridge.V1.ReportFormat do
   field :REPORT_FORMAT_HTML, 3
 end
 
+defmodule CrucibleBridge.V1.FollowPolicy do
+  @moduledoc """
+  Which of the checkpoints of a followed directory are evaluated.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :FOLLOW_POLICY_UNSPECIFIED, 0
+  field :FOLLOW_POLICY_ALL, 1
+  field :FOLLOW_POLICY_LATEST, 2
+  field :FOLLOW_POLICY_EVERY, 3
+end
+
 defmodule CrucibleBridge.V1.Goal do
   @moduledoc """
   Which way a number is better.
@@ -1127,6 +1140,57 @@ defmodule CrucibleBridge.V1.NotifyStepResponse do
   field :evaluations, 1, repeated: true, type: CrucibleBridge.V1.StartEvaluationResponse
 end
 
+defmodule CrucibleBridge.V1.FollowRunRequest do
+  @moduledoc """
+  Follows a directory in which a training run saves its checkpoints.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :run_id, 1, type: :string, json_name: "runId"
+  field :directory, 2, type: :string
+  field :plan, 3, type: CrucibleBridge.V1.EvaluationPlan
+  field :plan_id, 4, type: :string, json_name: "planId"
+  field :policy, 5, type: CrucibleBridge.V1.FollowPolicy, enum: true
+  field :every, 6, type: :int64
+  field :name_pattern, 7, type: :string, json_name: "namePattern"
+  field :marker, 8, type: :string
+  field :base_model, 9, type: CrucibleBridge.V1.ModelRef, json_name: "baseModel"
+  field :hold_folder, 10, type: :string, json_name: "holdFolder"
+  field :mark, 11, type: :bool
+end
+
+defmodule CrucibleBridge.V1.FollowRunResponse do
+  @moduledoc """
+  The answer to FollowRun.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :plan_id, 1, type: :string, json_name: "planId"
+  field :existed, 2, type: :bool
+end
+
+defmodule CrucibleBridge.V1.UnfollowRunRequest do
+  @moduledoc """
+  Ends the following of a run.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :run_id, 1, type: :string, json_name: "runId"
+end
+
+defmodule CrucibleBridge.V1.UnfollowRunResponse do
+  @moduledoc """
+  The answer to UnfollowRun.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :followed, 1, type: :bool
+end
+
 defmodule CrucibleBridge.V1.CompareEvaluationsRequest do
   @moduledoc """
   Compares evaluations of one data set.
@@ -1373,6 +1437,10 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :RegisterPlan, CrucibleBridge.V1.RegisterPlanRequest, CrucibleBridge.V1.RegisterPlanResponse
 
   rpc :NotifyStep, CrucibleBridge.V1.NotifyStepRequest, CrucibleBridge.V1.NotifyStepResponse
+
+  rpc :FollowRun, CrucibleBridge.V1.FollowRunRequest, CrucibleBridge.V1.FollowRunResponse
+
+  rpc :UnfollowRun, CrucibleBridge.V1.UnfollowRunRequest, CrucibleBridge.V1.UnfollowRunResponse
 end
 
 defmodule CrucibleBridge.V1.EvaluationService.Stub do

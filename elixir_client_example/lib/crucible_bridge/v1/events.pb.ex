@@ -22,6 +22,9 @@ defmodule CrucibleBridge.V1.EventKind do
   field :EVENT_KIND_EVALUATOR_START, 13
   field :EVENT_KIND_RUN_BEST, 14
   field :EVENT_KIND_RUN_PLATEAU, 15
+  field :EVENT_KIND_CHECKPOINT_FOUND, 16
+  field :EVENT_KIND_CHECKPOINT_SKIPPED, 17
+  field :EVENT_KIND_CHECKPOINT_RELEASED, 18
 end
 
 defmodule CrucibleBridge.V1.Event.MeasurementsEntry do

@@ -116,6 +116,15 @@ defmodule CrucibleBridge.Wire.Bounds do
       path: %{required: true},
       format: %{required: true}
     },
+    V1.FollowRunRequest => %{
+      run_id: %{max_bytes: 200, required: true},
+      directory: %{max_bytes: 4_096, required: true},
+      plan_id: %{max_bytes: 160},
+      every: %{least: 0},
+      name_pattern: %{max_bytes: 1_000},
+      marker: %{max_bytes: 200},
+      hold_folder: %{max_bytes: 4_096}
+    },
     V1.ForwardRequest => %{
       model: %{required: true},
       data: %{required: true}
@@ -324,6 +333,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.Tensor => %{
       dtype: %{required: true}
+    },
+    V1.UnfollowRunRequest => %{
+      run_id: %{max_bytes: 200, required: true}
     },
     V1.WatchEvaluationRequest => %{
       evaluation_id: %{required: true}

@@ -14,6 +14,7 @@ defmodule CrucibleBridge.Wire.Names do
     V1.EvaluatorKind,
     V1.ExactComparison,
     V1.FileFormat,
+    V1.FollowPolicy,
     V1.GateTier,
     V1.GateVerdict,
     V1.Goal,

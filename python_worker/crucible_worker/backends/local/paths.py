@@ -17,6 +17,7 @@ from crucible_worker.below_roots import LeadsOut, find_below
 __all__ = [
     "ADAPTER_CONFIG",
     "ADAPTER_WEIGHTS",
+    "INDEX",
     "PICKLED_SUFFIXES",
     "RELEVANT_SUFFIXES",
     "adapter_files",
@@ -36,7 +37,8 @@ RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinj
 """Endings of a model's files: configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
 PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
 """Endings of weights that can run code."""
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
+"""Names the files of a sharded checkpoint."""
 
 
 def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path:
@@ -163,7 +165,7 @@ def _refuse_outside(directory: Path, files: Sequence[Path], roots: Sequence[Path
 
 
 def _shards(directory: Path) -> list[Path]:
-    index = directory / _INDEX
+    index = directory / INDEX
     if not index.is_file():
         return []
     try:
@@ -173,5 +175,5 @@ def _shards(directory: Path) -> list[Path]:
         return [directory / name for name in names]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FailedPrecondition(
-            f"{_INDEX} of {directory.name!r} is malformed: {error}", reason=Reason.MODEL_REFUSED
+            f"{INDEX} of {directory.name!r} is malformed: {error}", reason=Reason.MODEL_REFUSED
         ) from error

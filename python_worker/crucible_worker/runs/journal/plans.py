@@ -24,6 +24,7 @@ __all__ = [
     "record_of",
     "refuse_other_model",
     "remove_unused",
+    "run_of",
     "step_rows",
     "take",
     "touch",
@@ -55,6 +56,12 @@ def find_plan(source: Reads, plan_id: str) -> PlanRow | None:
     """A plan by its id, without its record, which may be large; see `record_of`."""
     row = source.execute("SELECT plan_id, fingerprint, used_ns FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
     return None if row is None else PlanRow(*row)
+
+
+def run_of(source: Reads, plan_id: str) -> str | None:
+    """The run of a plan; None if there is no such plan."""
+    row = source.execute("SELECT run_id FROM plans WHERE plan_id = ?", (plan_id,)).fetchone()
+    return None if row is None else row[0]
 
 
 def record_of(source: Reads, plan_id: str) -> bytes:

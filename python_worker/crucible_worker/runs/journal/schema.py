@@ -341,6 +341,69 @@ BEGIN
     DELETE FROM patient_steps WHERE plan_id = OLD.plan_id;
     DELETE FROM patient_events WHERE plan_id = OLD.plan_id;
 END;
+-- Runs whose directory of checkpoints is followed. `number` is never used again: it is also the byte that the worker
+-- locks in `follows.lock` while it follows.
+--   run_id: the run; it follows one directory
+--   plan_id: the plan that is notified of each checkpoint
+--   directory: the absolute path of the directory
+--   hold_folder: the absolute path of the folder in which checkpoints are held
+--   policy: all, latest or every
+--   every: checkpoints for each evaluated one, by the policy every; otherwise 0
+--   name_pattern: how checkpoints are named; empty for the names of known trainers
+--   marker: the file that makes a checkpoint whole; empty without one
+--   base_model: the model of adapters, as text; empty for the one that adapters name
+--   mark: whether a file is put into a released checkpoint
+--   by_command: whether a command follows, which no worker replaces
+--   ended_ns: Unix time in nanoseconds; 0 until it ends
+CREATE TABLE IF NOT EXISTS follows (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL UNIQUE,
+    plan_id TEXT NOT NULL,
+    directory TEXT NOT NULL,
+    hold_folder TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    every INTEGER NOT NULL,
+    name_pattern TEXT NOT NULL,
+    marker TEXT NOT NULL,
+    base_model TEXT NOT NULL,
+    mark INTEGER NOT NULL,
+    by_command INTEGER NOT NULL,
+    ended_ns INTEGER NOT NULL DEFAULT 0
+);
+-- Checkpoints of followed runs, each once.
+--   follow: the number of the followed run
+--   name: of the checkpoint
+--   identity: of its content; a trainer may write another checkpoint of the same name
+--   state: held until the plan is notified of it, then started; released or skipped at the end
+--   source: the checkpoint's directory
+--   path: the directory that is evaluated
+--   model: the model that is evaluated, as text: the directory, or the adapter in it on its model
+--   held: links, copy or nothing
+--   held_identity: as identity, of the directory that is evaluated
+--   written_ns: when it was last written, Unix time in nanoseconds
+CREATE TABLE IF NOT EXISTS followed_checkpoints (
+    follow INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    identity TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    source TEXT NOT NULL,
+    path TEXT NOT NULL,
+    model TEXT NOT NULL,
+    held TEXT NOT NULL,
+    held_identity TEXT NOT NULL,
+    written_ns INTEGER NOT NULL,
+    PRIMARY KEY (follow, name, identity)
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS followed_checkpoints_go AFTER DELETE ON follows
+BEGIN
+    DELETE FROM followed_checkpoints WHERE follow = OLD.number;
+END;
+-- A followed run goes with its plan.
+CREATE TRIGGER IF NOT EXISTS follows_go AFTER DELETE ON plans
+BEGIN
+    DELETE FROM follows WHERE plan_id = OLD.plan_id;
+END;
 """
 """Tables that earlier releases of this schema version work without: adding them does not change the version."""
 

@@ -1,0 +1,203 @@
+"""A run that is followed in this process, and the lines that are written meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+
+import typer
+
+from crucible_bridge.codec.events import events_from_records
+from crucible_bridge.codec.plans import plan_from_record, plan_to_record
+from crucible_bridge.errors import NotFound
+from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import FollowRunRequest
+from crucible_worker.cli.here import opened
+from crucible_worker.cli.progress import Show, progress
+from crucible_worker.config import Settings
+from crucible_worker.follow.following import Following
+from crucible_worker.follow.follows import Follows
+from crucible_worker.reports.as_json import evaluation_as_json
+from crucible_worker.reports.sentences import evaluator_sentences
+from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.journal.follows import FollowRow
+from crucible_worker.server.parts import CustomFiles
+from crucible_worker.telemetry.logging import configure_logging
+
+__all__ = ["run"]
+
+LOOK_SECONDS = 0.2
+"""Seconds between two looks at whether the run is followed, and idle."""
+_ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
+_CHECKPOINTS = (EventKind.CHECKPOINT_FOUND, EventKind.CHECKPOINT_SKIPPED, EventKind.CHECKPOINT_RELEASED)
+_HELD_BY = {"links": "held by links", "copy": "held by a copy", "nothing": "not held"}
+
+
+async def run(
+    settings: Settings,
+    request: FollowRunRequest,
+    own: CustomFiles | None,
+    refusing: Callable[[], AbstractContextManager[None]],
+    idle_seconds: float | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Follow a run until it is idle; returns the exit status.
+
+    Args:
+        settings: of the worker that runs in this process meanwhile.
+        request: what to follow.
+        own: evaluators and graders of files that the command names.
+        refusing: names options in errors that refuse the request.
+        idle_seconds: end after so long without work; never if None.
+        as_json: write a line of JSON for each evaluation that has ended, and nothing for people.
+
+    Raises:
+        Refused: the request is wrong.
+        BridgeError: nothing can run here.
+        CancelledError: SIGTERM arrived.
+    """
+    current = asyncio.current_task()
+    assert current is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    log_writer = configure_logging("console", "warning")
+    try:
+        with progress(sys.stderr, quiet=as_json, lines=True) as show:
+            async with opened(settings, own) as parts:
+                plans = parts.evaluations.plans(plan_to_record, plan_from_record)
+                follows = Follows(parts.evaluations.follow_records(), plans, settings.model_roots)
+                lines = _Lines(parts.evaluations, show, as_json=as_json)
+                try:
+                    after = parts.evaluations.head().sequence
+                    with refusing():
+                        row, _ = await follows.begin(request, by_command=True)
+                    async with lines.shown(row.run_id, after):
+                        unfinished = await _until_idle(follows, row, lines, idle_seconds)
+                finally:
+                    await follows.drain()
+                    follows.close()
+    finally:
+        log_writer.close(1.0)
+    for line in unfinished:
+        lines.say(line)
+    return 0
+
+
+async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> list[str]:
+    """Follow until the run is idle, or is no longer followed; says what is not whole then."""
+    waits, last = False, None
+    while True:
+        following = follows.take(row)
+        if following is None:
+            now = await follows.find(row)
+            if now is None or now.ended:
+                return [] if last is None else _unfinished(last)
+            if not waits:
+                waits = True
+                lines.say(f"{row.run_id}: another process follows it; this one takes over when that ends")
+        else:
+            last = following
+            idle = following.looked and time.monotonic() - following.active
+            if idle_seconds is not None and idle is not False and idle >= idle_seconds:
+                await follows.end(row.run_id)
+                await follows.ended(row)
+                return _unfinished(following)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _unfinished(following: Following) -> list[str]:
+    return [f"{each.name}: not evaluated, it {each.reason}" for each in following.unfinished]
+
+
+class _Lines:
+    """Writes what happens to a run's checkpoints and evaluations."""
+
+    def __init__(self, evaluations: Evaluations, show: Show, *, as_json: bool) -> None:
+        self._evaluations, self._show, self._as_json = evaluations, show, as_json
+        self._after = 0
+
+    @contextlib.asynccontextmanager
+    async def shown(self, run_id: str, after: int) -> AsyncIterator[None]:
+        """Write what happens after a sequence of the log, until the block ends; nothing of that is left out."""
+        self._after, done = after, asyncio.Event()
+        writing = asyncio.create_task(self._write(run_id, done))
+        try:
+            yield
+        except BaseException:
+            writing.cancel()
+            await asyncio.wait({writing})
+            raise
+        done.set()
+        await writing
+
+    def say(self, line: str) -> None:
+        """Write a line for people."""
+        if not self._as_json:
+            typer.echo(line, err=True)
+
+    async def _write(self, run_id: str, done: asyncio.Event) -> None:
+        while True:
+            last = done.is_set()
+            if self._evaluations.head().sequence > self._after:
+                await self._catch_up(run_id)
+            if last:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await done.wait()
+
+    async def _catch_up(self, run_id: str) -> None:
+        pages = self._evaluations.subscribe(
+            after_sequence=self._after,
+            run_id=run_id,
+            until_now=True,
+            new_kinds=True,
+            pack=lambda page: (list(events_from_records(page.records)), page.through_sequence),
+        )
+        async with contextlib.aclosing(pages) as found:
+            async for events, through in found:
+                for event in events:
+                    await self._tell(event)
+                self._after = through
+
+    async def _tell(self, event: Event) -> None:
+        if event.kind in _CHECKPOINTS:
+            self.say(_checkpoint_line(event))
+        elif event.kind in _ENDS:
+            await self._tell_end(event)
+        elif event.kind is not EventKind.SAMPLE_COMPLETE:
+            self._show(event.evaluation_id, event)
+
+    async def _tell_end(self, event: Event) -> None:
+        try:
+            evaluation = await self._evaluations.get(event.evaluation_id)
+        except NotFound:  # it was deleted meanwhile
+            return
+        if self._as_json:
+            typer.echo(json.dumps(evaluation_as_json(evaluation), allow_nan=False))
+            return
+        infos = await self._evaluations.infos(spec.kind for spec in evaluation.request.evaluators)
+        problem = evaluation.problem
+        why = "" if problem is None else f", {problem.reason}: {problem.message}"
+        typer.echo(f"{evaluation.evaluation_id}: {evaluation.state.value}{why}")
+        for sentence in evaluator_sentences(evaluation, infos):
+            typer.echo(f"  {sentence}")
+
+
+def _checkpoint_line(event: Event) -> str:
+    name, reason = event.metadata["name"], event.metadata.get("reason", "")
+    match event.kind:
+        case EventKind.CHECKPOINT_FOUND:
+            why = f": {reason}" if reason else ""
+            lag = f"{event.measurements['lag_seconds']:.1f} s after it was written"
+            return f"{name}: found, step {event.step}, {_HELD_BY[event.metadata['held']]}{why}, {lag}"
+        case EventKind.CHECKPOINT_SKIPPED:
+            return f"{name}: skipped: {reason}"
+        case _:
+            return f"{name}: released{f': {reason}' if reason else ''}"

@@ -1,0 +1,69 @@
+"""Where checkpoints of a run are held, and the files that say which of them were released."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import structlog
+
+from crucible_worker.follow.places import RELEASED_SUFFIX, folder_name
+from crucible_worker.runs.journal.follows import CheckpointRow, FollowRow
+
+__all__ = ["Markers"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Markers:
+    """The folders of one run. Every method touches files."""
+
+    def __init__(self, state_dir: Path, row: FollowRow) -> None:
+        self._row = row
+        name = folder_name(row.run_id)
+        self.hold_folder = Path(row.hold_folder) / name
+        """Where its checkpoints are held: two runs may follow one directory."""
+        self._released = state_dir / "released" / name
+
+    def write(self, checkpoint: CheckpointRow) -> None:
+        """Say that a checkpoint was released: in the state directory, and in the checkpoint if the run wants that.
+
+        A file that cannot be written is a warning: the event says the same.
+        """
+        content = json.dumps({"run_id": self._row.run_id, "name": checkpoint.name, "step": checkpoint.step}) + "\n"
+        try:
+            self._released.mkdir(parents=True, exist_ok=True)
+            _put(self._released / f"{checkpoint.name}{RELEASED_SUFFIX}", content)
+        except OSError as error:
+            _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
+        if self._row.mark:
+            try:
+                _put(Path(checkpoint.source) / RELEASED_SUFFIX, content)
+            except FileNotFoundError:
+                return  # the trainer has deleted it meanwhile
+            except OSError as error:
+                _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
+
+    def remove(self, checkpoint: CheckpointRow) -> None:
+        """Remove the files of an older checkpoint of this name."""
+        paths = [self._released / f"{checkpoint.name}{RELEASED_SUFFIX}"]
+        if self._row.mark:
+            paths.append(Path(checkpoint.source) / RELEASED_SUFFIX)
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the folders of held checkpoints, unless something is in them."""
+        for folder in (self.hold_folder, self.hold_folder.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _put(path: Path, content: str) -> None:
+    """Write a file that appears whole."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(content)
+    os.replace(part, path)

@@ -1,0 +1,234 @@
+"""`crucible-worker follow` on checkpoints of an embedded model: lines, JSON, exit codes, going on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.core
+import typer.main
+
+from crucible_worker.cli import app
+from crucible_worker.embedded import registry
+from tests.service.processes_kit import wait_until
+from tests.tables import rows
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
+)
+
+SECONDS = 240
+"""For a command to end, on a machine that has other things to do."""
+WHAT = ("--data=builtin:arithmetic", "--evaluator=nll", "--samples=4", "--device=cpu")
+
+
+def _save(folder: Path, step: int) -> Path:
+    """Save a checkpoint under a name of Hugging Face's trainer."""
+    path = folder / f"checkpoint-{step}"
+    shutil.copytree(registry.path("arithmetic@320"), path)
+    return path
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "crucible_worker", "follow", *arguments]
+
+
+def _environment(cwd: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CRUCIBLE_")}
+    return {**kept, "XDG_STATE_HOME": str(cwd / "state-home")}
+
+
+def _follow(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(*arguments),
+        cwd=cwd,
+        env=_environment(cwd),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_a_run_is_followed_until_it_is_idle(tmp_path: Path):
+    """What was evaluated is on stdout, what happens on stderr; a half-written checkpoint is named, and delays nothing.
+
+    The same command again evaluates nothing twice, and finds what came meanwhile.
+    """
+    run = tmp_path / "mine"
+    for step in (10, 20):
+        _save(run, step)
+    half = _save(run, 30)
+    weights = half / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+    first = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert sorted(line for line in first.stdout.splitlines() if not line.startswith(" ")) == [
+        f"mine-step-{step}-0: completed" for step in (10, 20)
+    ]
+    assert "checkpoint-10: found, step 10, held by links, " in first.stderr
+    assert "checkpoint-20: released\n" in first.stderr
+    assert first.stderr.splitlines()[-1].startswith("checkpoint-30: not evaluated, it ")
+    assert not (run / ".crucible").exists()
+
+    _save(run, 40)
+    again = _follow("mine", *WHAT, "--exit-when-idle=0.5", "--json", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    (ended,) = map(json.loads, again.stdout.splitlines())
+    assert (ended["evaluation_id"], ended["run_id"], ended["step"]) == ("mine-step-40-0", "mine", 40)
+
+
+def test_ctrl_c_ends_it_and_the_same_command_resumes(tmp_path: Path):
+    """The exit code is 130; an evaluation that was interrupted is resumed under its id."""
+    run = tmp_path / "mine"
+    _save(run, 10)
+    options = ["mine", "--data=builtin:arithmetic", "--evaluator=nll", "--concurrency=1", "--device=cpu"]
+    with subprocess.Popen(
+        _command(*options),
+        cwd=tmp_path,
+        env=_environment(tmp_path),
+        text=True,
+        stderr=subprocess.PIPE,
+        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "to do" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        written = process.stderr.read()
+        assert process.wait(timeout=SECONDS) == 130
+    assert written.splitlines()[-1] == "crucible-worker: ended while it followed; the same command resumes"
+
+    again = _follow(*options, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "mine-step-10-0: completed"), again.stderr
+    assert "checkpoint-10: found" not in again.stderr
+    assert "checkpoint-10: released" in again.stderr
+
+
+def test_a_second_process_waits_and_takes_over(tmp_path: Path):
+    """It says so; when the first one is killed, it evaluates what comes next."""
+    run = tmp_path / "mine"
+    _save(run, 10)
+    with subprocess.Popen(
+        _command("mine", *WHAT), cwd=tmp_path, env=_environment(tmp_path), text=True, stderr=subprocess.PIPE
+    ) as first:
+        assert first.stderr is not None
+        for line in first.stderr:
+            if "released" in line:
+                break
+        with subprocess.Popen(
+            _command("mine", *WHAT, "--exit-when-idle=1"),
+            cwd=tmp_path,
+            env=_environment(tmp_path),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as second:
+            assert second.stderr is not None
+            assert second.stdout is not None
+            waits = second.stderr.readline()
+            _save(run, 20)
+            first.kill()
+            output = second.stdout.read()
+            assert second.wait(timeout=SECONDS) == 0, second.stderr.read()
+    assert waits == "mine: another process follows it; this one takes over when that ends\n"
+    assert "mine-step-20-0: completed" in output
+
+
+def test_a_plan_of_a_file_says_when(tmp_path: Path):
+    """Its intervals count steps; the run has another name if it is given, and the evaluations too."""
+    (tmp_path / "plan.toml").write_text(
+        """
+        eval_every = 20
+        [[evaluations]]
+        name = "likelihood"
+        dataset = { source = "builtin:arithmetic", limit = 3 }
+        evaluators = ["nll"]
+        """
+    )
+    for step in (10, 20):
+        _save(tmp_path / "mine", step)
+    done = _follow(
+        *("mine", "--plan=plan.toml", "--run-id=seven", "--id=plan-7", "--exit-when-idle=0.5", "--device=cpu"),
+        "--state-dir=journal",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("plan-7-step-20-0: completed\n  likelihood/nll")
+    assert "checkpoint-10: skipped: nothing of the plan plan-7 is due at step 10" in done.stderr
+    assert [path.name for path in (tmp_path / "journal" / "released" / "seven").iterdir()] == ["checkpoint-20.released"]
+
+
+@rows(
+    ("arguments", "says"),
+    [
+        (["mine"], "--data is needed"),
+        (["mine", *WHAT, "--policy=some"], "--policy is 'some', must be one of all, latest, every"),
+        (["mine", *WHAT, "--every=2"], "--every is only allowed with the policy EVERY"),
+        (["mine", *WHAT, "--policy=every"], "--every is needed with the policy EVERY"),
+        (["mine", *WHAT, "--name-pattern=/"], "--name-pattern "),
+        (["mine", *WHAT, "--marker=a/b"], "--marker "),
+        (["mine", *WHAT, "--base-model=embedded:arithmetic@320"], "--base-model is no local: or hub: model"),
+        (["mine", *WHAT, "--plan=plan.toml"], "--data and --plan exclude each other"),
+        (["mine", "--plan=plan.toml"], "--plan is 'plan.toml': No such file or directory"),
+        (["mine", "--plan=empty.toml"], "--plan empty.toml: evaluations is empty"),
+        (["mine", "--data=jsonl:absent.jsonl", "--evaluator=nll"], "--data "),
+        (["mine", "--data=builtin:arithmetic", "--evaluator=made_up"], "--evaluator "),
+        (["m" * 201, *WHAT], "--run-id "),
+        (["/", *WHAT], "--run-id is needed: the directory has no name"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_its_option(arguments: list[str], says: str, tmp_path: Path):
+    """With exit code 2, before anything is followed."""
+    (tmp_path / "empty.toml").write_text("")
+    done = _follow(*arguments, "--exit-when-idle=0", "--state-dir=journal", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith(f"crucible-worker: {says}")
+
+
+def test_other_options_need_another_name(tmp_path: Path):
+    """Evaluations of one plan are comparable: the error names the cure."""
+    (tmp_path / "mine").mkdir()
+    assert _follow("mine", *WHAT, "--exit-when-idle=0", cwd=tmp_path).returncode == 0
+    other = _follow("mine", *WHAT, "--seed=3", "--exit-when-idle=0", cwd=tmp_path)
+    assert other.returncode == 2
+    assert other.stderr.endswith("; take another --id or --run-id for other options\n")
+    # What only says how to follow may change.
+    assert _follow("mine", *WHAT, "--policy=latest", "--exit-when-idle=0", cwd=tmp_path).returncode == 0
+
+
+def test_follow_takes_the_options_of_evaluate():
+    """But for the model, its step, and places of results."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    of_evaluate, of_follow = (
+        {flag for option in group.commands[name].params for flag in option.opts if flag.startswith("-")}
+        for name in ("evaluate", "follow")
+    )
+    assert of_evaluate - of_follow == {"--model", "--step", "--no-keep", "--output", "--verbose", "-v"}
+
+
+def test_the_state_is_waited_for(tmp_path: Path):
+    """A directory that does not exist yet is followed; SIGTERM ends the command, with exit code 1."""
+    with subprocess.Popen(
+        _command("mine", *WHAT), cwd=tmp_path, env=_environment(tmp_path), text=True, stderr=subprocess.PIPE
+    ) as process:
+        journal = tmp_path / "state-home" / "crucible-bridge" / "follows.lock"
+        wait_until(journal.exists, "the journal is open")
+        _save(tmp_path / "mine", 10)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "released" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=SECONDS) == 1

@@ -1,0 +1,394 @@
+"""A directory of checkpoints is followed: each whole one is held, evaluated once and released."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crucible_bridge.errors import AlreadyExists, BridgeError, NotFound
+from crucible_bridge.events import EventKind
+from crucible_bridge.types import FollowPolicy, HubModel, LocalModel
+from crucible_worker.follow.checkpoints import Naming, look
+from crucible_worker.follow.holding import hold
+from tests.service.follow_kit import (
+    FOUND,
+    QUESTIONS,
+    RELEASED,
+    SKIPPED,
+    CheckpointBackend,
+    Followed,
+    following,
+    save,
+    save_adapter,
+    weights,
+)
+from tests.service.plans_kit import plan
+from tests.tables import rows
+
+
+async def test_each_checkpoint_is_evaluated_once(tmp_path: Path):
+    """Those that are there, and those that come later, by the order of their steps."""
+    async with following(tmp_path) as f:
+        save(f.folder, 10)
+        save(f.folder, 9)
+        answer = await f.follow()
+        assert (answer.plan_id, answer.existed) == ("run", False)
+        await f.told(RELEASED, "checkpoint-10")
+        save(f.folder, 20)
+        released = await f.told(RELEASED, "checkpoint-20")
+        found = await f.evaluations()
+    assert f.events(FOUND) == [(FOUND, f"checkpoint-{step}") for step in (9, 10, 20)]
+    assert {step: each.evaluation_id for step, each in found.items()} == {
+        step: f"run-step-{step}-0" for step in (9, 10, 20)
+    }
+    assert [found[step].metrics.values["accuracy"] for step in (9, 10, 20)] == [0.0, 1.0, 1.0]
+    assert released.measurements["lag_steps"] == 0.0
+    assert released.measurements["lag_seconds"] >= 0.0
+
+
+async def test_a_whole_checkpoint_starts_within_seconds(tmp_path: Path):
+    """EVALUATION_START comes at most 3 s after the checkpoint became whole, as far as the machine has the time."""
+    async with following(tmp_path) as f:
+        f.folder.mkdir()
+        await f.follow()
+        save(f.folder, 10)
+        written = time.time()
+        start = await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
+        found = await f.told(FOUND, "checkpoint-10")
+    assert 0 <= found.measurements["lag_seconds"] < 60
+    assert start.step == found.step == 10
+    assert start.unix_time_ns / 1e9 - written < 30
+
+
+async def test_a_checkpoint_is_held_by_links_while_it_is_read(tmp_path: Path):
+    """The trainer deletes it meanwhile, and nothing of the result changes; then the links go."""
+    gate = asyncio.Event()
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        path = save(f.folder, 10)
+        await f.follow()
+        found = await f.told(FOUND, "checkpoint-10")
+        held = Path(found.metadata["path"])
+        assert found.metadata["held"] == "links"
+        assert held == f.folder / ".crucible" / "run" / "checkpoint-10"
+        assert (held / "model.safetensors").stat().st_ino == (path / "model.safetensors").stat().st_ino
+        shutil.rmtree(path)
+        gate.set()
+        released = await f.told(RELEASED, "checkpoint-10")
+        (evaluation,) = (await f.evaluations()).values()
+    assert evaluation.metrics.values["accuracy"] == 1.0
+    assert released.metadata == {"name": "checkpoint-10", "path": str(held), "held": "links"}
+    assert not held.exists()
+
+
+async def test_a_released_checkpoint_is_marked(tmp_path: Path):
+    """In the state directory, and in the checkpoint if that is wanted; a trainer that waits sees whole files."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 10)
+        await f.follow(mark=True)
+        await f.told(RELEASED, "checkpoint-10")
+        marks = [path / ".released", f.state_dir / "released" / "run" / "checkpoint-10.released"]
+        assert [json.loads(mark.read_text()) for mark in marks] == [
+            {"run_id": "run", "name": "checkpoint-10", "step": 10}
+        ] * 2
+        # The mark makes no other checkpoint of it.
+        save(f.folder, 20)
+        await f.told(RELEASED, "checkpoint-20")
+    assert f.events(SKIPPED) == []
+
+
+async def test_a_half_written_checkpoint_waits(tmp_path: Path):
+    """It is evaluated once it is whole, and the others do not wait for it."""
+    async with following(tmp_path) as f:
+        half = f.folder / "checkpoint-10"
+        half.mkdir(parents=True)
+        (half / "config.json").write_text("{}")
+        whole = weights(10)
+        (half / "model.safetensors").write_bytes(whole[:-4])
+        save(f.folder, 11)
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-11")
+        assert f.events(FOUND) == [(FOUND, "checkpoint-11")]
+        with (half / "model.safetensors").open("ab") as file:
+            file.write(whole[-4:])
+        await f.told(RELEASED, "checkpoint-10")
+        found = await f.evaluations()
+    assert [found[step].metrics.values["accuracy"] for step in (10, 11)] == [1.0, 0.0]
+
+
+async def test_a_marker_makes_it_whole(tmp_path: Path):
+    """With a marker, nothing is evaluated before it is there."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 10)
+        marked = save(f.folder, 20)
+        (marked / "DONE").touch()
+        await f.follow(marker="DONE")
+        await f.told(RELEASED, "checkpoint-20")
+        assert f.events(FOUND) == [(FOUND, "checkpoint-20")]
+        (path / "DONE").touch()
+        await f.told(RELEASED, "checkpoint-10")
+
+
+async def test_names_by_a_pattern(tmp_path: Path):
+    """Other names are no checkpoints then."""
+    async with following(tmp_path) as f:
+        save(f.folder, 10)
+        save(f.folder, 7, "mine-7")
+        await f.follow(name_pattern="mine-{step}")
+        released = await f.told(RELEASED, "mine-7")
+    assert released.step == 7
+    assert f.events(FOUND) == [(FOUND, "mine-7")]
+
+
+async def test_the_policy_every_takes_each_kth(tmp_path: Path):
+    """The first one, and each third after it; the others are skipped with the reason."""
+    async with following(tmp_path) as f:
+        for step in range(1, 8):
+            save(f.folder, step)
+        await f.follow(policy=FollowPolicy.EVERY, every=3)
+        skipped = await f.told(SKIPPED, "checkpoint-2")
+        for step in (1, 4, 7):
+            await f.told(RELEASED, f"checkpoint-{step}")
+        assert sorted(await f.evaluations()) == [1, 4, 7]
+    assert skipped.metadata["reason"] == "the policy evaluates one of 3 checkpoints"
+    assert "lag_seconds" not in skipped.measurements
+
+
+async def test_the_policy_latest_skips_what_is_overtaken(tmp_path: Path):
+    """While one is evaluated the newest of the others waits, held, and those between are skipped."""
+    gate = asyncio.Event()
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        save(f.folder, 1)
+        save(f.folder, 2)
+        await f.follow(policy=FollowPolicy.LATEST)
+        await f.told(SKIPPED, "checkpoint-1")
+        await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
+        save(f.folder, 3)
+        await f.told(FOUND, "checkpoint-3")
+        save(f.folder, 4)
+        await f.told(SKIPPED, "checkpoint-3")
+        gate.set()
+        for step in (2, 4):
+            await f.told(RELEASED, f"checkpoint-{step}")
+        assert sorted(await f.evaluations()) == [2, 4]
+    assert f.events(SKIPPED) == [(SKIPPED, "checkpoint-1"), (SKIPPED, "checkpoint-3")]
+    assert f.events(RELEASED) == [(RELEASED, "checkpoint-2"), (RELEASED, "checkpoint-4")]
+
+
+async def test_an_adapter_is_evaluated_on_its_model(tmp_path: Path):
+    """On the one that it names, or on the given one; without either it is skipped, with the cure."""
+    async with following(tmp_path) as f:
+        save_adapter(f.folder, 1, "someone/base")
+        save_adapter(f.folder, 2, None)
+        await f.follow()
+        reason = (await f.told(SKIPPED, "checkpoint-2")).metadata["reason"]
+        await f.told(RELEASED, "checkpoint-1")
+        await f.bridge.follow(
+            "run", run_id="other", base_model="local:base?dtype=float32", evaluators=["nll"], dataset=QUESTIONS
+        )
+        await f.recorder.wait_for(
+            lambda event: event.kind is RELEASED and event.run_id == "other" and event.step == 2, seconds=60.0
+        )
+        models = {(each.request.run_id, each.request.step): each.request.model for each in await _all(f)}
+    assert "--base-model" in reason
+    held = f.folder / ".crucible"
+    assert models["run", 1] == HubModel("someone/base", adapter_path=str(held / "run" / "checkpoint-1"))
+    assert models["other", 2] == LocalModel("base", adapter_path=str(held / "other" / "checkpoint-2"), dtype="float32")
+
+
+async def _all(f: Followed) -> list[Any]:
+    return [each async for each in f.bridge.evaluation.all_evaluations()]
+
+
+async def test_a_plan_decides_what_is_due(tmp_path: Path):
+    """A registered plan is named by its id; a checkpoint at which nothing is due is skipped."""
+    async with following(tmp_path) as f:
+        await f.bridge.evaluation.register_plan(plan(run_id="run", eval_every=5, infrequent_evaluations=()))
+        for step in (3, 5):
+            save(f.folder, step)
+        answer = await f.follow(plan="p")
+        assert answer.plan_id == "p"
+        skipped = await f.told(SKIPPED, "checkpoint-3")
+        await f.told(RELEASED, "checkpoint-5")
+        assert [each.evaluation_id for each in (await f.evaluations()).values()] == ["p-step-5-0"]
+    assert skipped.metadata["reason"] == "nothing of the plan p is due at step 3"
+
+
+async def test_a_run_is_followed_until_it_is_unfollowed(tmp_path: Path):
+    """Then nothing more is found; what has begun ends. The same call again resumes, and evaluates nothing twice."""
+    async with following(tmp_path) as f:
+        save(f.folder, 1)
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-1")
+        assert (await f.follow()).existed is True
+        assert await f.bridge.unfollow("run") is True
+        assert await f.bridge.unfollow("run") is False
+        save(f.folder, 2)
+        assert (await f.follow()).existed is False
+        await f.told(RELEASED, "checkpoint-2")
+        with pytest.raises(NotFound) as caught:
+            await f.bridge.unfollow("another")
+    assert caught.value.reason == "UNKNOWN_FOLLOW"
+    assert f.events(RELEASED) == [(RELEASED, "checkpoint-1"), (RELEASED, "checkpoint-2")]
+
+
+async def test_two_workers_share_a_run(tmp_path: Path):
+    """Both are told to follow; one does, and the other one goes on when that ends."""
+    async with contextlib.AsyncExitStack() as second:
+        async with following(tmp_path) as f:
+            g = await second.enter_async_context(following(tmp_path, root=f.root))
+            answers = await asyncio.gather(f.follow(), g.follow())
+            assert sorted(answer.existed for answer in answers) == [False, True]
+            save(f.folder, 1)
+            await g.told(RELEASED, "checkpoint-1")
+        save(g.folder, 2)
+        await g.told(RELEASED, "checkpoint-2")
+        assert sorted(await g.evaluations()) == [1, 2]
+        assert g.events() == [
+            event for step in (1, 2) for event in ((FOUND, f"checkpoint-{step}"), (RELEASED, f"checkpoint-{step}"))
+        ]
+
+
+async def test_a_worker_that_starts_resumes(tmp_path: Path):
+    """A run stays followed although no worker runs; checkpoints of the meantime are found by the next one."""
+    async with following(tmp_path) as f:
+        save(f.folder, 1)
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-1")
+    save(f.folder, 2)
+    async with following(tmp_path) as f:
+        await f.told(RELEASED, "checkpoint-2")
+        assert sorted(await f.evaluations()) == [1, 2]
+        assert f.events(RELEASED) == [(RELEASED, "checkpoint-1"), (RELEASED, "checkpoint-2")]
+
+
+async def test_a_directory_may_come_later_and_go(tmp_path: Path):
+    """It is waited for; a checkpoint that goes with it before it is held is not evaluated."""
+    async with following(tmp_path) as f:
+        await f.follow()
+        save(f.folder, 1)
+        await f.told(RELEASED, "checkpoint-1")
+        shutil.rmtree(f.folder)
+        save(f.folder, 2)
+        await f.told(RELEASED, "checkpoint-2")
+        assert sorted(await f.evaluations()) == [1, 2]
+
+
+async def test_a_checkpoint_that_is_written_again_is_not_evaluated_twice(tmp_path: Path):
+    """Ids are by step: the second one of a step is skipped, with the reason."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 1)
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-1")
+        shutil.rmtree(path)
+        save(f.folder, 1)
+        skipped = await f.told(SKIPPED, "checkpoint-1")
+    assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
+
+
+async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
+    """As on another file system: the event says why, and the result is the same."""
+    other = Path(tempfile.mkdtemp(prefix="crucible-follow-", dir="/dev/shm"))
+    try:
+        if other.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("/dev/shm and the folder of tests are one file system")
+        (tmp_path / "models").mkdir()
+        async with following(tmp_path, roots=(tmp_path / "models", other)) as f:
+            save(f.folder, 2)
+            await f.follow(hold_folder=other / "held")
+            found = await f.told(FOUND, "checkpoint-2")
+            await f.told(RELEASED, "checkpoint-2")
+        assert found.metadata["held"] == "copy"
+        assert "hard links are refused" in found.metadata["reason"]
+        assert found.metadata["path"] == str(other / "held" / "run" / "checkpoint-2")
+        assert list((other / "held").glob("*/*")) == []
+    finally:
+        shutil.rmtree(other)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_directory_that_cannot_be_written_is_read_where_it_is(tmp_path: Path):
+    """Then nothing holds its checkpoints, which the event says."""
+    async with following(tmp_path) as f:
+        save(f.folder, 2)
+        f.folder.chmod(0o500)
+        try:
+            await f.follow()
+            found = await f.told(FOUND, "checkpoint-2")
+            await f.told(RELEASED, "checkpoint-2")
+        finally:
+            f.folder.chmod(0o700)
+    assert (found.metadata["held"], found.metadata["path"]) == ("nothing", str(f.folder / "checkpoint-2"))
+
+
+@rows(
+    ("fields", "field", "reason"),
+    [
+        ({"directory": "../elsewhere"}, "directory", "PATH_OUT_OF_ROOT"),
+        ({"hold_folder": "/"}, "hold_folder", "PATH_OUT_OF_ROOT"),
+        ({"every": 2}, "every", "INVALID_FIELD"),
+        ({"policy": FollowPolicy.EVERY}, "every", "INVALID_FIELD"),
+        ({"name_pattern": "/"}, "name_pattern", "INVALID_FIELD"),
+        ({"marker": "a/b"}, "marker", "INVALID_FIELD"),
+        ({"base_model": "embedded:arithmetic@320"}, "base_model", "INVALID_FIELD"),
+        ({"plan": "no such plan"}, "plan_id", "UNKNOWN_PLAN"),
+        ({"plan": "p"}, "run_id", "INVALID_FIELD"),
+        ({"evaluators": ["made_up"]}, "evaluators[0].kind", "UNKNOWN_EVALUATOR"),
+    ],
+)
+async def test_what_is_wrong_is_named(fields: dict[str, Any], field: str, reason: str, tmp_path: Path):
+    """By its field, and nothing is followed."""
+    async with following(tmp_path) as f:
+        await f.bridge.evaluation.register_plan(plan(run_id="another"))
+        asked = {"evaluators": ["nll"], "dataset": QUESTIONS, **fields}
+        directory = asked.pop("directory", "run")
+        if "plan" in asked:
+            asked = {"plan": asked["plan"]}
+        with pytest.raises(BridgeError) as caught:
+            await f.bridge.follow(directory, run_id="run", **asked)
+        assert (caught.value.reason, caught.value.field) == (reason, field)
+        with pytest.raises(NotFound):
+            await f.bridge.unfollow("run")
+
+
+async def test_another_way_is_refused_while_a_run_is_followed(tmp_path: Path):
+    """The error names what differs; after the end of the following it is accepted."""
+    async with following(tmp_path) as f:
+        await f.follow()
+        with pytest.raises(AlreadyExists) as caught:
+            await f.follow(mark=True)
+        assert (caught.value.reason, caught.value.metadata["differs"]) == ("OTHER_FOLLOW", "mark")
+        await f.bridge.unfollow("run")
+        assert (await f.follow(mark=True)).existed is False
+
+
+async def test_what_was_held_and_not_recorded_is_evaluated(tmp_path: Path):
+    """A worker was killed between the two, and the trainer has deleted the checkpoint since."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 10)
+        folder = f.folder / ".crucible" / "run"
+        await _until_whole(f.folder, folder)
+        shutil.rmtree(path)
+        (folder / ".checkpoint-9.crucible-partial").mkdir()
+        await f.follow()
+        await f.told(RELEASED, "checkpoint-10")
+        (evaluation,) = (await f.evaluations()).values()
+        assert evaluation.metrics.values["accuracy"] == 1.0
+        assert not folder.exists()
+    assert f.events() == [(FOUND, "checkpoint-10"), (RELEASED, "checkpoint-10")]
+
+
+async def _until_whole(directory: Path, folder: Path) -> None:
+    """Hold the one checkpoint of a directory, as a worker does."""
+    async with asyncio.timeout(60):
+        while not (found := look(directory, Naming()).whole):
+            await asyncio.sleep(0.05)
+    hold(found[0], folder, max_copy_bytes=0, naming=Naming())
