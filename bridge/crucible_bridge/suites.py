@@ -140,7 +140,7 @@ def parse_plan(text: str, *, plan_id: str, run_id: str) -> EvaluationPlan:
     Raises:
         InvalidField: as `parse_suite`.
     """
-    fields = _fields(_document(text, "plan"), "", _PLAN)
+    fields = fields_of(document_of(text, "plan"), "", _PLAN, file="the plan's file")
     members: dict[str, list[SuiteMember]] = {}
     for part in ("evaluations", "infrequent_evaluations"):
         tables = enumerate(fields.get(part, ()))
@@ -156,15 +156,6 @@ def parse_plan(text: str, *, plan_id: str, run_id: str) -> EvaluationPlan:
         infrequent_evaluations=tuple(member.evaluation for member in members["infrequent_evaluations"]),
     )
     return evaluation_plan_from_v1(evaluation_plan_to_v1(plan))
-
-
-def _document(text: str, what: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise InvalidField(what, "is not TOML: its lists or tables are nested too deeply") from None
-    except ValueError as error:  # of tomllib, or of a number with thousands of digits
-        raise InvalidField(what, f"is not TOML: {error}") from None
 
 
 def _refuse_equal_names(members: list[SuiteMember], part: str = "evaluations") -> None:
