@@ -106,6 +106,7 @@ def test_a_run_id_that_is_not_that_of_the_plan_is_refused(tmp_path: Path):
         EvaluateCallback("127.0.0.1:1", tmp_path, save, plan=plan, run_id="two")
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning has warnings of its own
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
 def test_lightnings_own_trainer_calls_it(tmp_path: Path):
     """A real fit of two steps; what it writes is what `save` wrote."""

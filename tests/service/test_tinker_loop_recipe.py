@@ -6,12 +6,14 @@ import contextlib
 import importlib.util
 import re
 import types
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import crucible_bridge
+from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluationState, TinkerModel
 from tests.service.plans_kit import plan
 from tests.service.tinker_kit import ScriptedLibrary, worker_on
@@ -51,7 +53,7 @@ async def test_a_loop_reports_its_checkpoints(tmp_path: Path, monkeypatch: pytes
         addresses: list[str] = []
 
         @contextlib.asynccontextmanager
-        async def connect(address: str) -> Any:
+        async def connect(address: str) -> AsyncIterator[Bridge]:
             addresses.append(address)
             yield bridge
 

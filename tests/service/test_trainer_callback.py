@@ -116,7 +116,9 @@ async def test_a_run_without_a_plan_gets_that_of_the_operator(tmp_path: Path):
     """A pattern of the worker fits the run's name; the callback names no plan."""
     plan = RunPlan(runs="lab-*", file=Path(suite_in(tmp_path)))
     async with worker(tmp_path, tmp_path / "lab-7", (plan,)) as address:
-        history, _ = await train(tmp_path / "lab-7", address, wait=WAIT)
+        # Processes that load data are forked while the callback's connection is open.
+        loading = {"dataloader_num_workers": 2}
+        history, _ = await train(tmp_path / "lab-7", address, arguments=loading, wait=WAIT)
 
     assert {step: sorted(metrics)[0] for step, metrics in evaluated(history).items()} == {
         2: "answers/accuracy",

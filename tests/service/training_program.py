@@ -22,7 +22,7 @@ def train(*, address: str, output_dir: str, steps: int, arguments: dict[str, Any
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     ids = torch.tensor(tokenizer("1+1=2")["input_ids"])
-    data = [{"input_ids": ids, "labels": ids} for _ in range(64)]
+    data: Any = [{"input_ids": ids, "labels": ids} for _ in range(64)]
     args = TrainingArguments(
         output_dir=output_dir,
         max_steps=steps,

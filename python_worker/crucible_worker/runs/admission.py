@@ -142,7 +142,7 @@ class Admission:
         loaded = await self._until_drained(self._preparer.load(planned.dataset, evaluators))
         await self._until_drained(self._preparer.prompter(planned, evaluators, loaded))
 
-    async def check_without_data(self, planned: PlannedEvaluation) -> Sequence[tuple[EvaluatorSpec, Evaluator]]:
+    async def check_without_data(self, planned: PlannedEvaluation) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
         """The part of `check` that reads no data set; returns the evaluators.
 
         Raises:
