@@ -145,6 +145,8 @@ class _Transformers:
     def __init__(self, folder: Path, device: str) -> None:
         logging.disable_progress_bar()
         kind = device.partition(":")[0]
+        if kind == "cpu":
+            torch.set_num_threads(1)  # as ours, which computes a model of this size by one thread
         sizes = SIZES[kind]
         heads = sizes["hidden_size"] // HEAD
         config = LlamaConfig(
