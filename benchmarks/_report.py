@@ -60,11 +60,13 @@ class Claim:
         return ""
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Parse `--json` and `--runs`."""
+def arguments(description: str | None, *, device: bool = False) -> argparse.Namespace:
+    """Parse `--json` and `--runs`; also `--device` of a benchmark that has a `device`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--runs", type=int, default=5, help="runs of each side; the median is reported")
+    if device:
+        parser.add_argument("--device", default="cpu", help="of both sides: cpu, cuda or cuda:N")
     return parser.parse_args()
 
 

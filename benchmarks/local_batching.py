@@ -1,8 +1,9 @@
 """64 prompts on the local backend, batched, against `model.generate` one by one.
 
 Both answer the same held-out problems with the same embedded checkpoint, greedily, to the end of sequence; the answers
-must be equal. The baseline has the model in this process, and its fastest number of threads. Ours is the
-whole way: 64 concurrent calls to the backend, the pipe to the host, the tokenizer, the batch, and log-probabilities.
+must be equal. The baseline has the model in this process, and its fastest number of threads. Ours is the whole way: 64
+concurrent calls to the backend, the pipe to the host, the tokenizer, the batch, and log-probabilities. `--device cuda`
+measures both on a GPU.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ MAX_TOKENS = 8
 
 async def main() -> None:
     """Measure and print."""
-    options = arguments(__doc__)
+    options = arguments(__doc__, device=True)
     texts = [str(sample.input) for sample in held_out(PROMPTS)]
-    baseline = _OneByOne()
-    backend = LocalBackend(device="cpu")
+    baseline = _OneByOne(options.device)
+    backend = LocalBackend(device=options.device)
     try:
         model = await backend.open(EmbeddedModel(MODEL))
         await model.load()
@@ -79,10 +80,11 @@ async def _batched(model: HostedModel, texts: Sequence[str]) -> list[str]:
 class _OneByOne:
     """The model in this process, with one prompt after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         logging.disable_progress_bar()
         directory = registry.path(MODEL)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+        self._model = model.to(device)
         self._tokenizer = AutoTokenizer.from_pretrained(directory)
         texts = [str(sample.input) for sample in held_out(PROMPTS)]
         torch.set_num_threads(min((1, torch.get_num_threads()), key=lambda count: self._seconds(texts, count)))
@@ -97,7 +99,7 @@ class _OneByOne:
     def answers(self, texts: Sequence[str]) -> list[str]:
         answers: list[str] = []
         for text in texts:
-            inputs = self._tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+            inputs = self._tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(self._model.device)
             tokens = self._model.generate(**inputs, max_new_tokens=MAX_TOKENS, do_sample=False)
             answers.append(self._tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
         return answers

@@ -37,8 +37,11 @@ def seconds_of(pid):
 
 def children(pid):
     """Process ids of the children of all threads of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def wait_until(condition, what):

@@ -301,6 +301,7 @@ async def test_a_device_that_is_not_there_is_refused(local, device):
     assert caught.value.reason == "DEVICE_NOT_FOUND"
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
 async def test_two_devices_of_one_host_hold_the_same_model(local):
     """One fingerprint, nearly the same numbers, and neither answers for the other."""

@@ -13,6 +13,7 @@ from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
+from crucible_worker.limits import WorkerLimits
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -172,6 +173,21 @@ async def test_a_changed_checkpoint_is_another_model(local, root):
     assert after.fingerprint != before.fingerprint
     assert await after.compute_logprobs(prompt) != logprobs
     assert await before.compute_logprobs(prompt) == logprobs
+
+
+async def test_weights_are_no_part_of_the_memory_that_a_tokenizer_may_need(local, root):
+    """A checkpoint with more bytes than `max_rendering_bytes` opens: of its files, only the headers are read there."""
+    directory = root / "large"
+    shutil.copytree(registry.path("arithmetic@180"), directory)
+    size = WorkerLimits().max_rendering_bytes + 2**30
+    header = json.dumps({"unused": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    with (directory / "more.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)  # without blocks on the disk
+
+    model = await load(local, LocalModel("large"))
+
+    assert len(await model.sample(ModelInput.of(ADDITION), GREEDY)) == 1
 
 
 async def test_more_models_than_stay_open_are_opened_again(local):

@@ -19,8 +19,8 @@ class Run:
         self._identities = itertools.count()
 
     @classmethod
-    def of_files(cls, directory):
-        return cls(load(directory, torch.device("cpu")))
+    def of_files(cls, directory, device="cpu", dtype=None):
+        return cls(load(directory, torch.device(device), dtype=dtype))
 
     def encode(self, text):
         assert self.scheduler.loaded.tokenizer is not None

@@ -90,3 +90,20 @@ def test_what_is_no_distribution_has_no_choice(row):
     assert choices[0] is None
     assert choices[1] is not None
     assert choices[1].token == 1
+
+
+def test_a_row_draws_the_same_alone_and_among_others():
+    """Rows with other parameters, greedy ones and rows that are no distribution change no token of a row."""
+    torch.manual_seed(3)
+    kinds = [{"temperature": 0.0}, {}, {"temperature": 2.0}, {"top_k": 5}, {"top_k": 9}, {"top_p": 0.7},
+             {"top_k": 9, "top_p": 0.5}, {"top_k": 500, "top_p": 0.9}, {"temperature": 9.0, "top_p": 0.99}]  # fmt: skip
+    given = [{**kind, "seed": seed} for seed in range(5) for kind in kinds]
+    logits = torch.randn(len(given), 200) * 3
+    logits[7] = math.nan
+
+    together = choose(logits, [chooser(**one) for one in given])
+
+    alone = [choose(row[None], [chooser(**one)])[0] for row, one in zip(logits, given)]
+    assert together[7] is None
+    assert together == alone
+    assert len({choice.token for choice in together if choice is not None}) > 20

@@ -130,7 +130,8 @@ class LocalBackend(Backend):
         refuse_absent_cuda(getattr(model, "device", None) or self._device)
         match model:
             case EmbeddedModel(name):
-                return Checkpoint(directory=registry.path(name))
+                # Their files have float16, and numpy computes in float32: the device must not change the answers.
+                return Checkpoint(directory=registry.path(name), default_dtype="float32")
             case LocalModel(path):
                 return self._checkpoint(model, resolve(self._roots, path), self._roots)
             case HubModel():

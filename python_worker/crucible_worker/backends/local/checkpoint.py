@@ -17,6 +17,8 @@ class Checkpoint:
     adapter: Path | None = None
     """Directory of the LoRA adapter, if any."""
     dtype: str | None = None
-    """Element type of the weights; if None, float32 on a CPU, and that of the files on CUDA."""
+    """Requested element type of the weights. Another type is another model."""
+    default_dtype: str | None = None
+    """Element type if none is requested; if None, float32 on a CPU, and that of the files on CUDA."""
     device: str | None = None
     """"cpu", "cuda" or "cuda:N"; the host's own if None."""

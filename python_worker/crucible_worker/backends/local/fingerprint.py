@@ -36,7 +36,7 @@ class Fingerprints:
     def of(self, checkpoint: Checkpoint) -> str:
         """The fingerprint of a checkpoint, 64 hexadecimal digits. Reads files: call it in a thread.
 
-        An adapter or a requested type gives another fingerprint; the device does not.
+        An adapter or a requested type gives another fingerprint; the device and a default type do not.
 
         Raises:
             NotFound: a directory, or a file while it was read, no longer exists.

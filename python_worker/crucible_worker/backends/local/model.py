@@ -26,13 +26,16 @@ from crucible_worker.backends.sampling_checks import check_sampling
 
 __all__ = ["HostedModel", "HostedModels"]
 
+_Key = tuple[str, str | None, str | None]
+"""Fingerprint, default type and device of an open model."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     """What the host reports about a model that it has opened."""
 
     key: str
-    """The host's name for it: one fingerprint on two devices makes two models."""
+    """The host's name for it: one fingerprint in two types or on two devices makes two models."""
     context: int | None
     """Context length in tokens; None if the model names no limit."""
     vocabulary: int
@@ -53,8 +56,8 @@ class HostedModels:
     def __init__(self, host: HostProcess) -> None:
         self.host = host
         self._fingerprints = Fingerprints()
-        self._open: dict[tuple[str, str | None], _Facts] = {}
-        self._opening: weakref.WeakValueDictionary[tuple[str, str | None], asyncio.Lock] = weakref.WeakValueDictionary()
+        self._open: dict[_Key, _Facts] = {}
+        self._opening: weakref.WeakValueDictionary[_Key, asyncio.Lock] = weakref.WeakValueDictionary()
         self._life = 0
 
     async def open(self, checkpoint: Checkpoint) -> HostedModel:
@@ -75,7 +78,7 @@ class HostedModels:
             except BridgeError as error:
                 if error.reason != Reason.MODEL_NOT_OPEN:
                     raise
-            self._open.pop((fingerprint, checkpoint.device), None)
+            self._open.pop(_key(checkpoint, fingerprint), None)
 
     async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
         """Make sure that the host has a model, and return its facts.
@@ -85,14 +88,14 @@ class HostedModels:
                 no such device (DEVICE_NOT_FOUND).
             BackendError: the host failed.
         """
-        key = (fingerprint, checkpoint.device)
+        key = _key(checkpoint, fingerprint)
         if (facts := self._known_facts(key)) is not None:
             return facts
         # Evaluations of one model usually begin together: the host loads it once for all of them.
         async with self._opening.setdefault(key, asyncio.Lock()):
             return self._known_facts(key) or await self._ask_for(checkpoint, fingerprint)
 
-    def _known_facts(self, key: tuple[str, str | None]) -> _Facts | None:
+    def _known_facts(self, key: _Key) -> _Facts | None:
         """The facts of a model that the present host process has; None if it has not."""
         if self._life != self.host.life:
             self._open.clear()
@@ -104,7 +107,7 @@ class HostedModels:
             fingerprint=fingerprint,
             path=str(checkpoint.directory),
             adapter=None if checkpoint.adapter is None else str(checkpoint.adapter),
-            dtype=checkpoint.dtype,
+            dtype=checkpoint.dtype or checkpoint.default_dtype,
             device=checkpoint.device,
         )
         facts = _Facts(**answer)
@@ -114,8 +117,12 @@ class HostedModels:
             name = checkpoint.directory.name
             raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason=Reason.CHECKPOINT_CHANGED)
         self._life = self.host.life
-        self._open[fingerprint, checkpoint.device] = facts
+        self._open[_key(checkpoint, fingerprint)] = facts
         return facts
+
+
+def _key(checkpoint: Checkpoint, fingerprint: str) -> _Key:
+    return fingerprint, checkpoint.default_dtype, checkpoint.device
 
 
 class HostedModel(Model):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import gc
 import logging
 import os
 import queue
+import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +22,7 @@ from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.refusals import refusing
-from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, to_backend_error
+from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, is_out_of_memory, to_backend_error
 from crucible_worker.backends.local.host.sizes import read_config
 from crucible_worker.backends.local.host.text_process import TextProcess
 
@@ -104,9 +107,15 @@ class Engine:
         with torch.inference_mode():
             while True:
                 self._receive()
-                for scheduler in [one.scheduler for one in self._models.values() if one.busy]:
-                    self._use_threads(scheduler.loaded.threads)
-                    scheduler.step()
+                self._step()
+
+    def _step(self) -> None:
+        for scheduler in [one.scheduler for one in self._models.values() if one.busy]:
+            self._use_threads(scheduler.loaded.threads)
+            scheduler.step()
+            if scheduler.ran_out_of_memory:
+                scheduler.ran_out_of_memory = False
+                self._remove_idle(but=scheduler)
 
     def _use_threads(self, count: int) -> None:
         if count != self._threads:
@@ -142,10 +151,11 @@ class Engine:
                 for opened in self._models.values():
                     opened.scheduler.abort(identity)
             case "close":
-                opened = self._models.get(content["model"])
-                if opened is not None and not opened.busy:
-                    self._models.pop(content["model"]).close()
+                self._remove(content["model"])
                 self._answer(identity, None)
+            case "make room":
+                self._remove_idle()
+                content.set()
 
     def _open(self, message: dict[str, Any]) -> Scheduler:
         opened = self._opened(message)
@@ -167,7 +177,7 @@ class Engine:
     def _load(self, identity: int, message: dict[str, Any]) -> None:
         try:
             device = resolve_device(message["device"] or self._device_name)
-            key = f"{message['fingerprint']} on {device}"
+            key = f"{message['fingerprint']} in {message['dtype'] or 'its type'} on {device}"
             opened = self._models.get(key)
             if opened is not None and opened.complete:
                 content = (key, opened.scheduler.loaded, opened.texts)
@@ -193,25 +203,60 @@ class Engine:
         has_texts = texts.load(directory.name, {"path": str(directory)})
         if opened is not None:
             return opened.scheduler.loaded, texts
-        adapter = None if message["adapter"] is None else Path(message["adapter"])
         try:
-            loaded = load(directory, device, adapter=adapter, dtype=message["dtype"])
+            loaded = self._weights(message, device)
         except BaseException:
             texts.close()
             raise
         return loaded, texts if has_texts else None
+
+    def _weights(self, message: dict[str, Any], device: torch.device) -> LoadedModel:
+        adapter = None if message["adapter"] is None else Path(message["adapter"])
+        attempt = functools.partial(load, Path(message["path"]), device, adapter=adapter, dtype=message["dtype"])
+        try:
+            return attempt()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Not in the handler: there, the error's traceback would keep what was loaded so far.
+        self._make_room()
+        return attempt()
+
+    def _make_room(self) -> None:
+        """Have the computing thread remove all models without work, and wait for it."""
+        removed = threading.Event()
+        self._inbox.put(("make room", 0, removed))
+        removed.wait()
 
     def _install(self, key: str, loaded: LoadedModel, texts: TextProcess | None) -> None:
         opened = self._models.get(key)
         if opened is None:
             idle = [name for name, one in self._models.items() if not one.busy]
             for name in idle[: max(0, len(self._models) + 1 - MAX_OPEN_MODELS)]:
-                self._models.pop(name).close()
+                self._remove(name)
             self._models[key] = _Opened(Scheduler(loaded, self._answer), texts)
         elif opened.texts is not texts:
             opened.close()
             opened.texts = texts
         self._models.move_to_end(key)
+
+    def _remove_idle(self, but: Scheduler | None = None) -> None:
+        """Remove all models without work, except one."""
+        for name in [name for name, one in self._models.items() if one.scheduler is not but]:
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a model, unless it has work, and give its memory back to the device."""
+        opened = self._models.get(name)
+        if opened is None or opened.busy:
+            return
+        self._models.pop(name).close()
+        on_cuda = opened.scheduler.loaded.device.type == "cuda"
+        del opened
+        if on_cuda:
+            # PyTorch would keep the memory: a process that trains on the same device could not use it.
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def _answer_error(self, identity: int, error: Exception) -> None:
         if not isinstance(error, BridgeError):

@@ -131,8 +131,9 @@ def load(
     if adapter is not None:
         apply_adapter(model, adapter)
     model.eval().requires_grad_(False)
-    _detach_from_files(model)
-    model.to(device)
+    if device.type == "cpu":
+        _detach_from_files(model)
+    model.to(device)  # to another device, this copies them
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,

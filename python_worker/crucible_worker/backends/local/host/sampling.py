@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -40,26 +42,15 @@ class Chooser:
 
     def draw(self, logits: torch.Tensor) -> int:
         """Draw a token from logits of shape (vocabulary,) after temperature, top_k and top_p, in this order."""
-        # The maximum is subtracted first, so that small temperatures cannot overflow. Float64, as a nucleus sums over
-        # the vocabulary.
-        scaled = (logits - logits.max()).double() / self.temperature
-        tokens = None
-        if self.top_k is not None and self.top_k < len(scaled):
-            scaled, tokens = scaled.topk(self.top_k)
-        elif self.top_p < 1:
-            scaled, tokens = scaled.sort(descending=True, stable=True)
-        probabilities = scaled.softmax(0)
-        if self.top_p < 1:
-            if tokens is None:  # top_k kept all tokens: not sorted yet
-                probabilities, tokens = probabilities.sort(descending=True, stable=True)
-            before = probabilities.cumsum(0) - probabilities
-            probabilities = probabilities * (before < self.top_p)
-        cumulative = probabilities.cumsum(0)
-        point = cumulative[-1] * self._random.random()
-        index = int(torch.searchsorted(cumulative, point, right=True))
-        # Rounding can put the point on the total; then the last token with any mass is chosen.
-        index = min(index, int(probabilities.nonzero()[-1]))
-        return index if tokens is None else int(tokens[index])
+        return _draw(logits[None], [self])[0]
+
+    def point(self) -> float:
+        """The next random number in [0, 1)."""
+        return self._random.random()
+
+    def kept(self, vocabulary: int) -> int | None:
+        """Number of tokens that `top_k` keeps; None if it keeps all."""
+        return self.top_k if self.top_k is not None and self.top_k < vocabulary else None
 
 
 def choose(logits: torch.Tensor, choosers: list[Chooser]) -> list[Choice | None]:
@@ -74,11 +65,43 @@ def choose(logits: torch.Tensor, choosers: list[Chooser]) -> list[Choice | None]
     """
     logits = logits.float()
     normalizers = logits.logsumexp(1)
-    best = logits.argmax(1).tolist()
-    tokens = [
-        None if not finite else chooser.draw(row) if chooser.temperature > 0 else greedy
-        for chooser, row, greedy, finite in zip(choosers, logits, best, normalizers.isfinite().tolist())
+    tokens: list[int | None] = [
+        token if finite else None for token, finite in zip(logits.argmax(1).tolist(), normalizers.isfinite().tolist())
     ]
+    # Rows that are computed alike are computed together: on a GPU, one after the other takes longer than the model.
+    alike: defaultdict[tuple[int | None, bool], list[int]] = defaultdict(list)
+    for row, (token, chooser) in enumerate(zip(tokens, choosers)):
+        if token is not None and chooser.temperature > 0:
+            alike[chooser.kept(logits.shape[1]), chooser.top_p < 1].append(row)
+    for rows in alike.values():
+        some = logits if len(rows) == len(logits) else logits[torch.tensor(rows, device=logits.device)]
+        for row, token in zip(rows, _draw(some, [choosers[row] for row in rows])):
+            tokens[row] = token
     indices = torch.tensor([[token or 0] for token in tokens], device=logits.device)
     logprobs = (logits.gather(1, indices).squeeze(1) - normalizers).tolist()
     return [None if token is None else Choice(token, logprob) for token, logprob in zip(tokens, logprobs)]
+
+
+def _draw(logits: torch.Tensor, choosers: Sequence[Chooser]) -> list[int]:
+    """Draw a token for every row of logits; the choosers keep equally many tokens, and all or none has a nucleus."""
+    first = choosers[0]
+    given = [[chooser.temperature, chooser.top_p, chooser.point()] for chooser in choosers]
+    temperature, top_p, point = torch.tensor(given, dtype=torch.float64, device=logits.device).split(1, dim=1)
+    # The maximum is subtracted first, so that small temperatures cannot overflow. Float64, as a nucleus sums over the
+    # vocabulary.
+    scaled = (logits - logits.amax(1, keepdim=True)).double() / temperature
+    tokens = None
+    if (kept := first.kept(logits.shape[1])) is not None:
+        scaled, tokens = scaled.topk(kept)
+    elif first.top_p < 1:
+        scaled, tokens = scaled.sort(descending=True, stable=True)
+    probabilities = scaled.softmax(1)
+    if first.top_p < 1:
+        before = probabilities.cumsum(1) - probabilities
+        probabilities = probabilities * (before < top_p)
+    cumulative = probabilities.cumsum(1)
+    indices = torch.searchsorted(cumulative, cumulative[:, -1:] * point, right=True)
+    # Rounding can put the point on the total; then the last token with any mass is chosen.
+    places = torch.arange(cumulative.shape[1], device=logits.device)
+    indices = indices.minimum(torch.where(probabilities > 0, places, 0).amax(1, keepdim=True))
+    return (indices if tokens is None else tokens.gather(1, indices)).squeeze(1).tolist()

@@ -21,7 +21,15 @@ from crucible_worker.backends.local.host.rows import Request, Row, make_rows
 from crucible_worker.backends.local.host.sampling import choose
 from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
 
-__all__ = ["MAX_BATCH_TOKENS", "MAX_PREFILL_TOKENS", "MAX_ROWS", "Answer", "Scheduler", "to_backend_error"]
+__all__ = [
+    "MAX_BATCH_TOKENS",
+    "MAX_PREFILL_TOKENS",
+    "MAX_ROWS",
+    "Answer",
+    "Scheduler",
+    "is_out_of_memory",
+    "to_backend_error",
+]
 
 MAX_ROWS = 64
 """Most rows of a batch."""
@@ -59,6 +67,8 @@ class Scheduler:
         self._scoring: deque[_Measuring] = deque()
         self._waiting: deque[Row] = deque()
         self._batches: list[Batch] = []
+        self.ran_out_of_memory = False
+        """Whether a request has failed for lack of memory; the owner resets it."""
 
     @property
     def busy(self) -> bool:
@@ -197,9 +207,10 @@ class Scheduler:
         if request.over:
             return
         if not isinstance(error, BridgeError):
-            if "CUDA error" in str(error):  # CUDA's context is lost for good: only another process gets a new one
-                raise error
+            if "CUDA error" in str(error) and not is_out_of_memory(error):
+                raise error  # CUDA's context is lost for good: only another process gets a new one
             _log.error("a model failed", exc_info=error)
+            self.ran_out_of_memory |= is_out_of_memory(error)
             error = to_backend_error(error)
         self._end(request, error)
 
@@ -209,8 +220,24 @@ class Scheduler:
         self._answer(request.identity, result)
 
 
+_OUT_OF_MEMORY = (
+    "can't allocate memory",  # of the CPU
+    "CUDA error: out of memory",  # beside PyTorch's allocator, such as for CUDA's context
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+"""Parts of messages of errors that have no class of their own."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the memory of a device did not suffice."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return any(part in str(error) for part in _OUT_OF_MEMORY)
+
+
 def to_backend_error(error: Exception) -> BackendError:
     """The error that the worker gets for an unexpected exception; the traceback is in the log."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
+    if is_out_of_memory(error):
         return BackendError("the model's device is out of memory", reason=Reason.OUT_OF_MEMORY, retryable=True)
     return BackendError(f"the model failed: {type(error).__name__}", reason=Reason.MODEL_FAILED, retryable=False)

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import json
 import math
+import operator
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 
-__all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
+__all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_HEADER_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
 
 CONFIG = "config.json"
 """The file with a model's configuration."""
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """Most bytes of that file."""
+MAX_HEADER_BYTES = 100_000_000
+"""Most bytes of the header of a safetensors file, as in the library."""
 MAX_UNSAVED_WEIGHTS = 64 * 1024 * 1024
 """Most weights of a model that are not in its files: tables that are computed, or missing weights."""
 MAX_BUFFER_BYTES = 1024 * 1024 * 1024
@@ -34,6 +37,8 @@ MAX_BUFFER_BYTES = 1024 * 1024 * 1024
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers")
 _WIDTHS = ("vocab_size", "hidden_size", "n_embd", "d_model")
+_LENGTH_BYTES = 8
+"""Bytes of the number before a safetensors header: its length."""
 _PACKED = 16
 """Most weights in one element of a quantized checkpoint."""
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -88,13 +93,45 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def _shapes(directory: Path) -> _Shapes:
-    """Shape of every tensor, by name; the library checks that the files have the bytes of each."""
+    """Shape of every tensor, by name.
+
+    Only the headers are read. The library maps whole files, and the limit of this process counts what is mapped.
+
+    Raises:
+        ValueError: a file is damaged, or does not have the bytes of a tensor.
+    """
     found: dict[str, tuple[int, ...]] = {}
     for file in sorted(directory.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (no mapping)
-                found[name] = tuple(tensors.get_slice(name).get_shape())
+        try:
+            found |= _shapes_in(file)
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{file.name!r} is damaged: {error}") from error
     return found
+
+
+def _shapes_in(file: Path) -> _Shapes:
+    found: dict[str, tuple[int, ...]] = {}
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        if size > MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {size:,} bytes, {MAX_HEADER_BYTES:,} are accepted")
+        header = json.loads(stream.read(size))
+        room = os.fstat(stream.fileno()).st_size - _LENGTH_BYTES - size
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        shape = tuple(map(operator.index, tensor["shape"]))
+        begin, end = map(operator.index, tensor["data_offsets"])
+        bits = 8 * (end - begin)
+        if min(shape, default=0) < 0 or not 0 <= begin <= end <= room or not _fits(math.prod(shape), bits):
+            raise ValueError(f"{name[:60]!r} does not have the bytes of its shape")
+        found[name] = shape
+    return found
+
+
+def _fits(elements: int, bits: int) -> bool:
+    """Whether so many bits can have so many elements, of the types of the format: 4 bits (FP4) to 128 (C128)."""
+    return 4 * elements <= bits <= 128 * elements
 
 
 def _check_fields(
