@@ -80,6 +80,11 @@ class WorkerLimits:
     """Tasks of Inspect at work at once, each in a process of its own; more wait, which is part of a sample's time."""
     max_orchestrator_window: int = 1_024
     """Questions open at once on one stream of EvaluateWithOrchestratorModel, whatever the orchestrator wants."""
+    max_loggers: int = 16
+    """Loggers of experiments that are open at once, each in a process; more wait for their turn."""
+    max_experiment_bytes: int = 256 * 1024 * 1024
+    """Of what an experiment retains for loggers that are behind; the oldest entries go first, and each logger reports
+    what it missed."""
     max_compared_samples: int = 2_000_000
     """Results of samples, of all evaluations of one comparison together; more are refused."""
     max_calls_per_service: int = 256

@@ -166,7 +166,12 @@ async def build_with(
         templates=templates,
     )
     evaluations = await Evaluations.open(
-        settings.state_dir, event_to_record, sources=sources, limits=settings.limits, log_dir=settings.log_dir
+        settings.state_dir,
+        event_to_record,
+        sources=sources,
+        limits=settings.limits,
+        log_dir=settings.log_dir,
+        log_to=settings.log_to,
     )
     return Parts(
         evaluations=evaluations,
