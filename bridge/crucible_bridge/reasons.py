@@ -1166,6 +1166,29 @@ class Reason(enum.StrEnum):
         "The server or service cannot be reached.",
     )
 
+    # Loggers of experiments.
+    UNKNOWN_LOGGER = (
+        "UNKNOWN_LOGGER",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL | _START,
+        "No logger has this name; the message names the known ones.",
+    )
+    LOGGER_OPTION = (
+        "LOGGER_OPTION",
+        Code.PERMISSION_DENIED,
+        False,
+        _CALL,
+        "A request sets an option of a logger that is the operator's: a place where it writes or sends to.",
+    )
+    BAD_LOGGER = (
+        "BAD_LOGGER",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _START,
+        "An installed logger cannot be used; the message says what it did.",
+    )
+
     # Snakepit.
     NOT_STARTED = (
         "NOT_STARTED",
