@@ -61,10 +61,16 @@ class Feeder:
         self._feeds: dict[int, asyncio.Task[None]] = {}
         self._left_until: dict[int, float] = {}
         self._crowded = False
+        self._close_seconds = CLOSE_SECONDS
         self._looking = asyncio.create_task(self._look(), name="experiment-loggers")
 
-    async def aclose(self) -> None:
-        """Stop; loggers get the rest from the next worker of this journal."""
+    async def aclose(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Stop; loggers get the rest from the next worker of this journal.
+
+        Args:
+            seconds: how long each logger has to close, before its process is killed.
+        """
+        self._close_seconds = seconds
         tasks = [self._looking, *self._feeds.values()]
         for task in tasks:
             task.cancel()
@@ -107,11 +113,8 @@ class Feeder:
             try:
                 if not await Feed(self._journal, row.number, runner, lambda: self._crowded).run():
                     self._leave(row.number)
-            except asyncio.CancelledError:
-                await _close_soon(runner)
-                raise
             finally:
-                await runner.kill()
+                await runner.aclose(self._close_seconds)
         except JournalUnavailable as error:
             _log.warning("logger_not_fed", logger=row.logger, reason=error.reason)
             self._leave(row.number)
@@ -153,11 +156,3 @@ def _identity(experiment_id: str, created_ns: int) -> str:
     digest = hashlib.sha256(f"{experiment_id}\0{created_ns}".encode()).hexdigest()[:_DIGEST_CHARACTERS]
     shown = _UNSAFE.sub("-", experiment_id)[:_NAME_CHARACTERS].strip("-.") or "x"
     return f"{shown}-{digest}"
-
-
-async def _close_soon(runner: LoggerRunner) -> None:
-    """Let a logger close as the worker ends; what it has not acknowledged is written again by the next worker."""
-    closing = asyncio.ensure_future(runner.aclose())
-    if not (await asyncio.wait((closing,), timeout=CLOSE_SECONDS))[0]:
-        closing.cancel()
-        await asyncio.wait((closing,))
