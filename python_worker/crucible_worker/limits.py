@@ -44,7 +44,8 @@ class WorkerLimits:
     max_events_retained: int = 1_000_000
     """Events in the journal; the oldest go first, never those of an unfinished evaluation. 0 keeps all."""
     evaluation_retention_seconds: float = 30.0 * _DAY
-    """How long an evaluation that has ended is kept, with its samples; 0 is forever."""
+    """How long an evaluation that has ended is kept, with its samples, and an experiment that is no longer logged to; 0
+    is forever."""
     interrupted_retention_seconds: float = 7.0 * _DAY
     """How long an interrupted evaluation waits to be resumed before it is cancelled; 0 is forever."""
     plan_retention_seconds: float = 30.0 * _DAY

@@ -146,6 +146,7 @@ class Evaluations:
         limits: WorkerLimits,
         log_dir: Path | None = None,
         log_to: Sequence[str] = (),
+        feed_all: bool = True,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -156,12 +157,13 @@ class Evaluations:
             limits: bounds.
             log_dir: folder for an Inspect log of each evaluation that ends here; none is written if None.
             log_to: loggers of evaluations and experiments that name none; checked.
+            feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
 
         Raises:
             FailedPrecondition: the state directory cannot be used.
         """
         journal = await Journal.open(state_dir, encode_event)
-        experiments = Experiments(journal, limits, log_to=log_to)
+        experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
         evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits, experiments)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)

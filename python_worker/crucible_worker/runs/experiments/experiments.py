@@ -17,7 +17,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.runs.experiments.evaluated import rows_of
-from crucible_worker.runs.experiments.feeding import Feeder, StartRunner
+from crucible_worker.runs.experiments.feeding import CLOSE_SECONDS, Feeder, StartRunner
 from crucible_worker.runs.experiments.records import packed_hparams, packed_metrics, packed_text
 from crucible_worker.runs.experiments.tables import (
     ExperimentRow,
@@ -54,6 +54,7 @@ class Experiments:
         limits: WorkerLimits,
         *,
         log_to: Sequence[str] = (),
+        feed_all: bool = True,
         start: StartRunner = LoggerRunner,
     ) -> None:
         """Feed the loggers that wait, and log evaluations that end from now on.
@@ -62,13 +63,31 @@ class Experiments:
             journal: where they are.
             limits: bounds.
             log_to: loggers of the operator, for requests that name none; checked.
+            feed_all: feed the loggers of all experiments of the journal; if not, only of those that are logged to here.
             start: makes what writes to a logger.
         """
         self.log_to = tuple(log_to)
         """Loggers of the operator, for requests that name none."""
         self._journal, self._limits = journal, limits
-        self._feeder = Feeder(journal, most=limits.max_loggers, start=start)
+        self._logged: set[str] = set()
+        only = None if feed_all else self._logged
+        self._feeder = Feeder(journal, most=limits.max_loggers, only=only, start=start)
         journal.call_on_end(self._log_evaluation)
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the loggers of evaluations that ended here have synced; those that have not are logged.
+
+        Args:
+            seconds: how long to wait at most.
+        """
+        until = time.monotonic() + seconds
+        for experiment_id in tuple(self._logged):
+            experiment, synced = await self.sync(experiment_id, max(0.0, until - time.monotonic()))
+            for logger in () if synced else experiment.loggers:
+                if logger.synced_sequence < experiment.last_sequence:
+                    _log.warning("logger_behind", logger=logger.logger, reason=logger.problem or "it is slow")
+        if self._logged:
+            await self._feeder.aclose(max(CLOSE_SECONDS, until - time.monotonic()))
 
     async def aclose(self) -> None:
         """Stop feeding; the next worker of this journal continues."""
@@ -186,7 +205,7 @@ class Experiments:
         return append(transaction, row.number, record, 1, most_bytes=self._limits.max_experiment_bytes)
 
     def _log_evaluation(self, transaction: Transaction, number: int) -> None:
-        """Log the metrics of an evaluation, in the transaction that ends it: so once, whatever happens to its worker."""
+        """Log the metrics of an evaluation, in the transaction that ends it: once, whatever happens to its worker."""
         row = find_by_number(transaction, number)
         request = request_from_record(row.request, row.apart)
         if not request.log_to or row.result is None:
@@ -201,6 +220,7 @@ class Experiments:
             # The evaluation stands, whatever its loggers are.
             _log.warning("evaluation_not_logged", evaluation_id=request.evaluation_id, reason=str(error))
             return
+        self._logged.add(experiment.experiment_id)
         append(
             transaction,
             experiment.number,

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import structlog
 
@@ -48,15 +48,18 @@ StartRunner = Callable[[LoggerSpec, Experiment], LoggerRunner]
 class Feeder:
     """Feeds loggers of all experiments of a journal; used in its event loop."""
 
-    def __init__(self, journal: Journal, *, most: int, start: StartRunner = LoggerRunner) -> None:
+    def __init__(
+        self, journal: Journal, *, most: int, only: Container[str] | None, start: StartRunner = LoggerRunner
+    ) -> None:
         """Begin.
 
         Args:
             journal: where entries are.
             most: loggers that are open at once.
+            only: ids of the experiments whose loggers are fed, now and later; all if None.
             start: makes what writes to a logger.
         """
-        self._journal, self._most, self._start = journal, most, start
+        self._journal, self._most, self._only, self._start = journal, most, only, start
         self._locks = OwnerLocks(journal.folder / LOCK_FILE)
         self._feeds: dict[int, asyncio.Task[None]] = {}
         self._left_until: dict[int, float] = {}
@@ -85,7 +88,7 @@ class Feeder:
             except JournalUnavailable as error:
                 _log.warning("loggers_not_looked_for", reason=error.reason)
             else:
-                self._begin(waiting)
+                self._begin([each for each in waiting if self._only is None or each[1] in self._only])
             await asyncio.sleep(PAUSE_SECONDS)
             seen = await self._journal.news.wait(seen, LOOK_SECONDS)
 

@@ -34,7 +34,7 @@ __all__ = [
     "find_waiting",
     "open_experiment",
     "read_page",
-    "remove_unused",
+    "remove_unused_experiment",
     "report",
     "want_sync",
 ]
@@ -317,7 +317,7 @@ def read_page(source: Reads, number: int) -> Page | None:
     )
 
 
-def remove_unused(transaction: Transaction, before_ns: int) -> bool:
+def remove_unused_experiment(transaction: Transaction, before_ns: int) -> bool:
     """Remove an experiment that was last used before a time; whether there was one."""
     row = transaction.execute("SELECT number FROM experiments WHERE used_ns < ? LIMIT 1", (before_ns,)).fetchone()
     if row is None:
