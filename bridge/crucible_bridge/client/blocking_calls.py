@@ -588,6 +588,8 @@ class BlockingExperimentsClient:
     ) -> int:
         """Logs a text.
 
+        Repeating it is as for LogMetrics.
+
         Args:
             experiment_id: of an open experiment.
             key: its name.
@@ -1188,7 +1190,7 @@ class BlockingExperimentLog(BlockingContext):
         """
         return self._thread.run(self._client.log_rows(rows))
 
-    def log_hparams(self, config: Any) -> int:
+    def log_hparams(self, config: object) -> int:
         """Log hyperparameters; returns the sequence of their entry.
 
         Args:
@@ -1278,7 +1280,7 @@ class BlockingBridge(BlockingConnection):
         """WorkerService and health."""
 
     def experiment(
-        self, experiment_id: str, *, log_to: Sequence[str] = (), config: Any = None
+        self, experiment_id: str, *, log_to: Sequence[str] = (), config: object = None
     ) -> BlockingExperimentLog:
         """An experiment to log to, as a context manager: opened by its `with` block, and closed at the end of it.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
@@ -42,7 +41,7 @@ class Bridge:
         """WorkerService and health."""
         self._calls = calls
 
-    def experiment(self, experiment_id: str, *, log_to: Sequence[str] = (), config: Any = None) -> ExperimentLog:
+    def experiment(self, experiment_id: str, *, log_to: Sequence[str] = (), config: object = None) -> ExperimentLog:
         """An experiment to log to, as a context manager: opened by its `with` block, and closed at the end of it.
 
         Args:

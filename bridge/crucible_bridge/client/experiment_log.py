@@ -30,7 +30,7 @@ class ExperimentLog:
     """
 
     def __init__(
-        self, client: ExperimentsClient, experiment_id: str, log_to: Sequence[str] = (), config: Any = None
+        self, client: ExperimentsClient, experiment_id: str, log_to: Sequence[str] = (), config: object = None
     ) -> None:
         self._client = client
         self._experiment_id, self._log_to, self._config = experiment_id, log_to, config
@@ -80,7 +80,7 @@ class ExperimentLog:
         """
         return await self._client.log_metrics(self._experiment_id, rows)
 
-    async def log_hparams(self, config: Any) -> int:
+    async def log_hparams(self, config: object) -> int:
         """Log hyperparameters; returns the sequence of their entry.
 
         Args:
@@ -152,7 +152,7 @@ class ExperimentLog:
         return await self._client.get_url(self._experiment_id, logger) or None
 
 
-def plain_config(config: Any, field: str) -> Mapping[str, Any]:
+def plain_config(config: object, field: str) -> Mapping[str, Any]:
     """A configuration as JSON values by name: of a mapping, a dataclass, or the attributes of an object.
 
     Example: `plain_config({"lr": 1e-4, "path": Path("a")}, "config") == {"lr": 1e-4, "path": "a"}`.

@@ -285,6 +285,8 @@ class PlainExperimentCalls:
     ) -> int:
         """Logs a text.
 
+        Repeating it is as for LogMetrics.
+
         Args:
             experiment_id: of an open experiment.
             key: its name.

@@ -119,7 +119,7 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LogLongText(self, request, context):
-        """Logs a text.
+        """Logs a text. Repeating it is as for LogMetrics.
 
         Errors: those of LogHparams.
         """

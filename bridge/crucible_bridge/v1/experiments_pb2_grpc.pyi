@@ -63,7 +63,7 @@ class ExperimentServiceStub:
     Errors: those of LogHparams.
     """
     LogLongText: _grpc.UnaryUnaryMultiCallable[_experiments_pb2.LogLongTextRequest, _experiments_pb2.LogLongTextResponse]
-    """Logs a text.
+    """Logs a text. Repeating it is as for LogMetrics.
 
     Errors: those of LogHparams.
     """
@@ -119,7 +119,7 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
     Errors: those of LogHparams.
     """
     LogLongText: _aio.UnaryUnaryMultiCallable[_experiments_pb2.LogLongTextRequest, _experiments_pb2.LogLongTextResponse]  # type: ignore[assignment]
-    """Logs a text.
+    """Logs a text. Repeating it is as for LogMetrics.
 
     Errors: those of LogHparams.
     """
@@ -196,7 +196,7 @@ class ExperimentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _experiments_pb2.LogLongTextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_experiments_pb2.LogLongTextResponse, _abc.Awaitable[_experiments_pb2.LogLongTextResponse]]:
-        """Logs a text.
+        """Logs a text. Repeating it is as for LogMetrics.
 
         Errors: those of LogHparams.
         """
