@@ -320,13 +320,21 @@ class Admission:
         finally:
             self._preparing -= 1
 
+    async def check_loggers(self, log_to: Sequence[str]) -> None:
+        """Refuse loggers that a request may not name, or that this worker cannot run.
+
+        Raises:
+            BridgeError: the field is the entry of `log_to`.
+        """
+        await self._experiments.check(log_to)
+
     async def _with_loggers(self, request: EvaluateRequest) -> EvaluateRequest:
         """The request with the loggers of the operator if it names none.
 
         Raises:
             BridgeError: one of those that it names is refused.
         """
-        await self._experiments.check(request.log_to)
+        await self.check_loggers(request.log_to)
         return request if request.log_to else dataclasses.replace(request, log_to=self._experiments.log_to)
 
     async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
