@@ -43,9 +43,9 @@ def test_a_name_has_a_kind_a_target_and_options(text: str, kind: str, options: d
 @pytest.mark.parametrize(
     ("text", "error", "reason", "message"),
     [
-        ("", InvalidField, "UNKNOWN_LOGGER", r"log_to\[0\] is '', not one of: jsonl, console, trackio"),
+        ("", InvalidField, "UNKNOWN_LOGGER", r"log_to\[0\] is '', not one of: trackio, jsonl, console"),
         ("jsnl", InvalidField, "UNKNOWN_LOGGER", "not one of: .*in the group 'crucible_worker.loggers'"),
-        ("neptune", InvalidField, "UNKNOWN_LOGGER", "Neptune's service ended on 2026-03-05. Use one of: jsonl"),
+        ("neptune", InvalidField, "UNKNOWN_LOGGER", "Neptune's service ended on 2026-03-05. Use one of: trackio"),
         ("neptune:me/mine?mode=x", InvalidField, "UNKNOWN_LOGGER", "ended on 2026-03-05"),
         ("jsonl:", InvalidField, "INVALID_FIELD", "nothing after the colon"),
         ("jsonl:a?directory=b", InvalidField, "INVALID_FIELD", "sets directory twice"),
