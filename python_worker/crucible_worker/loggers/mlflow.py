@@ -61,6 +61,8 @@ class MlflowLogger(Logger):
         runs = self._client.search_runs([self._experiment_id], f"tags.`{_RUN_TAG}` = '{wanted}'", max_results=1)
         run = runs[0] if runs else self._make_run(experiment, wanted)
         self._run_id = run.info.run_id
+        if runs:
+            self._client.update_run(self._run_id, status="RUNNING")
         self._params = dict(run.data.params)
         self._position = int(run.data.tags.get(_SEQUENCE_TAG, 0))
         if not runs and experiment.config:

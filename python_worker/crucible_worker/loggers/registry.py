@@ -24,9 +24,9 @@ GROUP = "crucible_worker.loggers"
 
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
+        "trackio": "crucible_worker.loggers.trackio:TrackioLogger",
         "jsonl": "crucible_worker.loggers.jsonl:JsonlLogger",
         "console": "crucible_worker.loggers.console:ConsoleLogger",
-        "trackio": "crucible_worker.loggers.trackio:TrackioLogger",
         "wandb": "crucible_worker.loggers.wandb:WandbLogger",
         "mlflow": "crucible_worker.loggers.mlflow:MlflowLogger",
         "tensorboardx": "crucible_worker.loggers.tensorboardx:TensorboardxLogger",

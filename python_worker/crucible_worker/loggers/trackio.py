@@ -51,8 +51,10 @@ class TrackioLogger(Logger):
         self._path = SQLiteStorage.init_db(self.project)
         created = datetime.datetime.now(datetime.UTC).isoformat()
         old = SQLiteStorage.get_run_config(self.project, experiment.name, run_id=experiment.run_id)
-        self._config = {"_Created": created, "_Group": None, "_Username": None, **_open_keys(experiment.config)}
+        self._config = {"_Created": created, "_Group": None, "_Username": None, **_as_config(experiment.config)}
         self._config |= old or {}
+        last = SQLiteStorage.get_last_step(self.project, experiment.name, run_id=experiment.run_id)
+        self._next_step = 0 if last is None else last + 1
         if old is None:
             self._log([{}], [0], [self._id(0)], [created], self._config)
 
@@ -60,14 +62,14 @@ class TrackioLogger(Logger):
         """Write the rows; a row without a step gets the step after the highest one."""
         self._log(
             [self._named(row.values) for row in rows],
-            [row.step for row in rows],
+            [self._step(row.step) for row in rows],
             [self._id(row.sequence) for row in rows],
             [_time(row.unix_time_ns) for row in rows],
         )
 
     def log_hparams(self, hparams: Hparams) -> None:
         """Add them to the run's configuration."""
-        self._config |= _open_keys(hparams.values)
+        self._config |= _as_config(hparams.values)
         self._log([{}], [0], [self._id(hparams.sequence)], [_time(hparams.unix_time_ns)], self._config)
 
     def log_long_text(self, text: LongText) -> None:
@@ -83,7 +85,7 @@ class TrackioLogger(Logger):
     def _log(
         self,
         metrics: list[dict[str, Any]],
-        steps: list[int | None],
+        steps: list[int],
         ids: list[str],
         times: list[str],
         config: Mapping[str, Any] | None = None,
@@ -99,6 +101,12 @@ class TrackioLogger(Logger):
             config=None if config is None else dict(config),
         )
 
+    def _step(self, step: int | None) -> int:
+        """A row's step, or the one after the highest: trackio looks for the highest one before a batch alone."""
+        step = self._next_step if step is None else step
+        self._next_step = max(self._next_step, step + 1)
+        return step
+
     def _id(self, sequence: int) -> str:
         """The key by which trackio's table of metrics has an entry once."""
         return f"{self._experiment.run_id}:{sequence}"
@@ -108,9 +116,20 @@ class TrackioLogger(Logger):
         return {f"__{name}" if name in self._reserved else name: value for name, value in values.items()}
 
 
-def _open_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without a "_" at the beginning of its names, which trackio keeps for itself."""
-    return {name.lstrip("_") or "underscore": value for name, value in config.items()}
+def _as_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as trackio can keep it.
+
+    Names have no "_" at the beginning, which is for trackio's own, and whole numbers of more than 64 bits are texts.
+    """
+    return {name.lstrip("_") or "underscore": _bounded(value) for name, value in config.items()}
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _bounded(inner) for name, inner in value.items()}
+    return [_bounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _time(unix_time_ns: int) -> str:

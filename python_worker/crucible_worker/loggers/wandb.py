@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
@@ -46,8 +47,8 @@ class WandbLogger(Logger):
         """
         import wandb  # pyright: ignore[reportMissingImports]
 
-        directory = self.directory or str(experiment.directory)
-        experiment.directory.mkdir(parents=True, exist_ok=True)
+        directory = Path(self.directory or experiment.directory).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
         settings = wandb.Settings(
             console="off",
             disable_git=True,
@@ -65,11 +66,11 @@ class WandbLogger(Logger):
             id=_id_of(experiment.run_id),
             resume="allow" if self.mode == "online" else None,
             mode=self.mode,
-            dir=directory,
+            dir=str(directory),
             config=dict(experiment.config),
             settings=settings,
         )
-        self._directory = self._run.dir if self.mode == "offline" else ""
+        self._folder = str(Path(self._run.dir).parent)
         self._axes: dict[str, str] = {}
 
     def log_metrics(self, rows: Sequence[MetricRow]) -> None:
@@ -101,7 +102,7 @@ class WandbLogger(Logger):
 
     def get_url(self) -> str:
         """The run's page, or the folder of an offline run."""
-        return self._run.url or self._directory
+        return self._run.url or self._folder
 
     def _define(self, name: str, axis: str) -> None:
         """Name the axis of a metric, once."""
