@@ -406,6 +406,20 @@ class Reason(enum.StrEnum):
     )
     UNKNOWN_RUN = "UNKNOWN_RUN", Code.NOT_FOUND, False, _CALL, "The run has no completed evaluation of this data set."
     UNKNOWN_PLAN = "UNKNOWN_PLAN", Code.NOT_FOUND, False, _CALL, "No plan has this id, or it is no longer retained."
+    UNKNOWN_EXPERIMENT = (
+        "UNKNOWN_EXPERIMENT",
+        Code.NOT_FOUND,
+        False,
+        _CALL,
+        "No experiment has this id; open it first.",
+    )
+    EXPERIMENT_CLOSED = (
+        "EXPERIMENT_CLOSED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "The experiment was closed; open it again to log more.",
+    )
     OTHER_SPECIFICATION = (
         "OTHER_SPECIFICATION",
         Code.ALREADY_EXISTS,

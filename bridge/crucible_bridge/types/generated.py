@@ -27,6 +27,8 @@ __all__ = [
     "BatchLimits",
     "CallTest",
     "ChoiceScorer",
+    "CloseExperimentRequest",
+    "CloseExperimentResponse",
     "CodeGrades",
     "CodeLimits",
     "CompareRequest",
@@ -39,10 +41,13 @@ __all__ = [
     "EvaluatorInfo",
     "EvaluatorRendering",
     "EvaluatorResult",
+    "Experiment",
     "ExtractedAnswer",
     "ExtractedProgram",
     "ForwardAnswer",
     "ForwardOutput",
+    "GetUrlRequest",
+    "GetUrlResponse",
     "Grade",
     "GradeMathRequest",
     "GradeRubricRequest",
@@ -51,6 +56,14 @@ __all__ = [
     "InputOutputTests",
     "KLPostUpdate",
     "Limits",
+    "LogHparamsRequest",
+    "LogHparamsResponse",
+    "LogLongTextRequest",
+    "LogLongTextResponse",
+    "LogMetricsRequest",
+    "LogMetricsResponse",
+    "LoggedMetrics",
+    "LoggerState",
     "LogprobsAnswer",
     "MathGrades",
     "MathPolicy",
@@ -59,6 +72,8 @@ __all__ = [
     "ModelPrice",
     "ModelUsage",
     "NumericScorer",
+    "OpenExperimentRequest",
+    "OpenExperimentResponse",
     "OutputComparison",
     "PairedComparison",
     "PlannedEvaluation",
@@ -80,6 +95,8 @@ __all__ = [
     "SeriesPoint",
     "ServerEngine",
     "StdioTest",
+    "SyncRequest",
+    "SyncResponse",
     "TruncatedPart",
     "Usage",
     "WorkerInfo",
@@ -371,6 +388,8 @@ class EvaluationPlan:
     """Due seldom: long generations, large data sets."""
     correlation_id: str = ""
     """Handed through to every event of its evaluations, at most 200 bytes."""
+    log_to: tuple[str, ...] = ()
+    """Loggers of its evaluations, as of EvaluateRequest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -996,6 +1015,58 @@ class DrainReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedMetrics:
+    """Metrics of one moment."""
+
+    values: Mapping[str, float]
+    """By name, "train/loss". NaN and infinite values are logged; docs/logging.md says what each logger makes of
+    them.
+    """
+    step: int | None = None
+    """The training step; none if None. Steps may come late and out of order."""
+    family: str = ""
+    """Which metrics share a step axis, "train"; those of one evaluator of an evaluation do. One axis for all if
+    empty.
+    """
+    unix_time_ns: int = 0
+    """When they were measured, Unix time in nanoseconds; when the call arrived if 0."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoggerState:
+    """How far a logger of an experiment has come."""
+
+    logger: str
+    """As `log_to` named it: "trackio:project", "jsonl:folder"."""
+    url: str = ""
+    """Where people look at it; empty if it has no such place, or has not been opened yet."""
+    through_sequence: int = 0
+    """It has everything up to this sequence."""
+    synced_sequence: int = 0
+    """What it has up to this sequence is where it cannot be lost any more: written out, or sent."""
+    missed: int = 0
+    """Entries that it never got: the experiment's bound was reached before it took them, or it refused them."""
+    problem: str = ""
+    """Why it got no further at its last try; empty while it works. It tries again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """An experiment as it stands."""
+
+    experiment_id: str
+    """Its identity."""
+    last_sequence: int = 0
+    """Sequence of its last entry, from 1: each row of metrics, set of hyperparameters and text is one."""
+    loggers: tuple[LoggerState, ...] = ()
+    """Its loggers."""
+    created_unix_ns: int = 0
+    """When it was opened first, Unix time in nanoseconds."""
+    closed_unix_ns: int = 0
+    """When it was closed, Unix time in nanoseconds; 0 while it is open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorRendering:
     """How an evaluator renders what models get."""
 
@@ -1052,6 +1123,146 @@ class RenderedPrompt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExperimentRequest:
+    """Opens an experiment."""
+
+    experiment_id: str
+    """Identity, at most 200 bytes. Evaluations with this run_id log into it as well."""
+    log_to: tuple[str, ...] = ()
+    """Its loggers: "trackio:project", "jsonl:folder", "console". Added to those that it has already; the worker's
+    own (`serve --log-to`) if it would have none.
+    """
+    config: Mapping[str, Any] | None = None
+    """Hyperparameters, logged as LogHparams does; nothing if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExperimentResponse:
+    """The answer to OpenExperiment."""
+
+    experiment: Experiment
+    """Its current state."""
+    existed: bool = False
+    """It existed already, and is continued."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogHparamsRequest:
+    """Logs hyperparameters."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    hparams: Mapping[str, Any]
+    """JSON values by name. A name that was logged before gets the new value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogHparamsResponse:
+    """The answer to LogHparams."""
+
+    sequence: int = 0
+    """Sequence of the entry: it is in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetricsRequest:
+    """Logs metrics."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    rows: tuple[LoggedMetrics, ...]
+    """Rows, in the order in which loggers get them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetricsResponse:
+    """The answer to LogMetrics."""
+
+    sequence: int = 0
+    """Sequence of the last row: all of them are in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogLongTextRequest:
+    """Logs a text."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    key: str
+    """Its name."""
+    text: str = ""
+    """The text, at most 8 MiB."""
+    step: int | None = None
+    """The training step; none if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogLongTextResponse:
+    """The answer to LogLongText."""
+
+    sequence: int = 0
+    """Sequence of the entry: it is in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """Waits for the loggers of an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    timeout_ms: int = 30000
+    """How long to wait at most; 0 only asks for the state."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResponse:
+    """The answer to Sync."""
+
+    experiment: Experiment
+    """Its state at the end of the wait."""
+    synced: bool = False
+    """Every logger has synced what was logged before the call."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CloseExperimentRequest:
+    """Closes an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    timeout_ms: int = 30000
+    """How long to wait for its loggers at most; they finish after the answer, too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CloseExperimentResponse:
+    """The answer to CloseExperiment."""
+
+    experiment: Experiment
+    """Its state at the end of the wait."""
+    synced: bool = False
+    """Every logger has synced everything, and is closed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetUrlRequest:
+    """Asks where people look at an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    logger: str = ""
+    """Of which of its loggers, as `log_to` named it; of the first that has a URL if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetUrlResponse:
+    """The answer to GetUrl."""
+
+    url: str = ""
+    """The URL; empty while there is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEngine:
     """The program that serves a model, as far as its server says."""
 
@@ -1084,8 +1295,8 @@ class EvaluateRequest:
     Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
     The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
     runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
-    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record, are
-    those of the request that resumes it.
+    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and
+    log_to are those of the request that resumes it.
     """
 
     evaluation_id: str = ""
@@ -1112,6 +1323,11 @@ class EvaluateRequest:
     """Handed through to every event, at most 200 bytes."""
     record: Record = Record.FULL
     """What is recorded of its samples; everything if absent. Not part of the specification."""
+    log_to: tuple[str, ...] = ()
+    """Loggers that get its metrics when it has completed, in the experiment of its run_id (of its evaluation_id if
+    that is empty): "trackio:project", "jsonl:folder", as OpenExperiment takes them. If empty, those of the worker
+    (`serve --log-to`). Not part of the specification.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

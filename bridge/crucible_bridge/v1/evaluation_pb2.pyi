@@ -230,7 +230,7 @@ class Limits(_message.Message):
     def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record")
+    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record", "log_to")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +250,7 @@ class EvaluateRequest(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    LOG_TO_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     run_id: str
     step: int
@@ -262,7 +263,8 @@ class EvaluateRequest(_message.Message):
     labels: _containers.ScalarMap[str, str]
     correlation_id: str
     record: Record
-    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
+    log_to: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ..., log_to: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReadDatasetRequest(_message.Message):
     __slots__ = ("dataset", "offset", "limit")
@@ -814,7 +816,7 @@ class PlannedEvaluation(_message.Message):
     def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class EvaluationPlan(_message.Message):
-    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id")
+    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id", "log_to")
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
@@ -822,6 +824,7 @@ class EvaluationPlan(_message.Message):
     INFREQUENT_EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
     INFREQUENT_EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    LOG_TO_FIELD_NUMBER: _ClassVar[int]
     plan_id: str
     run_id: str
     eval_every: int
@@ -829,7 +832,8 @@ class EvaluationPlan(_message.Message):
     infrequent_eval_every: int
     infrequent_evaluations: _containers.RepeatedCompositeFieldContainer[PlannedEvaluation]
     correlation_id: str
-    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ...) -> None: ...
+    log_to: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., log_to: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterPlanRequest(_message.Message):
     __slots__ = ("plan",)

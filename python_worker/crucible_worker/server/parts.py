@@ -102,12 +102,13 @@ Build = Callable[[Settings], Awaitable[Parts]]
 """Builds the parts of a worker; tests pass their own function."""
 
 
-async def build(settings: Settings, own: CustomFiles | None = None) -> Parts:
+async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all: bool = True) -> Parts:
     """Build the parts of a worker from its settings; nothing heavy is imported before it is used.
 
     Args:
         settings: of the worker.
         own: evaluators and graders from files that a user names on the command line; none if None.
+        feed_all: feed the loggers of all experiments of the journal; a command feeds those that it logs to.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -126,6 +127,7 @@ async def build(settings: Settings, own: CustomFiles | None = None) -> Parts:
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
         own=own,
+        feed_all=feed_all,
     )
 
 
@@ -135,6 +137,7 @@ async def build_with(
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
     own: CustomFiles | None = None,
+    feed_all: bool = True,
 ) -> Parts:
     """Build the parts of a worker with the given backends, and open the journal.
 
@@ -166,7 +169,13 @@ async def build_with(
         templates=templates,
     )
     evaluations = await Evaluations.open(
-        settings.state_dir, event_to_record, sources=sources, limits=settings.limits, log_dir=settings.log_dir
+        settings.state_dir,
+        event_to_record,
+        sources=sources,
+        limits=settings.limits,
+        log_dir=settings.log_dir,
+        log_to=settings.log_to,
+        feed_all=feed_all,
     )
     return Parts(
         evaluations=evaluations,

@@ -139,8 +139,8 @@ class Journal:
         return await self._loop.run_in_executor(threads, apply)
 
     def call_on_end(self, action: Callable[[Transaction, int], None]) -> None:
-        """Call it, in the writer's thread, in each transaction that ends an evaluation, with its number."""
-        self._writer.on_end = action
+        """Call it too, in the writer's thread, in each transaction that ends an evaluation, with its number."""
+        self._writer.call_on_end(action)
 
     def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
         """Apply a function in the next transaction; see `Writer.submit`."""
