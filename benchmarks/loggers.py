@@ -3,6 +3,8 @@
 The logger runs in its own process, as in a worker, and each batch is acknowledged. The baseline is a loop that opens
 the file, writes one row and closes it, as the logger of tinker-cookbook does for each step.
 
+Through the journal, a client calls a worker in the same process, one call after the other.
+
 The evaluation runs in one event loop with a logger that raises and one that blocks until it is killed, both fed all the
 time. The baseline is the evaluation alone, in turn with it.
 """
@@ -24,7 +26,7 @@ from pathlib import Path
 import structlog
 from _report import Claim, arguments, report
 
-from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
+from crucible_bridge.types import EvaluatorSpec, Limits, LoggedMetrics, SamplingParams
 from crucible_worker.loggers.base import Experiment, MetricRow
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
@@ -34,6 +36,8 @@ ROWS, VALUES = 50_000, 10
 """Of a run."""
 BATCH = 1_000
 """Rows of a call."""
+SYNC_SECONDS = 300.0
+"""For the logger to have everything; a bound, no expectation."""
 GOAL = 100_000
 """Metrics a second."""
 LEAST_RATIO = 2.0
@@ -92,6 +96,27 @@ async def logged(folder: Path) -> float:
     lines = (folder / "run" / "metrics.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["_sequence"] for line in lines] == list(range(1, ROWS + 1))
     return ROWS * VALUES / seconds
+
+
+async def through_the_journal(folder: Path) -> tuple[float, float]:
+    """Metrics a second that a worker acknowledges, and those until all are in the file."""
+    rows = [LoggedMetrics(values=row.values, step=row.step, unix_time_ns=row.unix_time_ns) for row in rows_of(1, ROWS)]
+    async with run_worker({}, state_dir=folder) as worker:
+        experiment = worker.bridge.experiment("run", log_to=["jsonl"])
+        await experiment.open()
+        while await experiment.get_logger_url() is None:
+            await experiment.log_metrics({"opens": 1.0})
+            await experiment.sync()
+        began = time.perf_counter()
+        for begin in range(0, ROWS, BATCH):
+            await experiment.log_rows(rows[begin : begin + BATCH])
+        acknowledged = time.perf_counter() - began
+        assert await experiment.close(SYNC_SECONDS)
+        written = time.perf_counter() - began
+        (file,) = (folder / "experiments").glob("*/metrics.jsonl")
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert sum("train/metric_0" in line for line in lines) == ROWS
+    return ROWS * VALUES / acknowledged, ROWS * VALUES / written
 
 
 def one_by_one(folder: Path) -> float:
@@ -163,16 +188,31 @@ async def evaluations(folder: Path, pairs: int) -> tuple[list[float], list[float
 def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
+    journal: list[tuple[float, float]] = []
     ours: list[float] = []
     theirs: list[float] = []
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     for _ in range(options.runs):
+        with tempfile.TemporaryDirectory(prefix="crucible-") as name:
+            journal.append(asyncio.run(through_the_journal(Path(name))))
         with tempfile.TemporaryDirectory(prefix="crucible-") as name:
             ours.append(asyncio.run(logged(Path(name))))
             theirs.append(one_by_one(Path(name)))
     with tempfile.TemporaryDirectory(prefix="crucible-") as name:
         beside, alone = asyncio.run(evaluations(Path(name), PAIRS * options.runs))
     claims = [
+        Claim(
+            name=f"LogMetrics of {BATCH:,} rows of {VALUES} metrics, acknowledged by the journal: metrics a second",
+            ours=[acknowledged for acknowledged, _ in journal],
+            unit="metrics/s",
+            claim=f"goal {GOAL:,} metrics a second",
+        ),
+        Claim(
+            name="the same until all of them are in metrics.jsonl, and the disk has it",
+            ours=[written for _, written in journal],
+            unit="metrics/s",
+            claim=f"goal {GOAL:,} metrics a second",
+        ),
         Claim(
             name=f"rows of {VALUES} metrics into jsonl, {BATCH:,} in a call: metrics a second",
             ours=ours,
