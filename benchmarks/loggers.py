@@ -3,6 +3,8 @@
 The logger runs in its own process, as in a worker, and each batch is acknowledged. The baseline is a loop that opens
 the file, writes one row and closes it, as the logger of tinker-cookbook does for each step.
 
+Through the journal, a client calls a worker in the same process, one call after the other.
+
 The evaluation runs in one event loop with a logger that raises and one that blocks until it is killed, both fed all the
 time. The baseline is the evaluation alone, in turn with it.
 """
@@ -34,6 +36,8 @@ ROWS, VALUES = 50_000, 10
 """Of a run."""
 BATCH = 1_000
 """Rows of a call."""
+SYNC_SECONDS = 300.0
+"""For the logger to have everything; a bound, no expectation."""
 GOAL = 100_000
 """Metrics a second."""
 LEAST_RATIO = 2.0
@@ -94,20 +98,25 @@ async def logged(folder: Path) -> float:
     return ROWS * VALUES / seconds
 
 
-async def acknowledged(folder: Path) -> float:
-    """Metrics a second by `LogMetrics` of a worker in this process, from the first call until the logger has all."""
-    async with (
-        run_worker({}, state_dir=folder / "state") as worker,
-        worker.bridge.experiment("run", log_to=["jsonl"]) as experiment,
-    ):
-        await experiment.log_metrics({"first": 1.0})
-        assert await experiment.sync()
-        rows = [LoggedMetrics(values=row.values, step=row.step) for row in rows_of(1, ROWS)]
+async def through_the_journal(folder: Path) -> tuple[float, float]:
+    """Metrics a second that a worker acknowledges, and those until all are in the file."""
+    rows = [LoggedMetrics(values=row.values, step=row.step, unix_time_ns=row.unix_time_ns) for row in rows_of(1, ROWS)]
+    async with run_worker({}, state_dir=folder) as worker:
+        experiment = worker.bridge.experiment("run", log_to=["jsonl"])
+        await experiment.open()
+        while await experiment.get_logger_url() is None:
+            await experiment.log_metrics({"opens": 1.0})
+            await experiment.sync()
         began = time.perf_counter()
         for begin in range(0, ROWS, BATCH):
             await experiment.log_rows(rows[begin : begin + BATCH])
-        assert await experiment.sync(600.0)
-        return ROWS * VALUES / (time.perf_counter() - began)
+        acknowledged = time.perf_counter() - began
+        assert await experiment.close(SYNC_SECONDS)
+        written = time.perf_counter() - began
+        (file,) = (folder / "experiments").glob("*/metrics.jsonl")
+    lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert sum("train/metric_0" in line for line in lines) == ROWS
+    return ROWS * VALUES / acknowledged, ROWS * VALUES / written
 
 
 def one_by_one(folder: Path) -> float:
@@ -179,18 +188,31 @@ async def evaluations(folder: Path, pairs: int) -> tuple[list[float], list[float
 def main() -> None:
     """Measure and print."""
     options = arguments(__doc__)
+    journal: list[tuple[float, float]] = []
     ours: list[float] = []
-    called: list[float] = []
     theirs: list[float] = []
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     for _ in range(options.runs):
         with tempfile.TemporaryDirectory(prefix="crucible-") as name:
+            journal.append(asyncio.run(through_the_journal(Path(name))))
+        with tempfile.TemporaryDirectory(prefix="crucible-") as name:
             ours.append(asyncio.run(logged(Path(name))))
-            called.append(asyncio.run(acknowledged(Path(name))))
             theirs.append(one_by_one(Path(name)))
     with tempfile.TemporaryDirectory(prefix="crucible-") as name:
         beside, alone = asyncio.run(evaluations(Path(name), PAIRS * options.runs))
     claims = [
+        Claim(
+            name=f"LogMetrics of {BATCH:,} rows of {VALUES} metrics, acknowledged by the journal: metrics a second",
+            ours=[acknowledged for acknowledged, _ in journal],
+            unit="metrics/s",
+            claim=f"goal {GOAL:,} metrics a second",
+        ),
+        Claim(
+            name="the same until all of them are in metrics.jsonl, and the disk has it",
+            ours=[written for _, written in journal],
+            unit="metrics/s",
+            claim=f"goal {GOAL:,} metrics a second",
+        ),
         Claim(
             name=f"rows of {VALUES} metrics into jsonl, {BATCH:,} in a call: metrics a second",
             ours=ours,
@@ -199,14 +221,6 @@ def main() -> None:
             ratio=statistics.median(ours) / statistics.median(theirs),
             at_least=LEAST_RATIO,
             claim=f"goal {GOAL:,} metrics a second; {LEAST_RATIO:g} times a file that is opened for each row",
-        ),
-        Claim(
-            name="the same by LogMetrics, through the journal, until the file has them: metrics a second",
-            ours=called,
-            baseline=theirs,
-            unit="metrics/s",
-            ratio=statistics.median(called) / statistics.median(theirs),
-            claim=f"goal {GOAL:,} metrics a second, acknowledged and written",
         ),
         Claim(
             name=f"an evaluation of {SAMPLES} samples, while one logger raises and one blocks",
