@@ -57,7 +57,7 @@ async def test_an_unknown_service_is_not_found(rig):
 
 
 async def test_an_unwritable_journal_stops_what_writes_to_it_and_for_as_long(rig):
-    """Evaluations and experiments are NOT_SERVING while the journal cannot be written, and SERVING again when it can."""
+    """Evaluations and experiments are NOT_SERVING while the journal cannot be written, and SERVING when it can."""
     await warm(rig)
 
     rig.evaluations.writable = False
