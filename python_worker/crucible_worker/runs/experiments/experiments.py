@@ -220,7 +220,7 @@ class Experiments:
             # The evaluation stands, whatever its loggers are.
             _log.warning("evaluation_not_logged", evaluation_id=request.evaluation_id, reason=str(error))
             return
-        self._logged.add(experiment.experiment_id)
+        transaction.after_commit(lambda: self._logged.add(experiment.experiment_id))
         append(
             transaction,
             experiment.number,
