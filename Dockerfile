@@ -1,7 +1,7 @@
 # A worker in a container: docs/docker.md says how to run it.
 #
 #   docker build --target light -t crucible-bridge:light .    models behind servers, metrics, grading; no PyTorch
-#   docker build --target full -t crucible-bridge:full .      local and embedded models too: every extra but inspect
+#   docker build --target full -t crucible-bridge:full .      local and embedded models too: every extra but inspect and trackers
 
 # Any image of Debian's kind with Python 3.11 or later and its pip.
 ARG BASE_IMAGE=python:3.11-slim-bookworm

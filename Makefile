@@ -23,6 +23,9 @@ LM_EVAL := 'lm-eval[hf]==0.4.13'
 # It asks for older versions of two libraries than constraints.txt pins, and for 150 MB of others.
 INSPECT_VENV := .venv-inspect
 INSPECT := 'inspect-ai==0.3.285'
+# Experiment trackers: a hundred libraries.
+LOGGERS_VENV := .venv-loggers
+LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6.5'
 # Its validator wants Python 3.12 or later, and pandas, duckdb and others of the libraries it converts with.
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
@@ -42,7 +45,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -67,7 +70,7 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-tinker, test-inspect and test-elixir; PROCESSES=N of them at once
+test: lint ## lint, then every test but torture, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
@@ -90,6 +93,16 @@ $(INSPECT_VENV)/.ready: $(READY)
 
 test-inspect: $(INSPECT_VENV)/.ready ## tasks of Inspect AI by the worker, and beside Inspect itself
 	$(INSPECT_VENV)/bin/python -m pytest -m inspect
+
+$(LOGGERS_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(LOGGERS_VENV)
+	printf '%s\n' "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" "$(CURDIR)/bridge" "$(CURDIR)/python_worker" > \
+		"$$(echo $(LOGGERS_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(LOGGERS_VENV)/bin/pip install --quiet $(LOGGERS)
+	@touch $@
+
+test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline), MLflow and TensorBoard, read back from there
+	$(LOGGERS_VENV)/bin/python -m pytest -m loggers
 
 $(EVERY_EVAL_EVER_VENV)/.ready: Makefile
 	@command -v $(EVERY_EVAL_EVER_BASE) >/dev/null || { echo "$(EVERY_EVAL_EVER_BASE) is missing:" \
@@ -180,5 +193,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

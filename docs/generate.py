@@ -1,4 +1,4 @@
-"""Writes tables into pages, between their markers: evaluators, graders, rows of exports, and the journal's tables.
+"""Writes tables into pages, between their markers: evaluators, graders, loggers, exports, and the journal's tables.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -19,10 +19,12 @@ from pathlib import Path
 
 from crucible_bridge.types import SampleResult
 from crucible_worker.cli.described import NEEDED, option_rows
+from crucible_worker.declared_options import first_line, schema_of
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.exports.parquet import columns
 from crucible_worker.exports.rows import EVALUATION_COLUMNS
 from crucible_worker.grading.registry import GRADERS
+from crucible_worker.loggers.registry import BUILT_IN, find
 from crucible_worker.runs.journal.schema import SCHEMA
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +32,7 @@ PAGES = (
     ROOT / "docs" / "overview.md",
     ROOT / "docs" / "evaluators.md",
     ROOT / "docs" / "exports.md",
+    ROOT / "docs" / "logging.md",
     ROOT / "docs" / "reference" / "journal.md",
 )
 SHOWN_KEYS = 6
@@ -95,6 +98,25 @@ def _options(kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     rows = [
         (f"`{option}`", _cell(value), _default(default), _cell(_first(about) if option in SHORT else about))
         for option, value, default, about in option_rows(EVALUATORS[kind].info.options_schema)
+    ]
+    return ("option", "value", "default", "about"), rows
+
+
+def _loggers(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    rows: list[Sequence[str]] = []
+    for kind in BUILT_IN:
+        declared = find(kind)
+        written = f"`{kind}`, `{kind}:{declared.target.upper()}`" if declared.target else f"`{kind}`"
+        extra = f"`{declared.extra}`" if declared.extra else "-"
+        rows.append((written, _cell(first_line(declared)), extra, declared.delivery.value))
+    return ("logger", "what it writes", "extra", "after a kill, an entry is there"), rows
+
+
+def _logger_options(kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    declared = find(kind)
+    rows = [
+        (f"`{option}`" + " (*)" * (option in declared.operator_options), _cell(value), _default(default), _cell(about))
+        for option, value, default, about in option_rows(schema_of(declared))
     ]
     return ("option", "value", "default", "about"), rows
 
@@ -178,6 +200,8 @@ def _cell(text: str) -> str:
 _TABLES: dict[str, Callable[[str], tuple[Sequence[str], Sequence[Sequence[str]]]]] = {
     "evaluators": _evaluators,
     "graders": _graders,
+    "loggers": _loggers,
+    "options of logger": _logger_options,
     "options of": _options,
     "rows": _rows,
 }

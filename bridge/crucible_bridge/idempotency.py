@@ -13,9 +13,17 @@ __all__ = ["service_modules", "without_side_effects"]
 def service_modules() -> tuple[ModuleType, ...]:
     """The generated modules that declare services."""
     # Imported late: addresses and options of channels need no message.
-    from crucible_bridge.v1 import evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
+    from crucible_bridge.v1 import (
+        evaluation_pb2,
+        events_pb2,
+        experiments_pb2,
+        grading_pb2,
+        metrics_pb2,
+        models_pb2,
+        worker_pb2,
+    )
 
-    return (evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
+    return (evaluation_pb2, events_pb2, experiments_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
 
 
 @functools.cache

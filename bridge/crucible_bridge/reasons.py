@@ -406,6 +406,20 @@ class Reason(enum.StrEnum):
     )
     UNKNOWN_RUN = "UNKNOWN_RUN", Code.NOT_FOUND, False, _CALL, "The run has no completed evaluation of this data set."
     UNKNOWN_PLAN = "UNKNOWN_PLAN", Code.NOT_FOUND, False, _CALL, "No plan has this id, or it is no longer retained."
+    UNKNOWN_EXPERIMENT = (
+        "UNKNOWN_EXPERIMENT",
+        Code.NOT_FOUND,
+        False,
+        _CALL,
+        "No experiment has this id; open it first.",
+    )
+    EXPERIMENT_CLOSED = (
+        "EXPERIMENT_CLOSED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "The experiment was closed; open it again to log more.",
+    )
     OTHER_SPECIFICATION = (
         "OTHER_SPECIFICATION",
         Code.ALREADY_EXISTS,
@@ -1186,6 +1200,29 @@ class Reason(enum.StrEnum):
         True,
         _CALL | _ITEM,
         "The server or service cannot be reached.",
+    )
+
+    # Loggers of experiments.
+    UNKNOWN_LOGGER = (
+        "UNKNOWN_LOGGER",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL | _START,
+        "No logger has this name; the message names the known ones.",
+    )
+    LOGGER_OPTION = (
+        "LOGGER_OPTION",
+        Code.PERMISSION_DENIED,
+        False,
+        _CALL,
+        "A request sets an option of a logger that is the operator's: a place where it writes or sends to.",
+    )
+    BAD_LOGGER = (
+        "BAD_LOGGER",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _START,
+        "An installed logger cannot be used; the message says what it did.",
     )
 
     # Snakepit.

@@ -24,7 +24,7 @@ defmodule CrucibleBridge do
   An evaluation that failed is no failed call: `evaluation.state` is `:failed`, and `evaluation.problem` says why.
   """
 
-  alias CrucibleBridge.Calls.{Evaluation, Grading, Metrics, Models, Programs, Rubric, Worker}
+  alias CrucibleBridge.Calls.{Evaluation, Experiments, Grading, Metrics, Models, Programs, Rubric, Worker}
   alias CrucibleBridge.{Connection, Error, V1}
 
   # By other names: `cancel`, `info` and `classification`.
@@ -333,6 +333,49 @@ defmodule CrucibleBridge do
   @doc "Log-probabilities of Datums' targets by forward passes: `%{outputs: [%{logprobs: tensor, loss: number}]}`."
   @spec forward(conn, model, [term], keyword) :: result(map)
   def forward(conn \\ @conn, model, data, opts \\ []), do: Models.forward(conn, model, data, opts)
+
+  # Experiments; CrucibleBridge.ExperimentLogger is a logger for CrucibleTrain
+
+  @doc """
+  Opens an experiment, or continues it: `%{experiment: %{loggers: ...}, existed: boolean}`.
+
+  Options: `:log_to`, its loggers (`["trackio:my-project", "jsonl"]`), and `:config`, hyperparameters as keywords or a
+  map. Evaluations with this `run_id` log into it as well.
+  """
+  @spec open_experiment(conn, String.t(), keyword) :: result(map)
+  def open_experiment(conn \\ @conn, experiment_id, opts \\ []),
+    do: Experiments.open_experiment(conn, experiment_id, opts)
+
+  @doc "Logs hyperparameters, keywords or a map of what JSON has: the sequence of their entry, which is in the journal."
+  @spec log_hparams(conn, String.t(), map | keyword, keyword) :: result(pos_integer)
+  def log_hparams(conn \\ @conn, experiment_id, hparams, opts \\ []),
+    do: Experiments.log_hparams(conn, experiment_id, hparams, opts)
+
+  @doc """
+  Logs rows of metrics, each `%{values: %{"train/loss" => 0.7}, step: 3}` with `:family` and `:unix_time_ns` where
+  wanted: the sequence of the last row. All of them are in the journal.
+  """
+  @spec log_metrics(conn, String.t(), [map | keyword], keyword) :: result(pos_integer)
+  def log_metrics(conn \\ @conn, experiment_id, rows, opts \\ []),
+    do: Experiments.log_metrics(conn, experiment_id, rows, opts)
+
+  @doc "Logs a text, at the option `:step` where it has one: the sequence of its entry."
+  @spec log_long_text(conn, String.t(), String.t(), String.t(), keyword) :: result(pos_integer)
+  def log_long_text(conn \\ @conn, experiment_id, key, text, opts \\ []),
+    do: Experiments.log_long_text(conn, experiment_id, key, text, opts)
+
+  @doc "Waits for the loggers of an experiment, `:timeout_ms` at most: `%{experiment: ..., synced: boolean}`."
+  @spec sync(conn, String.t(), keyword) :: result(map)
+  def sync(conn \\ @conn, experiment_id, opts \\ []), do: Experiments.sync(conn, experiment_id, opts)
+
+  @doc "Closes an experiment, and waits for its loggers as `sync` does."
+  @spec close_experiment(conn, String.t(), keyword) :: result(map)
+  def close_experiment(conn \\ @conn, experiment_id, opts \\ []),
+    do: Experiments.close_experiment(conn, experiment_id, opts)
+
+  @doc "Where people look at an experiment, with the logger of the option `:logger` or any: a URL or path, or `nil`."
+  @spec get_url(conn, String.t(), keyword) :: result(String.t() | nil)
+  def get_url(conn \\ @conn, experiment_id, opts \\ []), do: Experiments.get_url(conn, experiment_id, opts)
 
   # The worker
 

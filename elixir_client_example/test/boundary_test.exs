@@ -64,6 +64,7 @@ defmodule CrucibleBridge.BoundaryTest do
 
     for service <- [
           V1.EvaluationService,
+          V1.ExperimentService,
           V1.MetricsService,
           V1.GradingService,
           V1.ModelService,

@@ -18,6 +18,8 @@ __all__ = ["make"]
 BRIDGE = "Bridge"
 # What a plain method of the asynchronous client returns, and what waits for it.
 STREAM, ITERATOR = "EventStream", "AsyncIterator"
+# What it returns that is a context manager, with methods that are blocking as well.
+CONTEXTS = ("ExperimentLog",)
 
 
 def make(schema: Schema, into: Path) -> dict[str, str]:
@@ -34,10 +36,16 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
             names |= source.names()
             methods.append(_method(method, f"{called}.{method.name}"))
         classes.append(_namespace(home.class_named(called), methods))
+    for called in CONTEXTS:
+        home = module.home_of(called)
+        names |= home.names()
+        found = _methods(home, home.class_named(called))
+        methods = [_method(method, f"{called}.{method.name}") for _, method in found]
+        classes.append(_context(home.class_named(called), methods))
     own = [_method(method, f"{BRIDGE}.{method.name}") for _, method in _methods(module, bridge)]
     classes.append(_connection(spaces, own))
     code = "\n\n".join(classes)
-    exported = sorted(f"Blocking{called}" for called in (BRIDGE, *(called for _, called, _ in spaces)))
+    exported = sorted(f"Blocking{called}" for called in (BRIDGE, *CONTEXTS, *(called for _, called, _ in spaces)))
     text = f'''{HEADER}
 """The blocking client, method by method: each waits for its asynchronous twin."""
 
@@ -84,6 +92,16 @@ def _namespace(node: ast.ClassDef, methods: list[str]) -> str:
 {chr(10).join(methods)}"""
 
 
+def _context(node: ast.ClassDef, methods: list[str]) -> str:
+    return f"""class Blocking{node.name}(BlockingContext):
+{documented(ast.get_docstring(node), "    ")}
+    def __init__(self, thread: LoopThread, client: {node.name}) -> None:
+        super().__init__(thread, client)
+        self._client = client
+
+{chr(10).join(methods)}"""
+
+
 def _connection(spaces: tuple[tuple[str, str, str], ...], methods: list[str]) -> str:
     attributes = "".join(
         f"        self.{name} = Blocking{called}(thread, bridge.{name})\n{documented(comment, ' ' * 8)}"
@@ -107,6 +125,8 @@ def _method(method: ast.FunctionDef | ast.AsyncFunctionDef, path: str) -> str:
     elif returns == STREAM:
         # Opening one needs the running loop.
         wanted, body = "BlockingEventStream", f"BlockingEventStream(self._thread, self._thread.made(lambda: {call}))"
+    elif returns in CONTEXTS:
+        wanted, body = f"Blocking{returns}", f"Blocking{returns}(self._thread, {call})"
     elif returns.startswith(f"{ITERATOR}["):
         wanted, body = returns.replace(ITERATOR, "BlockingIterator", 1), f"BlockingIterator(self._thread, {call})"
     else:

@@ -276,6 +276,9 @@ TYPES = (
         " started_unix_ns log_id last_sequence usage prices",
     ),
     Type("DrainResponse", "DrainReport"),
+    Type("LoggedMetrics", needed="values", asked=True, example='LoggedMetrics(values={"loss": 0.5}, step=3)'),
+    Type("LoggerState", needed="logger"),
+    Type("Experiment", needed="experiment_id"),
 )
 
 BECAUSE = {

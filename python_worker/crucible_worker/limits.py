@@ -45,7 +45,8 @@ class WorkerLimits:
     max_events_retained: int = 1_000_000
     """Events in the journal; the oldest go first, never those of an unfinished evaluation. 0 keeps all."""
     evaluation_retention_seconds: float = 30.0 * _DAY
-    """How long an evaluation that has ended is kept, with its samples; 0 is forever."""
+    """How long an evaluation that has ended is kept, with its samples, and an experiment that is no longer logged to; 0
+    is forever."""
     interrupted_retention_seconds: float = 7.0 * _DAY
     """How long an interrupted evaluation waits to be resumed before it is cancelled; 0 is forever."""
     plan_retention_seconds: float = 30.0 * _DAY
@@ -83,6 +84,11 @@ class WorkerLimits:
     """Tasks of Inspect at work at once, each in a process of its own; more wait, which is part of a sample's time."""
     max_orchestrator_window: int = 1_024
     """Questions open at once on one stream of EvaluateWithOrchestratorModel, whatever the orchestrator wants."""
+    max_loggers: int = 16
+    """Loggers of experiments that are open at once, each in a process; more wait for their turn."""
+    max_experiment_bytes: int = 256 * 1024 * 1024
+    """Of what an experiment retains for loggers that are behind; the oldest entries go first, and each logger reports
+    what it missed."""
     max_compared_samples: int = 2_000_000
     """Results of samples, of all evaluations of one comparison together; more are refused."""
     max_calls_per_service: int = 256

@@ -14,7 +14,14 @@ from crucible_bridge.channel import server_options
 from crucible_bridge.codec.events import page_to_v1
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.status import to_status
-from crucible_bridge.v1 import evaluation_pb2_grpc, events_pb2_grpc, grading_pb2_grpc, models_pb2_grpc, worker_pb2_grpc
+from crucible_bridge.v1 import (
+    evaluation_pb2_grpc,
+    events_pb2_grpc,
+    experiments_pb2_grpc,
+    grading_pb2_grpc,
+    models_pb2_grpc,
+    worker_pb2_grpc,
+)
 
 
 def _unary(name: str) -> Any:
@@ -54,6 +61,7 @@ def _streaming(name: str) -> Any:
 class CannedWorker(
     evaluation_pb2_grpc.EvaluationServiceServicer,
     events_pb2_grpc.TelemetryServiceServicer,
+    experiments_pb2_grpc.ExperimentServiceServicer,
     grading_pb2_grpc.GradingServiceServicer,
     models_pb2_grpc.ModelServiceServicer,
     worker_pb2_grpc.WorkerServiceServicer,
@@ -92,6 +100,13 @@ class CannedWorker(
     ReadDataset = _streaming("ReadDataset")
     RenderSample = _unary("RenderSample")
     Subscribe = _streaming("Subscribe")
+    OpenExperiment = _unary("OpenExperiment")
+    LogHparams = _unary("LogHparams")
+    LogMetrics = _unary("LogMetrics")
+    LogLongText = _unary("LogLongText")
+    Sync = _unary("Sync")
+    CloseExperiment = _unary("CloseExperiment")
+    GetUrl = _unary("GetUrl")
     GradeMath = _unary("GradeMath")
     ExtractAnswer = _unary("ExtractAnswer")
     Score = _unary("Score")
@@ -117,6 +132,7 @@ async def address(worker: CannedWorker) -> AsyncIterator[str]:
     server = grpc.aio.server(options=server_options())
     evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(worker, server)
     events_pb2_grpc.add_TelemetryServiceServicer_to_server(worker, server)
+    experiments_pb2_grpc.add_ExperimentServiceServicer_to_server(worker, server)
     grading_pb2_grpc.add_GradingServiceServicer_to_server(worker, server)
     models_pb2_grpc.add_ModelServiceServicer_to_server(worker, server)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)

@@ -5,6 +5,8 @@ from crucible_bridge.client.blocking import connect_sync
 from crucible_bridge.client.blocking_calls import (
     BlockingBridge,
     BlockingEvaluationClient,
+    BlockingExperimentLog,
+    BlockingExperimentsClient,
     BlockingGradingClient,
     BlockingMetricsClient,
     BlockingModelsClient,
@@ -17,6 +19,8 @@ from crucible_bridge.client.evaluation import (
     EvaluationPage,
     SamplePage,
 )
+from crucible_bridge.client.experiment_log import ExperimentLog
+from crucible_bridge.client.experiments import ExperimentsClient
 from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike, EvaluatorsLike, ModelLike
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.loop_thread import BlockingEventStream, BlockingIterator
@@ -36,6 +40,8 @@ __all__ = [
     "BlockingBridge",
     "BlockingEvaluationClient",
     "BlockingEventStream",
+    "BlockingExperimentLog",
+    "BlockingExperimentsClient",
     "BlockingGradingClient",
     "BlockingIterator",
     "BlockingMetricsClient",
@@ -50,6 +56,8 @@ __all__ = [
     "EvaluationPage",
     "EvaluatorsLike",
     "EventStream",
+    "ExperimentLog",
+    "ExperimentsClient",
     "GradingClient",
     "MetricsClient",
     "ModelLike",

@@ -5,14 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, SupportsFloat, Unpack
 
 from crucible_bridge.client.bridge import Bridge
 from crucible_bridge.client.evaluation import EvaluationClient, EvaluationPage, SamplePage
+from crucible_bridge.client.experiment_log import ExperimentLog
+from crucible_bridge.client.experiments import ExperimentsClient
 from crucible_bridge.client.following import PlannedFields
 from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike
 from crucible_bridge.client.grading import GradingClient, Pair
-from crucible_bridge.client.loop_thread import BlockingConnection, BlockingEventStream, BlockingIterator, LoopThread
+from crucible_bridge.client.loop_thread import (
+    BlockingConnection,
+    BlockingContext,
+    BlockingEventStream,
+    BlockingIterator,
+    LoopThread,
+)
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient, Prompt, Tokens
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW
@@ -62,23 +70,30 @@ from crucible_bridge.types import (
     bounds,
 )
 from crucible_bridge.types.generated import (
+    CloseExperimentResponse,
     DrainReport,
     EvaluateRequest,
     Evaluation,
     EvaluationPlan,
     EvaluatorInfo,
+    Experiment,
     FollowPolicy,
     FollowRunResponse,
     GatePolicy,
     GateResponse,
     ListRunsResponse,
+    LoggedMetrics,
+    OpenExperimentResponse,
     RenderSampleResponse,
+    SyncResponse,
     WorkerInfo,
 )
 
 __all__ = [
     "BlockingBridge",
     "BlockingEvaluationClient",
+    "BlockingExperimentLog",
+    "BlockingExperimentsClient",
     "BlockingGradingClient",
     "BlockingMetricsClient",
     "BlockingModelsClient",
@@ -647,6 +662,132 @@ class BlockingEvaluationClient:
         return self._thread.run(self._client.notify_step(plan_id, step, model, last=last, timeout=timeout))
 
 
+class BlockingExperimentsClient:
+    """What runs log, and the loggers that it goes to."""
+
+    def __init__(self, thread: LoopThread, client: ExperimentsClient) -> None:
+        self._thread = thread
+        self._client = client
+
+    def open_experiment(
+        self,
+        experiment_id: str,
+        *,
+        log_to: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> OpenExperimentResponse:
+        """Opens an experiment; one that exists is continued, one that was closed is open again.
+
+        Args:
+            experiment_id: identity, at most 200 bytes. Evaluations with this run_id log into it as well.
+            log_to: its loggers: "trackio:project", "jsonl:folder", "console". Added to those that it has already;
+                the worker's own (`serve --log-to`) if it would have none.
+            config: hyperparameters, logged as LogHparams does; nothing if None.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: UNKNOWN_LOGGER (at log_to). PERMISSION_DENIED: LOGGER_OPTION (at
+                log_to: an option that only the worker's operator may set). FAILED_PRECONDITION: EXTRA_NOT_INSTALLED
+                (a tracker's library); BAD_LOGGER (an installed logger cannot be used). UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(
+            self._client.open_experiment(experiment_id, log_to=log_to, config=config, timeout=timeout)
+        )
+
+    def log_hparams(self, experiment_id: str, hparams: Mapping[str, Any], *, timeout: float | None = None) -> int:
+        """Logs hyperparameters.
+
+        Args:
+            experiment_id: of an open experiment.
+            hparams: JSON values by name. A name that was logged before gets the new value.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT. FAILED_PRECONDITION: EXPERIMENT_CLOSED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.log_hparams(experiment_id, hparams, timeout=timeout))
+
+    def log_metrics(self, experiment_id: str, rows: Sequence[LoggedMetrics], *, timeout: float | None = None) -> int:
+        """Logs metrics.
+
+        A call that failed without an answer may have logged them; repeating it then logs them twice.
+
+        Args:
+            experiment_id: of an open experiment.
+            rows: rows, in the order in which loggers get them.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of LogHparams.
+        """
+        return self._thread.run(self._client.log_metrics(experiment_id, rows, timeout=timeout))
+
+    def log_long_text(
+        self, experiment_id: str, key: str, *, text: str = "", step: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Logs a text.
+
+        Repeating it is as for LogMetrics.
+
+        Args:
+            experiment_id: of an open experiment.
+            key: its name.
+            text: the text, at most 8 MiB.
+            step: the training step; none if None.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of LogHparams.
+        """
+        return self._thread.run(self._client.log_long_text(experiment_id, key, text=text, step=step, timeout=timeout))
+
+    def sync(self, experiment_id: str, timeout_ms: int = 30000, *, timeout: float | None = None) -> SyncResponse:
+        """Waits until every logger has written out, or sent, what was logged before the call.
+
+        Args:
+            experiment_id: which one.
+            timeout_ms: how long to wait at most; 0 only asks for the state.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT. UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.sync(experiment_id, timeout_ms, timeout=timeout))
+
+    def close_experiment(
+        self, experiment_id: str, timeout_ms: int = 30000, *, timeout: float | None = None
+    ) -> CloseExperimentResponse:
+        """Closes an experiment: its loggers get what they have not got yet, and close.
+
+        OpenExperiment opens it again.
+
+        Args:
+            experiment_id: which one.
+            timeout_ms: how long to wait for its loggers at most; they finish after the answer, too.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of Sync.
+        """
+        return self._thread.run(self._client.close_experiment(experiment_id, timeout_ms, timeout=timeout))
+
+    def get_url(self, experiment_id: str, logger: str = "", *, timeout: float | None = None) -> str:
+        """Where people look at an experiment.
+
+        Args:
+            experiment_id: which one.
+            logger: of which of its loggers, as `log_to` named it; of the first that has a URL if empty.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT.
+        """
+        return self._thread.run(self._client.get_url(experiment_id, logger, timeout=timeout))
+
+
 class BlockingGradingClient:
     """Answers, graded by the worker."""
 
@@ -1150,6 +1291,115 @@ class BlockingWorkerClient:
         return self._thread.run(self._client.drain(timeout=timeout))
 
 
+class BlockingExperimentLog(BlockingContext):
+    """An experiment that is logged to. Made by `Bridge.experiment`.
+
+    Its methods are those of the loggers of tinker-cookbook's `ml_log`. Each returns once the worker has what was logged
+    in its journal. It does not wait for the loggers.
+    """
+
+    def __init__(self, thread: LoopThread, client: ExperimentLog) -> None:
+        super().__init__(thread, client)
+        self._client = client
+
+    def open(self) -> Experiment:
+        """Open the experiment; one that exists is continued.
+
+        Raises:
+            BridgeError: a logger is refused, or the call failed.
+        """
+        return self._thread.run(self._client.open())
+
+    def log_metrics(self, metrics: Mapping[str, SupportsFloat], step: int | None = None, *, family: str = "") -> int:
+        """Log metrics of one moment; returns the sequence of their row.
+
+        Args:
+            metrics: numbers by name; also numpy's and torch's. NaN and infinite ones are logged.
+            step: the training step; None if there is none.
+            family: which metrics share a step axis; one axis for all if empty.
+
+        Raises:
+            InvalidField: a value is no number; the field has its name.
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.log_metrics(metrics, step, family=family))
+
+    def log_rows(self, rows: Sequence[LoggedMetrics]) -> int:
+        """Log many rows in one call, which costs little more than one row; returns the sequence of the last one.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.log_rows(rows))
+
+    def log_hparams(self, config: object) -> int:
+        """Log hyperparameters; returns the sequence of their entry.
+
+        Args:
+            config: a mapping, a dataclass, or an object with attributes; values that JSON does not have become text.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.log_hparams(config))
+
+    def log_long_text(self, key: str, text: str, step: int | None = None) -> int:
+        """Log a text; returns the sequence of its entry.
+
+        Args:
+            key: its name.
+            text: at most 8 MiB.
+            step: the training step; None if there is none.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.log_long_text(key, text, step))
+
+    def sync(self, seconds: float = 30.0) -> bool:
+        """Wait until every logger has written out, or sent, what was logged; whether all have within the time.
+
+        Args:
+            seconds: how long to wait at most.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.sync(seconds))
+
+    def close(self, seconds: float = 30.0) -> bool:
+        """Close the experiment, and wait for its loggers; whether all have everything within the time.
+
+        Loggers that have not get it afterwards: from this worker, or from the next one of its journal.
+
+        Args:
+            seconds: how long to wait at most.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.close(seconds))
+
+    def state(self) -> Experiment:
+        """How far each of its loggers has come, and what it fails with.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.state())
+
+    def get_logger_url(self, logger: str = "") -> str | None:
+        """Where people look at the experiment; None while there is no such place.
+
+        Args:
+            logger: as `log_to` named it; the first that has a URL if empty.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.get_logger_url(logger))
+
+
 class BlockingBridge(BlockingConnection):
     """A worker, as a client without an event loop sees it. Made by `connect_sync`."""
 
@@ -1158,6 +1408,8 @@ class BlockingBridge(BlockingConnection):
         self._client = bridge
         self.evaluation = BlockingEvaluationClient(thread, bridge.evaluation)
         """EvaluationService."""
+        self.experiments = BlockingExperimentsClient(thread, bridge.experiments)
+        """ExperimentService; `experiment` is shorter."""
         self.grading = BlockingGradingClient(thread, bridge.grading)
         """GradingService."""
         self.metrics = BlockingMetricsClient(thread, bridge.metrics)
@@ -1168,6 +1420,18 @@ class BlockingBridge(BlockingConnection):
         """TelemetryService."""
         self.worker = BlockingWorkerClient(thread, bridge.worker)
         """WorkerService and health."""
+
+    def experiment(
+        self, experiment_id: str, *, log_to: Sequence[str] = (), config: object = None
+    ) -> BlockingExperimentLog:
+        """An experiment to log to, as a context manager: opened by its `with` block, and closed at the end of it.
+
+        Args:
+            experiment_id: its identity. Evaluations with this run_id log into it as well.
+            log_to: its loggers: "trackio:project", "jsonl"; the worker's own (`serve --log-to`) if empty.
+            config: hyperparameters: a mapping, a dataclass, or an object with attributes.
+        """
+        return BlockingExperimentLog(self._thread, self._client.experiment(experiment_id, log_to=log_to, config=config))
 
     def wait_for_worker(self, seconds: float) -> None:
         """Wait until the worker can be reached and serves.

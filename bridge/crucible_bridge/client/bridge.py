@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
+from crucible_bridge.client.experiment_log import ExperimentLog
+from crucible_bridge.client.experiments import ExperimentsClient
 from crucible_bridge.client.following import PlannedFields, as_given, followed_run, plan_of
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
@@ -31,6 +33,8 @@ class Bridge:
     def __init__(self, calls: Calls) -> None:
         self.evaluation = EvaluationClient(calls)
         """EvaluationService."""
+        self.experiments = ExperimentsClient(calls)
+        """ExperimentService; `experiment` is shorter."""
         self.grading = GradingClient(calls)
         """GradingService."""
         self.metrics = MetricsClient(calls)
@@ -42,6 +46,16 @@ class Bridge:
         self.worker = WorkerClient(calls)
         """WorkerService and health."""
         self._calls = calls
+
+    def experiment(self, experiment_id: str, *, log_to: Sequence[str] = (), config: object = None) -> ExperimentLog:
+        """An experiment to log to, as a context manager: opened by its `with` block, and closed at the end of it.
+
+        Args:
+            experiment_id: its identity. Evaluations with this run_id log into it as well.
+            log_to: its loggers: "trackio:project", "jsonl"; the worker's own (`serve --log-to`) if empty.
+            config: hyperparameters: a mapping, a dataclass, or an object with attributes.
+        """
+        return ExperimentLog(self.experiments, experiment_id, log_to, config)
 
     async def wait_for_worker(self, seconds: float) -> None:
         """Wait until the worker can be reached and serves.

@@ -16,7 +16,14 @@ from crucible_bridge.errors import Cancelled
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
 
-__all__ = ["LEFT_SECONDS", "BlockingConnection", "BlockingEventStream", "BlockingIterator", "LoopThread"]
+__all__ = [
+    "LEFT_SECONDS",
+    "BlockingConnection",
+    "BlockingContext",
+    "BlockingEventStream",
+    "BlockingIterator",
+    "LoopThread",
+]
 
 LEFT_SECONDS = 1.0
 """How long to wait for a client that was not closed, when it is garbage-collected or the interpreter ends."""
@@ -134,6 +141,21 @@ class BlockingEventStream(BlockingIterator[Event]):
         return BlockingIterator(self._thread, self._stream.batches())
 
 
+class BlockingContext:
+    """An asynchronous context manager as a blocking one, with the methods of its class."""
+
+    def __init__(self, thread: LoopThread, client: contextlib.AbstractAsyncContextManager[Any]) -> None:
+        self._thread = thread
+        self._context = client
+
+    def __enter__(self) -> Self:
+        self._thread.run(_entered(self._context))
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._thread.run(_left(self._context, exc_info))
+
+
 class BlockingConnection:
     """A client; `close`, or leaving its `with` block, ends every call and the client's thread."""
 
@@ -195,6 +217,14 @@ def _closed_error() -> Cancelled:
 
 async def _created(create: Callable[[], T]) -> T:
     return create()
+
+
+async def _entered(context: contextlib.AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _left(context: contextlib.AbstractAsyncContextManager[Any], exc_info: tuple[Any, ...]) -> None:
+    await context.__aexit__(*exc_info)
 
 
 async def _next_or(iterator: AsyncIterator[T], end: Any) -> T:

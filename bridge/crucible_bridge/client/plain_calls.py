@@ -6,13 +6,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import generated
-from crucible_bridge.codec.fields import each_decoded, encoded, made
+from crucible_bridge.codec.fields import each_decoded, each_encoded, encoded, made, several
 from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR
 from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.types import ModelRef
 from crucible_bridge.types.generated import (
+    CloseExperimentResponse,
     DrainReport,
     EvaluateRequest,
     Evaluation,
@@ -23,13 +28,17 @@ from crucible_bridge.types.generated import (
     GatePolicy,
     GateResponse,
     ListRunsResponse,
+    LoggedMetrics,
+    OpenExperimentResponse,
     RenderSampleResponse,
+    SyncResponse,
     WorkerInfo,
 )
-from crucible_bridge.v1 import evaluation_pb2, worker_pb2
+from crucible_bridge.v1 import evaluation_pb2, experiments_pb2, worker_pb2
 
 __all__ = [
     "PlainEvaluationCalls",
+    "PlainExperimentCalls",
     "PlainGradingCalls",
     "PlainMetricsCalls",
     "PlainModelCalls",
@@ -350,6 +359,208 @@ class PlainTelemetryCalls:
     """Those of TelemetryService."""
 
     _calls: Calls
+
+
+class PlainExperimentCalls:
+    """Those of ExperimentService."""
+
+    _calls: Calls
+
+    async def open_experiment(
+        self,
+        experiment_id: str,
+        *,
+        log_to: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> OpenExperimentResponse:
+        """Opens an experiment; one that exists is continued, one that was closed is open again.
+
+        Args:
+            experiment_id: identity, at most 200 bytes. Evaluations with this run_id log into it as well.
+            log_to: its loggers: "trackio:project", "jsonl:folder", "console". Added to those that it has already;
+                the worker's own (`serve --log-to`) if it would have none.
+            config: hyperparameters, logged as LogHparams does; nothing if None.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: UNKNOWN_LOGGER (at log_to). PERMISSION_DENIED: LOGGER_OPTION (at
+                log_to: an option that only the worker's operator may set). FAILED_PRECONDITION: EXTRA_NOT_INSTALLED
+                (a tracker's library); BAD_LOGGER (an installed logger cannot be used). UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            experiments_pb2.OpenExperimentRequest,
+            "",
+            experiment_id=experiment_id,
+            log_to=several(log_to, "log_to"),
+            config=None if config is None else encoded(options_to_v1, config, "config"),
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/OpenExperiment",
+            experiments_pb2.OpenExperimentRequest,
+            experiments_pb2.OpenExperimentResponse,
+        )
+        return await self._calls.unary(call, message, generated.open_experiment_response_from_v1, timeout)
+
+    async def log_hparams(self, experiment_id: str, hparams: Mapping[str, Any], *, timeout: float | None = None) -> int:
+        """Logs hyperparameters.
+
+        Args:
+            experiment_id: of an open experiment.
+            hparams: JSON values by name. A name that was logged before gets the new value.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT. FAILED_PRECONDITION: EXPERIMENT_CLOSED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            experiments_pb2.LogHparamsRequest,
+            "",
+            experiment_id=experiment_id,
+            hparams=encoded(options_to_v1, hparams, "hparams"),
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/LogHparams",
+            experiments_pb2.LogHparamsRequest,
+            experiments_pb2.LogHparamsResponse,
+        )
+        return await self._calls.unary(call, message, lambda reply: reply.sequence, timeout)
+
+    async def log_metrics(
+        self, experiment_id: str, rows: Sequence[LoggedMetrics], *, timeout: float | None = None
+    ) -> int:
+        """Logs metrics.
+
+        A call that failed without an answer may have logged them; repeating it then logs them twice.
+
+        Args:
+            experiment_id: of an open experiment.
+            rows: rows, in the order in which loggers get them.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of LogHparams.
+        """
+        message = made(
+            experiments_pb2.LogMetricsRequest,
+            "",
+            experiment_id=experiment_id,
+            rows=each_encoded(generated.logged_metrics_to_v1, rows, "rows"),
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/LogMetrics",
+            experiments_pb2.LogMetricsRequest,
+            experiments_pb2.LogMetricsResponse,
+        )
+        return await self._calls.unary(call, message, lambda reply: reply.sequence, timeout)
+
+    async def log_long_text(
+        self, experiment_id: str, key: str, *, text: str = "", step: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Logs a text.
+
+        Repeating it is as for LogMetrics.
+
+        Args:
+            experiment_id: of an open experiment.
+            key: its name.
+            text: the text, at most 8 MiB.
+            step: the training step; none if None.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of LogHparams.
+        """
+        message = made(
+            experiments_pb2.LogLongTextRequest,
+            "",
+            experiment_id=experiment_id,
+            key=key,
+            text=text,
+            step=step,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/LogLongText",
+            experiments_pb2.LogLongTextRequest,
+            experiments_pb2.LogLongTextResponse,
+        )
+        return await self._calls.unary(call, message, lambda reply: reply.sequence, timeout)
+
+    async def sync(self, experiment_id: str, timeout_ms: int = 30000, *, timeout: float | None = None) -> SyncResponse:
+        """Waits until every logger has written out, or sent, what was logged before the call.
+
+        Args:
+            experiment_id: which one.
+            timeout_ms: how long to wait at most; 0 only asks for the state.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT. UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            experiments_pb2.SyncRequest,
+            "",
+            experiment_id=experiment_id,
+            timeout_ms=timeout_ms,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/Sync", experiments_pb2.SyncRequest, experiments_pb2.SyncResponse
+        )
+        return await self._calls.unary(call, message, generated.sync_response_from_v1, timeout)
+
+    async def close_experiment(
+        self, experiment_id: str, timeout_ms: int = 30000, *, timeout: float | None = None
+    ) -> CloseExperimentResponse:
+        """Closes an experiment: its loggers get what they have not got yet, and close.
+
+        OpenExperiment opens it again.
+
+        Args:
+            experiment_id: which one.
+            timeout_ms: how long to wait for its loggers at most; they finish after the answer, too.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: those of Sync.
+        """
+        message = made(
+            experiments_pb2.CloseExperimentRequest,
+            "",
+            experiment_id=experiment_id,
+            timeout_ms=timeout_ms,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/CloseExperiment",
+            experiments_pb2.CloseExperimentRequest,
+            experiments_pb2.CloseExperimentResponse,
+        )
+        return await self._calls.unary(call, message, generated.close_experiment_response_from_v1, timeout)
+
+    async def get_url(self, experiment_id: str, logger: str = "", *, timeout: float | None = None) -> str:
+        """Where people look at an experiment.
+
+        Args:
+            experiment_id: which one.
+            logger: of which of its loggers, as `log_to` named it; of the first that has a URL if empty.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EXPERIMENT.
+        """
+        message = made(
+            experiments_pb2.GetUrlRequest,
+            "",
+            experiment_id=experiment_id,
+            logger=logger,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.ExperimentService/GetUrl",
+            experiments_pb2.GetUrlRequest,
+            experiments_pb2.GetUrlResponse,
+        )
+        return await self._calls.unary(call, message, lambda reply: reply.url, timeout)
 
 
 class PlainGradingCalls:

@@ -38,6 +38,11 @@ class FieldsButModel(TypedDict, total=False):
     """Handed through to every event, at most 200 bytes."""
     record: Record
     """What is recorded of its samples; everything if absent. Not part of the specification."""
+    log_to: tuple[str, ...]
+    """Loggers that get its metrics when it has completed: "trackio:project", "jsonl". The experiment is that of its
+    run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
+    --log-to`). Not part of the specification.
+    """
 
 
 class EvaluateFields(FieldsButModel, total=False):

@@ -38,6 +38,7 @@ from crucible_bridge.codec.grade_items import (
     rubric_item_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
+from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.codec.outcomes import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
 from crucible_bridge.codec.requests import (
     evaluator_spec_from_v1,
@@ -69,6 +70,8 @@ from crucible_bridge.types import (
     Checkpoint,
     CheckpointResult,
     ChoiceScorer,
+    CloseExperimentRequest,
+    CloseExperimentResponse,
     CodeGrades,
     CodeLimits,
     CompareRequest,
@@ -81,6 +84,7 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     EvaluatorRendering,
     EvaluatorResult,
+    Experiment,
     ExtractedAnswer,
     ExtractedProgram,
     FollowPolicy,
@@ -95,6 +99,8 @@ from crucible_bridge.types import (
     GateResponse,
     GateTier,
     GateVerdict,
+    GetUrlRequest,
+    GetUrlResponse,
     Grade,
     GradeMathRequest,
     GradeRubricRequest,
@@ -104,6 +110,14 @@ from crucible_bridge.types import (
     Limits,
     ListRunsRequest,
     ListRunsResponse,
+    LoggedMetrics,
+    LoggerState,
+    LogHparamsRequest,
+    LogHparamsResponse,
+    LogLongTextRequest,
+    LogLongTextResponse,
+    LogMetricsRequest,
+    LogMetricsResponse,
     LogprobsAnswer,
     MathGrades,
     MathPolicy,
@@ -111,6 +125,8 @@ from crucible_bridge.types import (
     ModelPrice,
     ModelUsage,
     NumericScorer,
+    OpenExperimentRequest,
+    OpenExperimentResponse,
     OutputComparison,
     PairedComparison,
     Patience,
@@ -135,6 +151,8 @@ from crucible_bridge.types import (
     SeriesPoint,
     ServerEngine,
     StdioTest,
+    SyncRequest,
+    SyncResponse,
     Trajectory,
     TrajectoryGroup,
     Transition,
@@ -145,7 +163,7 @@ from crucible_bridge.types import (
     WorkerInfo,
     bounds,
 )
-from crucible_bridge.v1 import evaluation_pb2, grading_pb2, models_pb2, types_pb2, worker_pb2
+from crucible_bridge.v1 import evaluation_pb2, experiments_pb2, grading_pb2, models_pb2, types_pb2, worker_pb2
 
 __all__ = [
     "backend_info_from_v1",
@@ -160,6 +178,10 @@ __all__ = [
     "checkpoint_to_v1",
     "choice_scorer_from_v1",
     "choice_scorer_to_v1",
+    "close_experiment_request_from_v1",
+    "close_experiment_request_to_v1",
+    "close_experiment_response_from_v1",
+    "close_experiment_response_to_v1",
     "code_grades_from_v1",
     "code_grades_to_v1",
     "code_limits_from_v1",
@@ -184,6 +206,8 @@ __all__ = [
     "evaluator_rendering_to_v1",
     "evaluator_result_from_v1",
     "evaluator_result_to_v1",
+    "experiment_from_v1",
+    "experiment_to_v1",
     "extracted_answer_from_v1",
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
@@ -206,6 +230,10 @@ __all__ = [
     "gate_response_to_v1",
     "gated_metric_from_v1",
     "gated_metric_to_v1",
+    "get_url_request_from_v1",
+    "get_url_request_to_v1",
+    "get_url_response_from_v1",
+    "get_url_response_to_v1",
     "grade_from_v1",
     "grade_math_request_from_v1",
     "grade_math_request_to_v1",
@@ -224,6 +252,22 @@ __all__ = [
     "list_runs_request_to_v1",
     "list_runs_response_from_v1",
     "list_runs_response_to_v1",
+    "log_hparams_request_from_v1",
+    "log_hparams_request_to_v1",
+    "log_hparams_response_from_v1",
+    "log_hparams_response_to_v1",
+    "log_long_text_request_from_v1",
+    "log_long_text_request_to_v1",
+    "log_long_text_response_from_v1",
+    "log_long_text_response_to_v1",
+    "log_metrics_request_from_v1",
+    "log_metrics_request_to_v1",
+    "log_metrics_response_from_v1",
+    "log_metrics_response_to_v1",
+    "logged_metrics_from_v1",
+    "logged_metrics_to_v1",
+    "logger_state_from_v1",
+    "logger_state_to_v1",
     "logprobs_answer_from_v1",
     "logprobs_answer_to_v1",
     "math_grades_from_v1",
@@ -238,6 +282,10 @@ __all__ = [
     "model_usage_to_v1",
     "numeric_scorer_from_v1",
     "numeric_scorer_to_v1",
+    "open_experiment_request_from_v1",
+    "open_experiment_request_to_v1",
+    "open_experiment_response_from_v1",
+    "open_experiment_response_to_v1",
     "output_comparison_from_v1",
     "output_comparison_to_v1",
     "paired_comparison_from_v1",
@@ -286,6 +334,10 @@ __all__ = [
     "server_engine_to_v1",
     "stdio_test_from_v1",
     "stdio_test_to_v1",
+    "sync_request_from_v1",
+    "sync_request_to_v1",
+    "sync_response_from_v1",
+    "sync_response_to_v1",
     "trajectory_from_v1",
     "trajectory_group_from_v1",
     "trajectory_group_to_v1",
@@ -492,6 +544,7 @@ def evaluate_request_to_v1(value: EvaluateRequest, field: str = "") -> evaluatio
         labels=value.labels,
         correlation_id=value.correlation_id,
         record=record_to_v1(value.record),
+        log_to=several(value.log_to, child(field, "log_to")),
     )
 
 
@@ -507,6 +560,8 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
     at_most_bytes(
         message.correlation_id, bounds.EVALUATE_REQUEST_CORRELATION_ID_MAX_BYTES, child(field, "correlation_id")
     )
+    for index, item in enumerate(message.log_to):
+        at_most_bytes(item, bounds.EVALUATE_REQUEST_LOG_TO_MAX_BYTES, f"{child(field, 'log_to')}[{index}]")
     if not message.HasField("model"):
         raise InvalidField(child(field, "model"), "is not given")
     if not message.evaluators:
@@ -520,6 +575,8 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
         bounds.EVALUATE_REQUEST_LABELS_MAX_BYTES,
         child(field, "labels"),
     )
+    at_most_count(message.log_to, bounds.EVALUATE_REQUEST_LOG_TO_MAX_COUNT, child(field, "log_to"))
+    none_empty(message.log_to, child(field, "log_to"))
     return EvaluateRequest(
         evaluation_id=message.evaluation_id,
         run_id=message.run_id,
@@ -535,6 +592,7 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
         labels=dict(message.labels),
         correlation_id=message.correlation_id,
         record=record_from_v1(message.record, child(field, "record")),
+        log_to=tuple(message.log_to),
     )
 
 
@@ -845,6 +903,7 @@ def evaluation_plan_to_v1(value: EvaluationPlan, field: str = "") -> evaluation_
         ),
         correlation_id=value.correlation_id,
         patience=None if value.patience is None else encoded(patience_to_v1, value.patience, child(field, "patience")),
+        log_to=several(value.log_to, child(field, "log_to")),
         best_file=value.best_file,
     )
 
@@ -864,12 +923,16 @@ def evaluation_plan_from_v1(message: evaluation_pb2.EvaluationPlan, field: str =
     at_most_bytes(
         message.correlation_id, bounds.EVALUATION_PLAN_CORRELATION_ID_MAX_BYTES, child(field, "correlation_id")
     )
+    for index, item in enumerate(message.log_to):
+        at_most_bytes(item, bounds.EVALUATION_PLAN_LOG_TO_MAX_BYTES, f"{child(field, 'log_to')}[{index}]")
     at_least(message.eval_every, bounds.EVALUATION_PLAN_EVAL_EVERY_LEAST, child(field, "eval_every"))
     at_least(
         message.infrequent_eval_every,
         bounds.EVALUATION_PLAN_INFREQUENT_EVAL_EVERY_LEAST,
         child(field, "infrequent_eval_every"),
     )
+    at_most_count(message.log_to, bounds.EVALUATION_PLAN_LOG_TO_MAX_COUNT, child(field, "log_to"))
+    none_empty(message.log_to, child(field, "log_to"))
     relations.plan(message, field)
     return EvaluationPlan(
         plan_id=message.plan_id,
@@ -882,6 +945,7 @@ def evaluation_plan_from_v1(message: evaluation_pb2.EvaluationPlan, field: str =
         ),
         correlation_id=message.correlation_id,
         patience=patience_from_v1(message.patience, child(field, "patience")) if message.HasField("patience") else None,
+        log_to=tuple(message.log_to),
         best_file=message.best_file,
     )
 
@@ -2518,6 +2582,93 @@ def drain_report_from_v1(message: worker_pb2.DrainResponse, field: str = "") -> 
     )
 
 
+def logged_metrics_to_v1(value: LoggedMetrics, field: str = "") -> experiments_pb2.LoggedMetrics:
+    """Encode: Metrics of one moment.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, LoggedMetrics, field, 'LoggedMetrics(values={"loss": 0.5}, step=3)')
+    return made(
+        experiments_pb2.LoggedMetrics,
+        field,
+        values=value.values,
+        step=value.step,
+        family=value.family,
+        unix_time_ns=value.unix_time_ns,
+    )
+
+
+def logged_metrics_from_v1(message: experiments_pb2.LoggedMetrics, field: str = "") -> LoggedMetrics:
+    """Decode: Metrics of one moment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.family, bounds.LOGGED_METRICS_FAMILY_MAX_BYTES, child(field, "family"))
+    at_least(message.unix_time_ns, bounds.LOGGED_METRICS_UNIX_TIME_NS_LEAST, child(field, "unix_time_ns"))
+    if not message.values:
+        raise InvalidField(child(field, "values"), "is empty, at least one is needed")
+    return LoggedMetrics(
+        values=dict(sorted(message.values.items())),
+        step=message.step if message.HasField("step") else None,
+        family=message.family,
+        unix_time_ns=message.unix_time_ns,
+    )
+
+
+def logger_state_to_v1(value: LoggerState) -> experiments_pb2.LoggerState:
+    """Encode: How far a logger of an experiment has come."""
+    return experiments_pb2.LoggerState(
+        logger=unicode_text(value.logger),
+        url=unicode_text(value.url),
+        through_sequence=value.through_sequence,
+        synced_sequence=value.synced_sequence,
+        missed=value.missed,
+        problem=unicode_text(value.problem),
+    )
+
+
+def logger_state_from_v1(message: experiments_pb2.LoggerState, field: str = "") -> LoggerState:
+    """Decode: How far a logger of an experiment has come."""
+    return LoggerState(
+        logger=message.logger,
+        url=message.url,
+        through_sequence=message.through_sequence,
+        synced_sequence=message.synced_sequence,
+        missed=message.missed,
+        problem=message.problem,
+    )
+
+
+def experiment_to_v1(value: Experiment) -> experiments_pb2.Experiment:
+    """Encode: An experiment as it stands."""
+    return experiments_pb2.Experiment(
+        experiment_id=unicode_text(value.experiment_id),
+        last_sequence=value.last_sequence,
+        loggers=[logger_state_to_v1(item) for item in value.loggers],
+        created_unix_ns=value.created_unix_ns,
+        closed_unix_ns=value.closed_unix_ns,
+    )
+
+
+def experiment_from_v1(message: experiments_pb2.Experiment, field: str = "") -> Experiment:
+    """Decode: An experiment as it stands.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    return Experiment(
+        experiment_id=message.experiment_id,
+        last_sequence=message.last_sequence,
+        loggers=each_decoded(logger_state_from_v1, message.loggers, child(field, "loggers")),
+        created_unix_ns=message.created_unix_ns,
+        closed_unix_ns=message.closed_unix_ns,
+    )
+
+
 def evaluator_rendering_to_v1(value: EvaluatorRendering) -> evaluation_pb2.EvaluatorRendering:
     """Encode: How an evaluator renders what models get."""
     return evaluation_pb2.EvaluatorRendering(
@@ -2768,6 +2919,396 @@ def unfollow_run_response_from_v1(message: evaluation_pb2.UnfollowRunResponse, f
     """Decode: The answer to UnfollowRun."""
     return UnfollowRunResponse(
         followed=message.followed,
+    )
+
+
+def open_experiment_request_to_v1(
+    value: OpenExperimentRequest, field: str = ""
+) -> experiments_pb2.OpenExperimentRequest:
+    """Encode: Opens an experiment.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, OpenExperimentRequest, field)
+    return made(
+        experiments_pb2.OpenExperimentRequest,
+        field,
+        experiment_id=value.experiment_id,
+        log_to=several(value.log_to, child(field, "log_to")),
+        config=None if value.config is None else encoded(options_to_v1, value.config, child(field, "config")),
+    )
+
+
+def open_experiment_request_from_v1(
+    message: experiments_pb2.OpenExperimentRequest, field: str = ""
+) -> OpenExperimentRequest:
+    """Decode: Opens an experiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(
+        message.experiment_id, bounds.OPEN_EXPERIMENT_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id")
+    )
+    for index, item in enumerate(message.log_to):
+        at_most_bytes(item, bounds.OPEN_EXPERIMENT_REQUEST_LOG_TO_MAX_BYTES, f"{child(field, 'log_to')}[{index}]")
+    at_most_count(message.log_to, bounds.OPEN_EXPERIMENT_REQUEST_LOG_TO_MAX_COUNT, child(field, "log_to"))
+    none_empty(message.log_to, child(field, "log_to"))
+    return OpenExperimentRequest(
+        experiment_id=message.experiment_id,
+        log_to=tuple(message.log_to),
+        config=options_from_v1(message.config, child(field, "config")) if message.HasField("config") else None,
+    )
+
+
+def open_experiment_response_to_v1(value: OpenExperimentResponse) -> experiments_pb2.OpenExperimentResponse:
+    """Encode: The answer to OpenExperiment."""
+    return experiments_pb2.OpenExperimentResponse(
+        experiment=experiment_to_v1(value.experiment),
+        existed=value.existed,
+    )
+
+
+def open_experiment_response_from_v1(
+    message: experiments_pb2.OpenExperimentResponse, field: str = ""
+) -> OpenExperimentResponse:
+    """Decode: The answer to OpenExperiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("experiment"):
+        raise InvalidField(child(field, "experiment"), "is not given")
+    return OpenExperimentResponse(
+        experiment=experiment_from_v1(message.experiment, child(field, "experiment")),
+        existed=message.existed,
+    )
+
+
+def log_hparams_request_to_v1(value: LogHparamsRequest, field: str = "") -> experiments_pb2.LogHparamsRequest:
+    """Encode: Logs hyperparameters.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, LogHparamsRequest, field)
+    return made(
+        experiments_pb2.LogHparamsRequest,
+        field,
+        experiment_id=value.experiment_id,
+        hparams=encoded(options_to_v1, value.hparams, child(field, "hparams")),
+    )
+
+
+def log_hparams_request_from_v1(message: experiments_pb2.LogHparamsRequest, field: str = "") -> LogHparamsRequest:
+    """Decode: Logs hyperparameters.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(
+        message.experiment_id, bounds.LOG_HPARAMS_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id")
+    )
+    if not message.HasField("hparams"):
+        raise InvalidField(child(field, "hparams"), "is not given")
+    return LogHparamsRequest(
+        experiment_id=message.experiment_id,
+        hparams=options_from_v1(message.hparams, child(field, "hparams")),
+    )
+
+
+def log_hparams_response_to_v1(value: LogHparamsResponse) -> experiments_pb2.LogHparamsResponse:
+    """Encode: The answer to LogHparams."""
+    return experiments_pb2.LogHparamsResponse(
+        sequence=value.sequence,
+    )
+
+
+def log_hparams_response_from_v1(message: experiments_pb2.LogHparamsResponse, field: str = "") -> LogHparamsResponse:
+    """Decode: The answer to LogHparams."""
+    return LogHparamsResponse(
+        sequence=message.sequence,
+    )
+
+
+def log_metrics_request_to_v1(value: LogMetricsRequest, field: str = "") -> experiments_pb2.LogMetricsRequest:
+    """Encode: Logs metrics.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, LogMetricsRequest, field)
+    return made(
+        experiments_pb2.LogMetricsRequest,
+        field,
+        experiment_id=value.experiment_id,
+        rows=each_encoded(logged_metrics_to_v1, value.rows, child(field, "rows")),
+    )
+
+
+def log_metrics_request_from_v1(message: experiments_pb2.LogMetricsRequest, field: str = "") -> LogMetricsRequest:
+    """Decode: Logs metrics.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(
+        message.experiment_id, bounds.LOG_METRICS_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id")
+    )
+    if not message.rows:
+        raise InvalidField(child(field, "rows"), "is empty, at least one is needed")
+    at_most_count(message.rows, bounds.LOG_METRICS_REQUEST_ROWS_MAX_COUNT, child(field, "rows"))
+    return LogMetricsRequest(
+        experiment_id=message.experiment_id,
+        rows=each_decoded(logged_metrics_from_v1, message.rows, child(field, "rows")),
+    )
+
+
+def log_metrics_response_to_v1(value: LogMetricsResponse) -> experiments_pb2.LogMetricsResponse:
+    """Encode: The answer to LogMetrics."""
+    return experiments_pb2.LogMetricsResponse(
+        sequence=value.sequence,
+    )
+
+
+def log_metrics_response_from_v1(message: experiments_pb2.LogMetricsResponse, field: str = "") -> LogMetricsResponse:
+    """Decode: The answer to LogMetrics."""
+    return LogMetricsResponse(
+        sequence=message.sequence,
+    )
+
+
+def log_long_text_request_to_v1(value: LogLongTextRequest, field: str = "") -> experiments_pb2.LogLongTextRequest:
+    """Encode: Logs a text.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, LogLongTextRequest, field)
+    return made(
+        experiments_pb2.LogLongTextRequest,
+        field,
+        experiment_id=value.experiment_id,
+        key=value.key,
+        text=value.text,
+        step=value.step,
+    )
+
+
+def log_long_text_request_from_v1(message: experiments_pb2.LogLongTextRequest, field: str = "") -> LogLongTextRequest:
+    """Decode: Logs a text.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(
+        message.experiment_id, bounds.LOG_LONG_TEXT_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id")
+    )
+    if not message.key:
+        raise InvalidField(child(field, "key"), "is empty")
+    at_most_bytes(message.key, bounds.LOG_LONG_TEXT_REQUEST_KEY_MAX_BYTES, child(field, "key"))
+    at_most_bytes(message.text, bounds.LOG_LONG_TEXT_REQUEST_TEXT_MAX_BYTES, child(field, "text"))
+    return LogLongTextRequest(
+        experiment_id=message.experiment_id,
+        key=message.key,
+        text=message.text,
+        step=message.step if message.HasField("step") else None,
+    )
+
+
+def log_long_text_response_to_v1(value: LogLongTextResponse) -> experiments_pb2.LogLongTextResponse:
+    """Encode: The answer to LogLongText."""
+    return experiments_pb2.LogLongTextResponse(
+        sequence=value.sequence,
+    )
+
+
+def log_long_text_response_from_v1(
+    message: experiments_pb2.LogLongTextResponse, field: str = ""
+) -> LogLongTextResponse:
+    """Decode: The answer to LogLongText."""
+    return LogLongTextResponse(
+        sequence=message.sequence,
+    )
+
+
+def sync_request_to_v1(value: SyncRequest, field: str = "") -> experiments_pb2.SyncRequest:
+    """Encode: Waits for the loggers of an experiment.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, SyncRequest, field)
+    return made(
+        experiments_pb2.SyncRequest,
+        field,
+        experiment_id=value.experiment_id,
+        timeout_ms=value.timeout_ms,
+    )
+
+
+def sync_request_from_v1(message: experiments_pb2.SyncRequest, field: str = "") -> SyncRequest:
+    """Decode: Waits for the loggers of an experiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(message.experiment_id, bounds.SYNC_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id"))
+    timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else 30000
+    within(
+        timeout_ms,
+        bounds.SYNC_REQUEST_TIMEOUT_MS_LEAST,
+        bounds.SYNC_REQUEST_TIMEOUT_MS_MOST,
+        child(field, "timeout_ms"),
+    )
+    return SyncRequest(
+        experiment_id=message.experiment_id,
+        timeout_ms=timeout_ms,
+    )
+
+
+def sync_response_to_v1(value: SyncResponse) -> experiments_pb2.SyncResponse:
+    """Encode: The answer to Sync."""
+    return experiments_pb2.SyncResponse(
+        experiment=experiment_to_v1(value.experiment),
+        synced=value.synced,
+    )
+
+
+def sync_response_from_v1(message: experiments_pb2.SyncResponse, field: str = "") -> SyncResponse:
+    """Decode: The answer to Sync.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("experiment"):
+        raise InvalidField(child(field, "experiment"), "is not given")
+    return SyncResponse(
+        experiment=experiment_from_v1(message.experiment, child(field, "experiment")),
+        synced=message.synced,
+    )
+
+
+def close_experiment_request_to_v1(
+    value: CloseExperimentRequest, field: str = ""
+) -> experiments_pb2.CloseExperimentRequest:
+    """Encode: Closes an experiment.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, CloseExperimentRequest, field)
+    return made(
+        experiments_pb2.CloseExperimentRequest,
+        field,
+        experiment_id=value.experiment_id,
+        timeout_ms=value.timeout_ms,
+    )
+
+
+def close_experiment_request_from_v1(
+    message: experiments_pb2.CloseExperimentRequest, field: str = ""
+) -> CloseExperimentRequest:
+    """Decode: Closes an experiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(
+        message.experiment_id, bounds.CLOSE_EXPERIMENT_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id")
+    )
+    timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else 30000
+    within(
+        timeout_ms,
+        bounds.CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_LEAST,
+        bounds.CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_MOST,
+        child(field, "timeout_ms"),
+    )
+    return CloseExperimentRequest(
+        experiment_id=message.experiment_id,
+        timeout_ms=timeout_ms,
+    )
+
+
+def close_experiment_response_to_v1(value: CloseExperimentResponse) -> experiments_pb2.CloseExperimentResponse:
+    """Encode: The answer to CloseExperiment."""
+    return experiments_pb2.CloseExperimentResponse(
+        experiment=experiment_to_v1(value.experiment),
+        synced=value.synced,
+    )
+
+
+def close_experiment_response_from_v1(
+    message: experiments_pb2.CloseExperimentResponse, field: str = ""
+) -> CloseExperimentResponse:
+    """Decode: The answer to CloseExperiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("experiment"):
+        raise InvalidField(child(field, "experiment"), "is not given")
+    return CloseExperimentResponse(
+        experiment=experiment_from_v1(message.experiment, child(field, "experiment")),
+        synced=message.synced,
+    )
+
+
+def get_url_request_to_v1(value: GetUrlRequest, field: str = "") -> experiments_pb2.GetUrlRequest:
+    """Encode: Asks where people look at an experiment.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, GetUrlRequest, field)
+    return made(
+        experiments_pb2.GetUrlRequest,
+        field,
+        experiment_id=value.experiment_id,
+        logger=value.logger,
+    )
+
+
+def get_url_request_from_v1(message: experiments_pb2.GetUrlRequest, field: str = "") -> GetUrlRequest:
+    """Decode: Asks where people look at an experiment.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.experiment_id:
+        raise InvalidField(child(field, "experiment_id"), "is empty")
+    at_most_bytes(message.experiment_id, bounds.GET_URL_REQUEST_EXPERIMENT_ID_MAX_BYTES, child(field, "experiment_id"))
+    at_most_bytes(message.logger, bounds.GET_URL_REQUEST_LOGGER_MAX_BYTES, child(field, "logger"))
+    return GetUrlRequest(
+        experiment_id=message.experiment_id,
+        logger=message.logger,
+    )
+
+
+def get_url_response_to_v1(value: GetUrlResponse) -> experiments_pb2.GetUrlResponse:
+    """Encode: The answer to GetUrl."""
+    return experiments_pb2.GetUrlResponse(
+        url=unicode_text(value.url),
+    )
+
+
+def get_url_response_from_v1(message: experiments_pb2.GetUrlResponse, field: str = "") -> GetUrlResponse:
+    """Decode: The answer to GetUrl."""
+    return GetUrlResponse(
+        url=message.url,
     )
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointResult",
     "ChoiceScorer",
+    "CloseExperimentRequest",
+    "CloseExperimentResponse",
     "CodeGrades",
     "CodeLimits",
     "CompareRequest",
@@ -42,6 +44,7 @@ __all__ = [
     "EvaluatorInfo",
     "EvaluatorRendering",
     "EvaluatorResult",
+    "Experiment",
     "ExtractedAnswer",
     "ExtractedProgram",
     "FollowPolicy",
@@ -56,6 +59,8 @@ __all__ = [
     "GateTier",
     "GateVerdict",
     "GatedMetric",
+    "GetUrlRequest",
+    "GetUrlResponse",
     "Grade",
     "GradeMathRequest",
     "GradeRubricRequest",
@@ -66,6 +71,14 @@ __all__ = [
     "Limits",
     "ListRunsRequest",
     "ListRunsResponse",
+    "LogHparamsRequest",
+    "LogHparamsResponse",
+    "LogLongTextRequest",
+    "LogLongTextResponse",
+    "LogMetricsRequest",
+    "LogMetricsResponse",
+    "LoggedMetrics",
+    "LoggerState",
     "LogprobsAnswer",
     "MathGrades",
     "MathPolicy",
@@ -74,6 +87,8 @@ __all__ = [
     "ModelPrice",
     "ModelUsage",
     "NumericScorer",
+    "OpenExperimentRequest",
+    "OpenExperimentResponse",
     "OutputComparison",
     "PairedComparison",
     "Patience",
@@ -98,6 +113,8 @@ __all__ = [
     "SeriesPoint",
     "ServerEngine",
     "StdioTest",
+    "SyncRequest",
+    "SyncResponse",
     "TruncatedPart",
     "UnfollowRunRequest",
     "UnfollowRunResponse",
@@ -451,6 +468,8 @@ class EvaluationPlan:
     """Report the best step of the run by one metric, and that no better one comes (RUN_BEST, RUN_PLATEAU); neither
     if None.
     """
+    log_to: tuple[str, ...] = ()
+    """Loggers of its evaluations, as of EvaluateRequest."""
     best_file: bool = False
     """At each new best step, write the file BEST into the folder that holds the checkpoint's folder; needs patience.
     Every model of NotifyStep must then be a LocalModel, or have an adapter: one below a model root of the worker.
@@ -1302,6 +1321,58 @@ class DrainReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedMetrics:
+    """Metrics of one moment."""
+
+    values: Mapping[str, float]
+    """By name, "train/loss". NaN and infinite values are logged; docs/logging.md says what each logger makes of
+    them.
+    """
+    step: int | None = None
+    """The training step; none if None. Steps may come late and out of order."""
+    family: str = ""
+    """Which metrics share a step axis, "train"; those of one evaluator of an evaluation do. One axis for all if
+    empty.
+    """
+    unix_time_ns: int = 0
+    """When they were measured, Unix time in nanoseconds; when the call arrived if 0."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoggerState:
+    """How far a logger of an experiment has come."""
+
+    logger: str
+    """As `log_to` named it: "trackio:project", "jsonl:folder"."""
+    url: str = ""
+    """Where people look at it; empty if it has no such place, or has not been opened yet."""
+    through_sequence: int = 0
+    """It has everything up to this sequence."""
+    synced_sequence: int = 0
+    """What it has up to this sequence is where it cannot be lost any more: written out, or sent."""
+    missed: int = 0
+    """Entries that it never got: the experiment's bound was reached before it took them, or it refused them."""
+    problem: str = ""
+    """Why it got no further at its last try; empty while it works. It tries again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """An experiment as it stands."""
+
+    experiment_id: str
+    """Its identity."""
+    last_sequence: int = 0
+    """Sequence of its last entry, from 1: each row of metrics, set of hyperparameters and text is one."""
+    loggers: tuple[LoggerState, ...] = ()
+    """Its loggers."""
+    created_unix_ns: int = 0
+    """When it was opened first, Unix time in nanoseconds."""
+    closed_unix_ns: int = 0
+    """When it was closed, Unix time in nanoseconds; 0 while it is open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatorRendering:
     """How an evaluator renders what models get."""
 
@@ -1431,6 +1502,146 @@ class UnfollowRunResponse:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExperimentRequest:
+    """Opens an experiment."""
+
+    experiment_id: str
+    """Identity, at most 200 bytes. Evaluations with this run_id log into it as well."""
+    log_to: tuple[str, ...] = ()
+    """Its loggers: "trackio:project", "jsonl:folder", "console". Added to those that it has already; the worker's
+    own (`serve --log-to`) if it would have none.
+    """
+    config: Mapping[str, Any] | None = None
+    """Hyperparameters, logged as LogHparams does; nothing if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenExperimentResponse:
+    """The answer to OpenExperiment."""
+
+    experiment: Experiment
+    """Its current state."""
+    existed: bool = False
+    """It existed already, and is continued."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogHparamsRequest:
+    """Logs hyperparameters."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    hparams: Mapping[str, Any]
+    """JSON values by name. A name that was logged before gets the new value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogHparamsResponse:
+    """The answer to LogHparams."""
+
+    sequence: int = 0
+    """Sequence of the entry: it is in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetricsRequest:
+    """Logs metrics."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    rows: tuple[LoggedMetrics, ...]
+    """Rows, in the order in which loggers get them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogMetricsResponse:
+    """The answer to LogMetrics."""
+
+    sequence: int = 0
+    """Sequence of the last row: all of them are in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogLongTextRequest:
+    """Logs a text."""
+
+    experiment_id: str
+    """Of an open experiment."""
+    key: str
+    """Its name."""
+    text: str = ""
+    """The text, at most 8 MiB."""
+    step: int | None = None
+    """The training step; none if None."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogLongTextResponse:
+    """The answer to LogLongText."""
+
+    sequence: int = 0
+    """Sequence of the entry: it is in the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """Waits for the loggers of an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    timeout_ms: int = 30000
+    """How long to wait at most; 0 only asks for the state."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResponse:
+    """The answer to Sync."""
+
+    experiment: Experiment
+    """Its state at the end of the wait."""
+    synced: bool = False
+    """Every logger has synced what was logged before the call."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CloseExperimentRequest:
+    """Closes an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    timeout_ms: int = 30000
+    """How long to wait for its loggers at most; they finish after the answer, too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CloseExperimentResponse:
+    """The answer to CloseExperiment."""
+
+    experiment: Experiment
+    """Its state at the end of the wait."""
+    synced: bool = False
+    """Every logger has synced everything, and is closed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetUrlRequest:
+    """Asks where people look at an experiment."""
+
+    experiment_id: str
+    """Which one."""
+    logger: str = ""
+    """Of which of its loggers, as `log_to` named it; of the first that has a URL if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetUrlResponse:
+    """The answer to GetUrl."""
+
+    url: str = ""
+    """The URL; empty while there is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEngine:
     """The program that serves a model, as far as its server says."""
 
@@ -1463,8 +1674,8 @@ class EvaluateRequest:
     Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
     The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
     runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
-    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record, are
-    those of the request that resumes it.
+    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and
+    log_to are those of the request that resumes it.
     """
 
     evaluation_id: str = ""
@@ -1491,6 +1702,11 @@ class EvaluateRequest:
     """Handed through to every event, at most 200 bytes."""
     record: Record = Record.FULL
     """What is recorded of its samples; everything if absent. Not part of the specification."""
+    log_to: tuple[str, ...] = ()
+    """Loggers that get its metrics when it has completed: "trackio:project", "jsonl". The experiment is that of its
+    run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
+    --log-to`). Not part of the specification.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,7 +263,7 @@ class Limits(_message.Message):
     def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record")
+    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record", "log_to")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,7 @@ class EvaluateRequest(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    LOG_TO_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     run_id: str
     step: int
@@ -295,7 +296,8 @@ class EvaluateRequest(_message.Message):
     labels: _containers.ScalarMap[str, str]
     correlation_id: str
     record: Record
-    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
+    log_to: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ..., log_to: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReadDatasetRequest(_message.Message):
     __slots__ = ("dataset", "offset", "limit")
@@ -969,7 +971,7 @@ class PlannedEvaluation(_message.Message):
     def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
 
 class EvaluationPlan(_message.Message):
-    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id", "patience", "best_file")
+    __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id", "patience", "log_to", "best_file")
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EVAL_EVERY_FIELD_NUMBER: _ClassVar[int]
@@ -978,6 +980,7 @@ class EvaluationPlan(_message.Message):
     INFREQUENT_EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_FIELD_NUMBER: _ClassVar[int]
+    LOG_TO_FIELD_NUMBER: _ClassVar[int]
     BEST_FILE_FIELD_NUMBER: _ClassVar[int]
     plan_id: str
     run_id: str
@@ -987,8 +990,9 @@ class EvaluationPlan(_message.Message):
     infrequent_evaluations: _containers.RepeatedCompositeFieldContainer[PlannedEvaluation]
     correlation_id: str
     patience: Patience
+    log_to: _containers.RepeatedScalarFieldContainer[str]
     best_file: bool
-    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., patience: _Optional[_Union[Patience, _Mapping]] = ..., best_file: bool = ...) -> None: ...
+    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., patience: _Optional[_Union[Patience, _Mapping]] = ..., log_to: _Optional[_Iterable[str]] = ..., best_file: bool = ...) -> None: ...
 
 class Patience(_message.Message):
     __slots__ = ("metric", "goal", "patience", "min_delta", "confidence")

@@ -7,6 +7,7 @@ defmodule CrucibleBridge.Calls do
 
   @services [
     {V1.EvaluationService.Service, V1.EvaluationService.Stub},
+    {V1.ExperimentService.Service, V1.ExperimentService.Stub},
     {V1.GradingService.Service, V1.GradingService.Stub},
     {V1.MetricsService.Service, V1.MetricsService.Stub},
     {V1.ModelService.Service, V1.ModelService.Stub},

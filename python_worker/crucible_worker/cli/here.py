@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from crucible_worker.config import Settings
     from crucible_worker.server.parts import CustomFiles, Parts
 
-__all__ = ["opened", "state_folder", "with_roots"]
+__all__ = ["LOGGERS_SECONDS", "opened", "state_folder", "with_roots"]
+
+LOGGERS_SECONDS = 30.0
+"""How long a command waits at its end for its loggers; a worker of the same journal feeds those that are behind."""
 
 
 @contextlib.contextmanager
@@ -44,11 +47,13 @@ async def opened(settings: Settings, own: CustomFiles | None = None) -> AsyncIte
     from crucible_worker.server.parts import build
 
     # A command evaluates; it removes nothing that others left in the journal.
-    parts = await build(dataclasses.replace(settings, limits=settings.limits.without_retention()), own)
+    limits = settings.limits.without_retention()
+    parts = await build(dataclasses.replace(settings, limits=limits), own, feed_all=False)
     try:
         yield parts
     finally:
         await parts.evaluations.drain()
         await parts.evaluations.flush_logs()
+        await parts.evaluations.experiments.flush(LOGGERS_SECONDS)
         await parts.aclose_children()
         await parts.evaluations.aclose()

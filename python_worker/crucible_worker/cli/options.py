@@ -65,6 +65,14 @@ LogDir = Annotated[
         "--log-dir", metavar="DIR", help="Write an Inspect log (.eval) of each evaluation there when it ends."
     ),
 ]
+LogTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-to",
+        metavar="LOGGER",
+        help="Log metrics there: trackio:PROJECT, jsonl, jsonl:DIR, wandb:PROJECT, mlflow, tensorboardx; repeatable.",
+    ),
+]
 ModelRoot = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Folder with local models; repeatable.")]
 DataRoot = Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Folder with data sets; repeatable.")]
 HubNetwork = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -46,6 +47,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
     from crucible_bridge.errors import NotFound
     from crucible_bridge.reasons import Reason
     from crucible_worker.runs.journal.schema import JOURNAL_FILE
+    from crucible_worker.server.parts import build
     from crucible_worker.server.worker import Worker
 
     if not (settings.state_dir / JOURNAL_FILE).is_file():
@@ -60,10 +62,12 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
             ready_file=None,
             log_dir=None,
             model_roots=(),
+            log_to=(),
             grading_processes=0,
             code_sandboxes=0,
             # A command that shows results does not clean up the journal of other workers.
             limits=settings.limits.without_retention(),
         )
-        async with Worker(inside) as worker, crucible_bridge.connect(worker.address) as bridge:
+        building = functools.partial(build, feed_all=False)
+        async with Worker(inside, build=building) as worker, crucible_bridge.connect(worker.address) as bridge:
             yield bridge

@@ -91,6 +91,8 @@ class Settings:
     """Folder of the journal, shared by the workers of a machine."""
     log_dir: Path | None = None
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
+    log_to: tuple[str, ...] = ()
+    """Loggers of evaluations and experiments that name none; requests may name them too, whatever they write to."""
     model_roots: tuple[Path, ...] = ()
     """Folders with local models."""
     data_roots: tuple[Path, ...] = ()
@@ -189,6 +191,7 @@ class Settings:
                 plan.load()
             except ValueError as error:
                 raise SettingsError(Setting("plans"), f" {error}") from None
+        _check_log_to(self.log_to)
         for server in (*self.openai_servers, *self.tinker_services):
             try:
                 server.check()
@@ -243,6 +246,19 @@ def _check_code_sandboxes(count: int | None) -> None:
 
     if not 0 < count <= MAX_PLACES:
         raise SettingsError(Setting("code_sandboxes"), f" is {count}, not 0 to {MAX_PLACES}")
+
+
+def _check_log_to(log_to: tuple[str, ...]) -> None:
+    if not log_to:
+        return
+    from crucible_bridge.errors import BridgeError  # no other setting needs these
+    from crucible_worker.loggers.registry import read
+
+    for text in log_to:
+        try:
+            read(text, "log_to", by_operator=True)
+        except BridgeError as error:
+            raise SettingsError(Setting("log_to"), f" {error.message}") from None
 
 
 def _check_limits(limits: WorkerLimits) -> None:

@@ -297,6 +297,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "ready_file": _path,
     "state_dir": _path,
     "log_dir": _path,
+    "log_to": _names,
     "model_roots": _paths,
     "data_roots": _paths,
     "hub_network": _flag,

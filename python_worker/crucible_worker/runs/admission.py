@@ -38,6 +38,7 @@ from crucible_worker.runs import claims
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
+from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import Row, find
 from crucible_worker.runs.journal.records import request_from_record
@@ -95,11 +96,13 @@ class Admission:
         limits: WorkerLimits,
         worker_id: str,
         spending: Spending,
+        experiments: Experiments,
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
         self._journal, self._locks, self._reaper = journal, locks, reaper
         self._preparer = Preparer(sources)
+        self._experiments = experiments
         self._limits, self._worker_id, self._spending = limits, worker_id, spending
         self._turns = asyncio.Semaphore(limits.max_running_evaluations)
         self._attempts: dict[int, Attempt] = {}
@@ -286,6 +289,7 @@ class Admission:
         identity, row = await self._find(request)
         if row is not None and self._is_final(row):
             return row, True
+        request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
         if not waited:
             self._refuse_if_full()
@@ -315,6 +319,7 @@ class Admission:
         identity, row = await self._find(request)
         if row is not None and self._is_final(row):
             return row, True
+        request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
         self._refuse_if_full()
         self._preparing += 1
@@ -324,6 +329,23 @@ class Admission:
             return await self._take_on(request, prepare, identity, received, also)
         finally:
             self._preparing -= 1
+
+    async def check_loggers(self, log_to: Sequence[str]) -> None:
+        """Refuse loggers that a request may not name, or that this worker cannot run.
+
+        Raises:
+            BridgeError: the field is the entry of `log_to`.
+        """
+        await self._experiments.check(log_to)
+
+    async def _with_loggers(self, request: EvaluateRequest) -> EvaluateRequest:
+        """The request with the loggers of the operator if it names none.
+
+        Raises:
+            BridgeError: one of those that it names is refused.
+        """
+        await self.check_loggers(request.log_to)
+        return request if request.log_to else dataclasses.replace(request, log_to=self._experiments.log_to)
 
     async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
         """The fingerprint of a request, and the current row of its evaluation; None if there is none."""

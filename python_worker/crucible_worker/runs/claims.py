@@ -196,7 +196,9 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     first = request_from_record(row.request, row.apart)
-    _record_large_parts(transaction, row.number, dataclasses.replace(first, record=request.record))
+    _record_large_parts(
+        transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)
+    )
     limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,

@@ -42,6 +42,7 @@ from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.lived_time import LivedTime
@@ -98,8 +99,17 @@ T = TypeVar("T")
 class Evaluations:
     """Open it with `Evaluations.open` inside a running event loop, close it with `aclose`."""
 
-    def __init__(self, journal: Journal, locks: OwnerLocks, sources: Sources, limits: WorkerLimits) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        locks: OwnerLocks,
+        sources: Sources,
+        limits: WorkerLimits,
+        experiments: Experiments,
+    ) -> None:
         """See `open`."""
+        self.experiments = experiments
+        """What runs log, evaluations among them."""
         self.worker_id = uuid.uuid4().hex
         """A new one at each start."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
@@ -117,7 +127,14 @@ class Evaluations:
         self.spending = Spending(sources.prices)
         """Usage by model since the start."""
         self._admission = Admission(
-            journal, locks, self._reaper, sources, limits, self.worker_id, spending=self.spending
+            journal,
+            locks,
+            self._reaper,
+            sources,
+            limits,
+            self.worker_id,
+            spending=self.spending,
+            experiments=experiments,
         )
         self._html_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,6 +153,8 @@ class Evaluations:
         limits: WorkerLimits,
         log_dir: Path | None = None,
         model_roots: Sequence[Path] = (),
+        log_to: Sequence[str] = (),
+        feed_all: bool = True,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -146,12 +165,15 @@ class Evaluations:
             limits: bounds.
             log_dir: folder for an Inspect log of each evaluation that ends here; none is written if None.
             model_roots: folders of local models: the file BEST of a plan is written below one of them.
+            log_to: loggers of evaluations and experiments that name none; checked.
+            feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
 
         Raises:
             FailedPrecondition: the state directory cannot be used.
         """
         journal = await Journal.open(state_dir, encode_event)
-        evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits)
+        experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
+        evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits, experiments)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
@@ -479,6 +501,7 @@ class Evaluations:
     async def aclose(self) -> None:
         """Drain, then close the journal."""
         await self.drain()
+        await self.experiments.aclose()
         if self._logs is not None:
             await self._logs.aclose()
         if self._patient is not None:

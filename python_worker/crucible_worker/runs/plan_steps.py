@@ -83,6 +83,7 @@ def request_of(plan: EvaluationPlan, step: int, model: ModelRef, evaluation: Ste
         labels=first.labels,
         correlation_id=plan.correlation_id,
         record=first.record,
+        log_to=plan.log_to,
     )
 
 

@@ -259,7 +259,8 @@ class EvaluationPlans:
             raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
 
     async def _check(self, plan: EvaluationPlan, check: Callable[[PlannedEvaluation], Awaitable[object]]) -> None:
-        """Refuse a plan with an evaluation that could not be started with any model, as far as `check` can see."""
+        """Refuse a plan with a logger that is refused, or an evaluation that could not be started with any model."""
+        await self._admission.check_loggers(plan.log_to)
         for part, planned in enumerate(parts_of(plan)):
             try:
                 await check(planned)

@@ -16,6 +16,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import checkpoint_results, lifecycle
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.experiments.tables import remove_unused_experiment
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.lived_time import LivedTime, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
@@ -40,7 +41,7 @@ class Retention:
     max_events: int
     """Number of events retained; those of unfinished evaluations always are."""
     evaluation_seconds: float
-    """Ended evaluations with their samples: seconds since they ended."""
+    """Ended evaluations with their samples: seconds since they ended. Experiments: since they were logged to."""
     interrupted_seconds: float
     """Interrupted evaluations: seconds since they were interrupted; then they are cancelled."""
     plan_seconds: float
@@ -92,7 +93,11 @@ def trim(
     if remove_chunk(transaction, CHUNK, now):
         more = True
     elif retention.evaluation_seconds:
-        more |= _remove_evaluations(transaction, _ago(clock, retention.evaluation_seconds), now)
+        before = _ago(clock, retention.evaluation_seconds)
+        more |= _remove_evaluations(transaction, before, now)
+        unused = remove_unused_experiment(transaction, before)
+        now["experiments"] += unused
+        more |= unused
     if retention.plan_seconds:
         unused, rows = remove_unused(transaction, _ago(clock, retention.plan_seconds), CHUNK)
         now["plans"] += rows

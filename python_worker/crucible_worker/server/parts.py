@@ -105,12 +105,13 @@ Build = Callable[[Settings], Awaitable[Parts]]
 """Builds the parts of a worker; tests pass their own function."""
 
 
-async def build(settings: Settings, own: CustomFiles | None = None) -> Parts:
+async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all: bool = True) -> Parts:
     """Build the parts of a worker from its settings; nothing heavy is imported before it is used.
 
     Args:
         settings: of the worker.
         own: evaluators and graders from files that a user names on the command line; none if None.
+        feed_all: feed the loggers of all experiments of the journal; a command feeds those that it logs to.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -129,6 +130,7 @@ async def build(settings: Settings, own: CustomFiles | None = None) -> Parts:
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
         own=own,
+        feed_all=feed_all,
     )
 
 
@@ -138,6 +140,7 @@ async def build_with(
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
     own: CustomFiles | None = None,
+    feed_all: bool = True,
 ) -> Parts:
     """Build the parts of a worker with the given backends, and open the journal.
 
@@ -175,6 +178,8 @@ async def build_with(
         limits=settings.limits,
         log_dir=settings.log_dir,
         model_roots=settings.model_roots,
+        log_to=settings.log_to,
+        feed_all=feed_all,
     )
     return Parts(
         evaluations=evaluations,

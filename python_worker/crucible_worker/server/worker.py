@@ -23,6 +23,7 @@ from crucible_bridge.types import WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import (
     evaluation_pb2,
     events_pb2,
+    experiments_pb2,
     grading_pb2,
     metrics_pb2,
     models_pb2,
@@ -41,6 +42,7 @@ from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
 from crucible_worker.services.evaluation import EvaluationService
+from crucible_worker.services.experiments import ExperimentService
 from crucible_worker.services.grading import GradingService
 from crucible_worker.services.handlers import Handlers
 from crucible_worker.services.health import OVERALL, Health
@@ -52,7 +54,7 @@ from crucible_worker.services.worker import WorkerService
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
 
-__all__ = ["EVALUATION", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
+__all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
 
 FOLLOW_SHARE = 0.05
 """Share of a drain's time: to leave followed runs to other workers."""
@@ -73,6 +75,7 @@ GRADING_RETRY_SECONDS = 10.0
 """Seconds between two attempts to start the grading processes, if they do not start."""
 
 EVALUATION = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
+EXPERIMENTS = experiments_pb2.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 GRADING = grading_pb2.DESCRIPTOR.services_by_name["GradingService"].full_name
 METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
 MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
@@ -101,7 +104,7 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(self._limits)
-        self._health = Health((EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER))
+        self._health = Health((EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
         self._grading: GradingService | None = None
@@ -253,10 +256,11 @@ class Worker:
             parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits
         )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
-        services = (evaluation, self._metrics, self._models, self._grading, telemetry, worker)
+        experiments = ExperimentService(parts.evaluations.experiments)
+        services = (evaluation, experiments, self._metrics, self._models, self._grading, telemetry, worker)
         handlers.add_generic_rpc_handlers(service.handler() for service in services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (EVALUATION, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
+        names = (EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         if self._door is not None:
             server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))
@@ -296,6 +300,7 @@ class Worker:
     def _show_evaluation_service(self) -> None:
         assert self._parts is not None
         self._health.set(EVALUATION, self._warm and self._parts.evaluations.writable)
+        self._health.set(EXPERIMENTS, self._parts.evaluations.writable)
 
     async def _drain(self, interrupted: asyncio.Future[Sequence[str]]) -> None:
         self._calls.draining = True

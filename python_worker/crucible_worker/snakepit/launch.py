@@ -43,6 +43,7 @@ _TEXTS = {
     "--log-level": "log_level",
 }
 _REPEATED = {
+    "--log-to": "log_to",
     "--model-root": "model_roots",
     "--data-root": "data_roots",
     "--inspect-root": "inspect_roots",

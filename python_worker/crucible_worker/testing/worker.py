@@ -48,6 +48,7 @@ async def run_worker(
     inspect_packages: Sequence[str] = (),
     environment_variables: Sequence[str] = (),
     log_dir: Path | None = None,
+    log_to: Sequence[str] = (),
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -64,6 +65,7 @@ async def run_worker(
         inspect_packages: installed packages whose tasks of Inspect may be run.
         environment_variables: variables of this process that environments of users get.
         log_dir: folder for an Inspect log of each evaluation; none is written if None.
+        log_to: loggers of evaluations and experiments that name none: "jsonl:/tmp/logged".
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -80,6 +82,7 @@ async def run_worker(
             inspect_packages=tuple(inspect_packages),
             environment_variables=tuple(environment_variables),
             log_dir=log_dir,
+            log_to=tuple(log_to),
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

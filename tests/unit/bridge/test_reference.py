@@ -10,6 +10,7 @@ from google.protobuf.descriptor import FileDescriptor
 from crucible_bridge.v1 import (
     evaluation_pb2,
     events_pb2,
+    experiments_pb2,
     grading_pb2,
     metrics_pb2,
     models_pb2,
@@ -22,6 +23,7 @@ REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 FILES: dict[str, FileDescriptor] = {
     "evaluation": evaluation_pb2.DESCRIPTOR,
     "events": events_pb2.DESCRIPTOR,
+    "experiments": experiments_pb2.DESCRIPTOR,
     "grading": grading_pb2.DESCRIPTOR,
     "metrics": metrics_pb2.DESCRIPTOR,
     "models": models_pb2.DESCRIPTOR,

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 
 from crucible_bridge import codec
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.v1 import evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
+from crucible_bridge.v1 import (
+    evaluation_pb2,
+    events_pb2,
+    experiments_pb2,
+    grading_pb2,
+    metrics_pb2,
+    models_pb2,
+    worker_pb2,
+)
 from crucible_worker.snakepit.arguments import Arguments
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools import LIST_TOOLS
@@ -31,7 +39,7 @@ ANYTHING = st.recursive(
     max_leaves=9,
 )
 """What JSON and msgpack can hold."""
-MODULES = (evaluation_pb2, events_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
+MODULES = (evaluation_pb2, events_pb2, experiments_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
 
 
 def test_every_call_is_a_tool():

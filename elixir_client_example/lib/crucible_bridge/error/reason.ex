@@ -35,6 +35,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :bad_evaluator
           | :bad_grader
           | :bad_group
+          | :bad_logger
           | :bad_score
           | :bad_tests
           | :beyond_log
@@ -60,6 +61,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :error
           | :evaluators_differ
           | :evaluator_failed
+          | :experiment_closed
           | :extra_not_installed
           | :failed_fast
           | :failed_precondition
@@ -91,6 +93,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :journal_unreadable
           | :journal_unwritable
           | :journal_version
+          | :logger_option
           | :logits_not_finite
           | :malformed_file
           | :malformed_json
@@ -189,8 +192,10 @@ defmodule CrucibleBridge.Error.Reason do
           | :unknown_environment
           | :unknown_evaluation
           | :unknown_evaluator
+          | :unknown_experiment
           | :unknown_follow
           | :unknown_grader
+          | :unknown_logger
           | :unknown_model
           | :unknown_option
           | :unknown_parameter
@@ -213,21 +218,21 @@ defmodule CrucibleBridge.Error.Reason do
     backend_cancelled backend_closed backend_connection_lost backend_failed backend_filtered
     backend_forbidden backend_key backend_quota backend_rate_limited backend_redirect
     backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_backend
-    bad_environment bad_evaluator bad_grader bad_group bad_score bad_tests beyond_log caller_left
-    cancelled chat_template_not_stable checkpoint_changed client_closed client_failed
+    bad_environment bad_evaluator bad_grader bad_group bad_logger bad_score bad_tests beyond_log
+    caller_left cancelled chat_template_not_stable checkpoint_changed client_closed client_failed
     dataset_changed dataset_not_read deadline_exceeded device_not_found different_datasets draining
     duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
-    environment_protocol equal_keys error evaluators_differ evaluator_failed extra_not_installed
-    failed_fast failed_precondition few_shot_refused file_reader_died grader_failed grading_closed
-    grading_pool group_too_large held_by_orchestrator held_elsewhere host_died host_not_started
-    hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob inspect_ended
-    inspect_failed inspect_not_started inspect_protocol inspect_samples_failed internal
-    invalid_field invalid_judgement invalid_schema item_timeout journal_damaged journal_unreadable
-    journal_unwritable journal_version logits_not_finite malformed_file malformed_json
-    malformed_line malformed_message malformed_reply message_too_large metadata_not_recorded
-    missing_client missing_token model_changed model_failed model_not_found model_not_open
-    model_refused nan_logprob not_cached not_ended not_finite not_found not_passable not_started
-    no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
+    environment_protocol equal_keys error evaluators_differ evaluator_failed experiment_closed
+    extra_not_installed failed_fast failed_precondition few_shot_refused file_reader_died
+    grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
+    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
+    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
+    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
+    journal_unreadable journal_unwritable journal_version logger_option logits_not_finite
+    malformed_file malformed_json malformed_line malformed_message malformed_reply message_too_large
+    metadata_not_recorded missing_client missing_token model_changed model_failed model_not_found
+    model_not_open model_refused nan_logprob not_cached not_ended not_finite not_found not_passable
+    not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
     no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
     no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
@@ -240,10 +245,10 @@ defmodule CrucibleBridge.Error.Reason do
     too_many_metrics too_many_request_bytes too_many_samples too_many_streams
     too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
     unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
-    unknown_evaluation unknown_evaluator unknown_follow unknown_grader unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -272,6 +277,7 @@ defmodule CrucibleBridge.Error.Reason do
   no An installed evaluator cannot be used; the message says what it did.
   no An installed grader cannot be used; the message says what it did.
   no The sample's group of trajectories is malformed.
+  no An installed logger cannot be used; the message says what it did.
   no The grader gave a score that does not fit its verdict.
   no The tests of the item are themselves wrong.
   no The position lies after the last event.
@@ -297,6 +303,7 @@ defmodule CrucibleBridge.Error.Reason do
   no An installed evaluator gave the verdict ERROR without a reason.
   no The evaluators of the two evaluations differ in their options.
   no The evaluator failed; if its code raised, the worker's log has more under the message's error id.
+  no The experiment was closed; open it again to log more.
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
   no The request is well formed, and something that it needs is missing.
@@ -328,6 +335,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The journal cannot be read.
   yes The journal cannot be written; make room on the worker's disk.
   no The journal is of another version; use another --state-dir, or the worker that wrote it.
+  no A request sets an option of a logger that is the operator's: a place where it writes or sends to.
   no The model's logits are not finite.
   no The file is not in its format, or exceeds a limit; the message says what is wrong.
   no A parameter is not JSON that can be read.
@@ -426,8 +434,10 @@ defmodule CrucibleBridge.Error.Reason do
   no No environment has this name; the message names the known ones.
   no No evaluation has this id, or it is no longer retained.
   no There is no evaluator of this kind; the message names the known ones.
+  no No experiment has this id; open it first.
   no No directory was ever followed for this run.
   no No grader has this name; the message names the known ones.
+  no No logger has this name; the message names the known ones.
   no The server or service has no model of this name.
   no The option is unknown; the message names the known ones.
   no The tool has no such parameter, or one is missing.

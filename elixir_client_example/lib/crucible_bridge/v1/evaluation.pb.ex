@@ -300,8 +300,8 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
   Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
   The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
   runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
-  fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, and record, are
-  those of the request that resumes it.
+  fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and log_to
+  are those of the request that resumes it.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -323,6 +323,7 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
 
   field :correlation_id, 11, type: :string, json_name: "correlationId"
   field :record, 12, type: CrucibleBridge.V1.Record, enum: true
+  field :log_to, 13, repeated: true, type: :string, json_name: "logTo"
 end
 
 defmodule CrucibleBridge.V1.ReadDatasetRequest do
@@ -1075,6 +1076,7 @@ defmodule CrucibleBridge.V1.EvaluationPlan do
 
   field :correlation_id, 7, type: :string, json_name: "correlationId"
   field :patience, 8, type: CrucibleBridge.V1.Patience
+  field :log_to, 9, repeated: true, type: :string, json_name: "logTo"
   field :best_file, 10, type: :bool, json_name: "bestFile"
 end
 

@@ -42,6 +42,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.ChoiceScorer => %{
       choices: %{required: true}
     },
+    V1.CloseExperimentRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      timeout_ms: %{least: 0, most: 600_000, default: 30_000}
+    },
     V1.CodeItem => %{
       tests: %{required: true}
     },
@@ -87,14 +91,16 @@ defmodule CrucibleBridge.Wire.Bounds do
       dataset: %{required: true},
       metric_prefix: %{max_bytes: 200},
       labels: %{max_bytes: 1_000, max_count: 64},
-      correlation_id: %{max_bytes: 200}
+      correlation_id: %{max_bytes: 200},
+      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true}
     },
     V1.EvaluationPlan => %{
       plan_id: %{max_bytes: 160, required: true},
       run_id: %{max_bytes: 200, required: true},
       eval_every: %{least: 0},
       infrequent_eval_every: %{least: 0},
-      correlation_id: %{max_bytes: 200}
+      correlation_id: %{max_bytes: 200},
+      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true}
     },
     V1.EvaluatorSpec => %{
       kind: %{max_bytes: 200, required: true},
@@ -158,6 +164,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       evaluation_id: %{required: true},
       page_size: %{least: 0, most: 10_000}
     },
+    V1.GetUrlRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      logger: %{max_bytes: 4_096}
+    },
     V1.GradeCodeRequest => %{
       items: %{required: true},
       language: %{one_of: ["python3", ""]},
@@ -212,6 +222,24 @@ defmodule CrucibleBridge.Wire.Bounds do
       path: %{required: true},
       dtype: %{one_of: ["float32", "bfloat16", "float16"]}
     },
+    V1.LogHparamsRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      hparams: %{required: true}
+    },
+    V1.LogLongTextRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      key: %{max_bytes: 500, required: true},
+      text: %{max_bytes: 8_388_608}
+    },
+    V1.LogMetricsRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      rows: %{max_count: 100_000, required: true}
+    },
+    V1.LoggedMetrics => %{
+      values: %{required: true},
+      family: %{max_bytes: 500},
+      unix_time_ns: %{least: 0}
+    },
     V1.Marks => %{
       marks: %{required: true, not_empty: true}
     },
@@ -251,6 +279,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.OpenAIModel => %{
       server: %{required: true},
       model: %{required: true}
+    },
+    V1.OpenExperimentRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true}
     },
     V1.OrchestratorModel => %{
       name: %{max_bytes: 200, required: true}
@@ -330,6 +362,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.ScoreRequest => %{
       items: %{required: true},
       options: %{required: true}
+    },
+    V1.SyncRequest => %{
+      experiment_id: %{max_bytes: 200, required: true},
+      timeout_ms: %{least: 0, most: 600_000, default: 30_000}
     },
     V1.Tensor => %{
       dtype: %{required: true}

@@ -140,13 +140,7 @@ class Journal:
 
     def call_on_end(self, action: Callable[[Transaction, int], None]) -> None:
         """Call it too, in the writer's thread, in each transaction that ends an evaluation, with its number."""
-        before = self._writer.on_end
-
-        def both(transaction: Transaction, number: int) -> None:
-            before(transaction, number)
-            action(transaction, number)
-
-        self._writer.on_end = both
+        self._writer.call_on_end(action)
 
     def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
         """Apply a function in the next transaction; see `Writer.submit`."""

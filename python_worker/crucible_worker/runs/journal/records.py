@@ -129,6 +129,8 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         later["prompt"] = prompt
     if request.dataset.where:
         later["where"] = dict(request.dataset.where)
+    if request.log_to:
+        later["log_to"] = list(request.log_to)
     return pack({"options": options, "labels": labels, **later}) if options or labels or later else None
 
 
@@ -174,7 +176,9 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
     data["limits"] = Limits(**data["limits"])
-    return EvaluateRequest(**data, record=Record(kept.get("record", Record.FULL)))
+    data["record"] = Record(kept.get("record", Record.FULL))
+    data["log_to"] = tuple(kept.get("log_to", ()))
+    return EvaluateRequest(**data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

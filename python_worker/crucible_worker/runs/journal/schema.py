@@ -404,6 +404,69 @@ CREATE TRIGGER IF NOT EXISTS follows_go AFTER DELETE ON plans
 BEGIN
     DELETE FROM follows WHERE plan_id = OLD.plan_id;
 END;
+-- Experiments: what a run logs. `number` is never used again.
+--   experiment_id: its identity; of evaluations that log, their run_id, or their evaluation_id if they have no run
+--   sequence: of its last entry; each row of metrics, set of hyperparameters and text is one
+--   bytes: of the entries that are retained
+--   config: its hyperparameters, those of all entries together, packed
+--   created_ns: Unix time in nanoseconds
+--   used_ns: likewise; when it was last opened or logged to
+--   closed_ns: likewise; 0 while it is open
+--   sync_wanted: up to which sequence its loggers are to write out, or send, what they have
+CREATE TABLE IF NOT EXISTS experiments (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    experiment_id TEXT NOT NULL UNIQUE,
+    sequence INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    config BLOB NOT NULL,
+    created_ns INTEGER NOT NULL,
+    used_ns INTEGER NOT NULL,
+    closed_ns INTEGER NOT NULL,
+    sync_wanted INTEGER NOT NULL
+);
+-- Loggers of experiments. `number` is also the byte that the worker locks which feeds the logger.
+--   number: never used again
+--   experiment: its number
+--   logger: as it was named: "trackio:PROJECT"
+--   by_operator: whether the operator of a worker named it, whose loggers may write to more places
+--   position: the sequence through which it has every entry
+--   synced: likewise, written out or sent
+--   missed: entries that it never got
+--   missed_told: those of them that were reported to it
+--   url: where people look at it; empty if nowhere, or if it was not opened yet
+--   problem: why it got no further at its last try; empty if it did
+CREATE TABLE IF NOT EXISTS experiment_loggers (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    experiment INTEGER NOT NULL,
+    logger TEXT NOT NULL,
+    by_operator INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    synced INTEGER NOT NULL,
+    missed INTEGER NOT NULL,
+    missed_told INTEGER NOT NULL,
+    url TEXT NOT NULL,
+    problem TEXT NOT NULL,
+    UNIQUE (experiment, logger)
+);
+-- What experiments logged and a logger has not got yet. One row may have many rows of metrics.
+--   experiment: its number
+--   sequence: of the last entry in it
+--   entries: how many are in it
+--   loggers: numbers of those that get it, packed; all if NULL
+--   record: the entries, packed
+CREATE TABLE IF NOT EXISTS experiment_entries (
+    experiment INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    loggers BLOB,
+    record BLOB NOT NULL,
+    PRIMARY KEY (experiment, sequence)
+);
+CREATE TRIGGER IF NOT EXISTS experiments_go AFTER DELETE ON experiments
+BEGIN
+    DELETE FROM experiment_loggers WHERE experiment = OLD.number;
+    DELETE FROM experiment_entries WHERE experiment = OLD.number;
+END;
 """
 """Tables that earlier releases of this schema version work without: adding them does not change the version."""
 

@@ -146,8 +146,7 @@ class Writer:
         self._encode_event = encode_event
         self._on_commit = on_commit
         self._on_failure = on_failure
-        self.on_end: Callable[[Transaction, int], None] = lambda transaction, number: None
-        """See `Transaction.on_end`."""
+        self._actions_on_end: tuple[Callable[[Transaction, int], None], ...] = ()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._path = path
         self._file = _identity(path)
@@ -173,6 +172,14 @@ class Writer:
             return future
         self._queue.put(_Submission(function, future, size))
         return future
+
+    def call_on_end(self, action: Callable[[Transaction, int], None]) -> None:
+        """Call it too in each transaction that ends an evaluation; see `Transaction.on_end`."""
+        self._actions_on_end = (*self._actions_on_end, action)
+
+    def _on_end(self, transaction: Transaction, number: int) -> None:
+        for action in self._actions_on_end:
+            action(transaction, number)
 
     async def close(self) -> None:
         """Write what was submitted, then end the thread."""
@@ -260,7 +267,7 @@ class Writer:
         if not self._is_in_place():
             raise sqlite3.OperationalError("its file was moved or removed")
         self._connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self._connection, self._encode_event, self.on_end)
+        transaction = Transaction(self._connection, self._encode_event, self._on_end)
         self._told.check(self._connection, transaction.log)
         return transaction
 
