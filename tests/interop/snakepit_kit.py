@@ -31,6 +31,7 @@ async def snakepit_worker(
     grading_processes: int = 0,
 ) -> AsyncIterator[tuple[Pool, Worker]]:
     """Run a worker with the folder as its model root, connect and shake hands; it is drained at the end."""
+    folder.mkdir(exist_ok=True)
     settings = Settings(
         port=0,
         state_dir=folder / "state",

@@ -77,6 +77,10 @@ class ScriptedEvaluations:
     def plans(self, encode: object, decode: object) -> None:
         """It has none."""
 
+    def follow_records(self) -> contextlib.ExitStack:
+        """It has none; what is returned can be closed."""
+        return contextlib.ExitStack()
+
     def head(self) -> Head:
         return Head(log_id=self.log_id, sequence=3, oldest=1)
 

@@ -166,7 +166,7 @@ async def test_namespaces_list_their_calls(address: str):
     namespaces, calls = await in_a_thread(use)
 
     services = {"evaluation", "experiments", "grading", "metrics", "models", "telemetry", "worker"}
-    assert services | {"close", "experiment", "wait_for_worker"} == {
+    assert services | {"close", "experiment", "follow", "unfollow", "wait_for_worker"} == {
         name for name in namespaces if not name.startswith("_")
     }
     assert {"evaluate", "start_evaluation", "watch_evaluation", "get_samples"} <= set(calls)

@@ -138,8 +138,9 @@ def left(folder: Path) -> tuple[str, ...]:
         entries = os.listdir(folder)
     except FileNotFoundError:
         return ()
-    partial = {name[1 : -len(_PARTIAL)] for name in entries if name.startswith(".") and name.endswith(_PARTIAL)}
-    return tuple(sorted(partial | {name for name in entries if _is_held(folder / name)}))
+    partial = {name for name in entries if name.startswith(".") and name.endswith(_PARTIAL)}
+    whole = {name for name in entries if not name.startswith(".") and _is_held(folder / name)}
+    return tuple(sorted(whole | {name[1 : -len(_PARTIAL)] for name in partial}))
 
 
 def recovered(folder: Path) -> tuple[Checkpoint, ...]:

@@ -315,7 +315,7 @@ def test_what_a_killed_process_left_is_listed_and_released(run: Path, folder: Pa
     """Whole or in part; a new hold replaces a part."""
     checkpoint = _found(run, model_files())
     _hold(_found(run, model_files(), "checkpoint-6"), folder)
-    write(folder / ".checkpoint-5.crucible-partial", {"config.json": b"{}"})
+    write(folder / ".checkpoint-5.crucible-partial", {"config.json": b"{}", ".held": b"{}"})
     write(folder / ".checkpoint-4.crucible-partial", {"config.json": b"{}"})
     assert left(folder) == ("checkpoint-4", "checkpoint-5", "checkpoint-6")
 
