@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -86,7 +87,7 @@ async def test_nothing_is_deleted_while_one_of_them_runs(
     deleted = await run("rm", *words, "--yes", *place)
 
     assert (refused.code, refused.out) == (1, "")
-    cure = "cancel it first (crucible-worker cancel slow)"
+    cure = f"cancel it first (crucible-worker cancel slow {shlex.join(place)})"
     assert refused.err == f"crucible-worker: 'slow' is running: {cure}\n"
     assert before == ["slow", "e2", "e1"]
     assert cancelled.out == "slow: cancelled\n"

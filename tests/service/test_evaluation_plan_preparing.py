@@ -112,7 +112,7 @@ async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reas
         assert start.measurements == {"done": 0.0}
         data.write_text(LINES)
         assert [one.evaluation for one in await r.evaluation.notify_step("p", 3, "embedded:m")][1] == failed
-        assert "samples done" not in await r.evaluation.generate_report([failed.evaluation_id])
+        assert "| results |" not in await r.evaluation.generate_report([failed.evaluation_id])
         both = [one.evaluation.evaluation_id for one in (first, second)]
         compared = await r.evaluation.compare_evaluations(both)
         assert [one.evaluation_id for one in compared.evaluations] == both

@@ -26,7 +26,7 @@ MAX_PAGE = 1_000
 """Evaluations that are read at once."""
 MOST_METRICS = 2
 """Of an evaluator, in the list."""
-_BRIEF = ("run", "step", "model", "data set", "samples done", "time at work")
+_BRIEF = ("run", "step", "model", "data set", "results", "time at work")
 
 _Run = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.", autocompletion=run_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation
@@ -57,7 +59,7 @@ def remove(
 
     async def find(bridge: Bridge) -> Sequence[Evaluation]:
         found = await (_of_run(bridge, run) if run is not None else _named(bridge, ids))
-        _refuse_running(found)
+        _refuse_running(found, _typed_place(config, state_dir, address))
         if yes:
             await _delete(bridge, found, as_json=as_json)
         return found
@@ -88,7 +90,13 @@ async def _of_run(bridge: Bridge, run: str) -> Sequence[Evaluation]:
     return found
 
 
-def _refuse_running(found: Sequence[Evaluation]) -> None:
+def _typed_place(config: Path | None, state_dir: Path | None, address: str | None) -> str:
+    """The options that named the journal, as the next command needs them; empty for the default one."""
+    named = {"--config": config, "--state-dir": state_dir, "--address": address}
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in named.items() if value is not None)
+
+
+def _refuse_running(found: Sequence[Evaluation], place: str) -> None:
     from crucible_bridge.errors import FailedPrecondition
     from crucible_bridge.reasons import Reason
     from crucible_bridge.types import EvaluationState
@@ -97,7 +105,7 @@ def _refuse_running(found: Sequence[Evaluation]) -> None:
         if evaluation.state in (EvaluationState.QUEUED, EvaluationState.RUNNING):
             name = evaluation.evaluation_id
             raise FailedPrecondition(
-                f"{name!r} is {evaluation.state.value}: cancel it first (crucible-worker cancel {name})",
+                f"{name!r} is {evaluation.state.value}: cancel it first (crucible-worker cancel {shlex.quote(name)}{place})",
                 reason=Reason.NOT_ENDED,
             )
 

@@ -144,7 +144,7 @@ async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown, sett
 def _words(evaluation: Evaluation, pace: Pace) -> str:
     if not evaluation.total:
         return "reading the data set"
-    counts = f"{evaluation.done:,} of {evaluation.total:,}"
+    counts = f"{evaluation.done:,} of {evaluation.total:,} results"
     return ", ".join(filter(None, (counts, pace.of(evaluation.done, evaluation.total))))
 
 

@@ -53,7 +53,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         **{f"renderer of {one.evaluator}": _format_rendering(one) for one in evaluation.rendering},
         "data set fingerprint": evaluation.dataset_fingerprint,
         # Those of a data set that was not read are not counted.
-        "samples done": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
+        "results": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),

@@ -24,7 +24,7 @@ async function evaluationPage(source, [id]) {
   };
 }
 
-/** Samples done, and how many a second: since the page was opened, or at first of all the time at work. */
+/** Results done, and how many a second: since the page was opened, or at first of all the time at work. */
 function throughput(data) {
   const now = Date.now() / 1000;
   const seen = rates.get(data.id) || [];
@@ -34,8 +34,8 @@ function throughput(data) {
   const rate = last[0] > first[0] ? (last[1] - first[1]) / (last[0] - first[0])
     : data.done > 0 && data.duration > 0 ? data.done / data.duration : null;
   const left = rate && data.total ? (data.total - data.done) / rate : null;
-  return h("p", {}, progress(data.done, data.total, "samples done"),
-    rate === null ? null : ` · ${number(rate)} samples a second`, left === null ? null : ` · ${seconds(left)} left`);
+  return h("p", {}, progress(data.done, data.total, "results"),
+    rate === null ? null : ` · ${number(rate)} results a second`, left === null ? null : ` · ${seconds(left)} left`);
 }
 
 function headlineTiles(data) {
