@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,17 +54,20 @@ async def test_a_run_is_followed_by_fields_by_a_plan_or_by_its_id(worker: Canned
     assert ended.run_id == "a"
 
 
+UNSENDABLE: tuple[tuple[str, str, Any], ...] = (
+    ("plan", "runs/a", {"plan": PLAN, "evaluators": "nll"}),
+    ("plan", "runs/a", {"plan": 3}),
+    ("evaluators", "runs/a", {}),
+    ("dataset", "runs/a", {"evaluators": "nll"}),
+    ("run_id", "/", {"plan": "p"}),
+    ("run_id", "..", {"plan": "p"}),
+)
+
+
 async def test_what_cannot_be_sent_is_named(address: str):
     """By the parameter, before anything is sent."""
     async with crucible_bridge.connect(address) as bridge:
-        for field, directory, given in (
-            ("plan", "runs/a", {"plan": PLAN, "evaluators": "nll"}),
-            ("plan", "runs/a", {"plan": 3}),
-            ("evaluators", "runs/a", {}),
-            ("dataset", "runs/a", {"evaluators": "nll"}),
-            ("run_id", "/", {"plan": "p"}),
-            ("run_id", "..", {"plan": "p"}),
-        ):
+        for field, directory, given in UNSENDABLE:
             with pytest.raises(InvalidField) as caught:
                 await bridge.follow(directory, **given)
             assert caught.value.field == field
