@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,5 +295,6 @@ async def test_wandb_has_each_value_at_least_once_after_kills(tmp_path: Path) ->
         }
 
 
-def _items(items: object) -> dict[str, object]:
-    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}  # type: ignore[attr-defined]
+def _items(items: Any) -> dict[str, Any]:
+    """The values of a row of wandb's history, by name."""
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
