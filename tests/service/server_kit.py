@@ -68,6 +68,7 @@ class ScriptedEvaluations:
         self.listed: list[int] = []
         self.reported: list[tuple[ReportRequest, int]] = []
         self.spending = Spending(())
+        self.experiments = None
         self.usage: tuple[ModelUsage, ...] = ()
 
     def note(self, event: Event) -> None:

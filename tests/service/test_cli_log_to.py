@@ -39,7 +39,9 @@ async def test_evaluate_ends_when_its_metrics_are_logged(tmp_path: Path):
         await worker.bridge.experiments.log_metrics("other", [LoggedMetrics(values={"loss": 1.0})])
     in_the_way.unlink()
 
-    done = evaluated("--log-to", f"jsonl:{tmp_path / 'logged'}", "--state-dir", state, "--run-id", "run-7", "--step", 7)
+    done = evaluated(
+        "--log-to", f"jsonl:{tmp_path / 'logged'}", "--state-dir", state, "--run-id", "run-7", "--step", "7"
+    )
 
     assert done.returncode == 0, done.stderr
     assert "logger_behind" not in done.stderr

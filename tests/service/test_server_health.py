@@ -9,11 +9,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from crucible_bridge.errors import Code
 from tests.service.server_kit import Rig, error_of, serving, settings_for, until
 
-EVALUATION = "crucible_bridge.v1.EvaluationService"
+EVALUATION, EXPERIMENTS = (f"crucible_bridge.v1.{name}Service" for name in ("Evaluation", "Experiment"))
 METRICS, MODELS, TELEMETRY, WORKER = (
     f"crucible_bridge.v1.{name}Service" for name in ("Metrics", "Model", "Telemetry", "Worker")
 )
-SERVICES = ("", EVALUATION, METRICS, MODELS, TELEMETRY, WORKER)
+SERVICES = ("", EVALUATION, EXPERIMENTS, METRICS, MODELS, TELEMETRY, WORKER)
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -56,8 +56,8 @@ async def test_an_unknown_service_is_not_found(rig):
     assert (await error_of(call)).code is Code.NOT_FOUND
 
 
-async def test_an_unwritable_journal_stops_evaluations_alone_and_for_as_long(rig):
-    """EvaluationService is NOT_SERVING while the journal cannot be written, and SERVING again when it can."""
+async def test_an_unwritable_journal_stops_what_writes_to_it_and_for_as_long(rig):
+    """Evaluations and experiments are NOT_SERVING while the journal cannot be written, and SERVING when it can."""
     await warm(rig)
 
     rig.evaluations.writable = False
@@ -66,8 +66,8 @@ async def test_an_unwritable_journal_stops_evaluations_alone_and_for_as_long(rig
     rig.evaluations.writable = True
     rig.evaluations.on_writable_change(True)
 
-    assert stopped == [EVALUATION]
-    assert await status(rig, EVALUATION) == SERVING
+    assert stopped == [EVALUATION, EXPERIMENTS]
+    assert [await status(rig, service) for service in stopped] == [SERVING, SERVING]
 
 
 async def test_every_watcher_hears_of_a_change(rig):

@@ -39,9 +39,9 @@ class FieldsButModel(TypedDict, total=False):
     record: Record
     """What is recorded of its samples; everything if absent. Not part of the specification."""
     log_to: tuple[str, ...]
-    """Loggers that get its metrics when it has completed, in the experiment of its run_id (of its evaluation_id if
-    that is empty): "trackio:project", "jsonl:folder", as OpenExperiment takes them. If empty, those of the worker
-    (`serve --log-to`). Not part of the specification.
+    """Loggers that get its metrics when it has completed: "trackio:project", "jsonl". The experiment is that of its
+    run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
+    --log-to`). Not part of the specification.
     """
 
 

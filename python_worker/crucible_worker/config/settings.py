@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import is_loopback
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
@@ -244,7 +243,8 @@ def _check_code_sandboxes(count: int | None) -> None:
 def _check_log_to(log_to: tuple[str, ...]) -> None:
     if not log_to:
         return
-    from crucible_worker.loggers.registry import read  # no other setting needs it
+    from crucible_bridge.errors import BridgeError  # no other setting needs these
+    from crucible_worker.loggers.registry import read
 
     for text in log_to:
         try:

@@ -305,7 +305,7 @@ CREATE TABLE IF NOT EXISTS experiments (
 --   position: the sequence through which it has every entry
 --   synced: likewise, written out or sent
 --   missed: entries that it never got
---   missed_told: those of them that it was told of
+--   missed_told: those of them that were reported to it
 --   url: where people look at it; empty if nowhere, or if it was not opened yet
 --   problem: why it got no further at its last try; empty if it did
 CREATE TABLE IF NOT EXISTS experiment_loggers (
