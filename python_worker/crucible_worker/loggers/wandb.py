@@ -21,7 +21,7 @@ class WandbLogger(Logger):
 
     target: ClassVar[str | None] = "project"
     operator_options: ClassVar[frozenset[str]] = frozenset({"directory", "base_url"})
-    delivery: ClassVar[Delivery] = Delivery.AT_LEAST_ONCE
+    delivery: ClassVar[Delivery] = Delivery.NOT_THE_LAST
     library: ClassVar[str | None] = "wandb"
     extra: ClassVar[str | None] = "wandb"
     variables: ClassVar[tuple[str, ...]] = ("WANDB_*", "NETRC", "XDG_CONFIG_HOME")
@@ -80,7 +80,7 @@ class WandbLogger(Logger):
             for name in row.values:
                 self._define(name, axis)
             place = {} if row.step is None else {axis: row.step}
-            self._run.log({**row.values, **place}, step=row.sequence)
+            self._run.log({**row.values, **place}, step=row.sequence, commit=True)
 
     def log_hparams(self, hparams: Hparams) -> None:
         """Add them to the run's configuration."""
@@ -94,7 +94,7 @@ class WandbLogger(Logger):
 
         page = wandb.Html(f"<pre>{html.escape(text.text)}</pre>", inject=False)
         place = {} if text.step is None else {_STEP: text.step}
-        self._run.log({text.key: page, **place}, step=text.sequence)
+        self._run.log({text.key: page, **place}, step=text.sequence, commit=True)
 
     def close(self) -> None:
         """Wait until all is sent, and end the run."""
