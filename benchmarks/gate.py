@@ -41,7 +41,8 @@ def continuous(random: np.random.Generator) -> np.ndarray:
 
 def blocked(random: np.random.Generator, draws: Iterator[Draw] | list[Draw]) -> bool:
     """Whether a policy that allows no drop blocks a candidate that is as good as the baseline."""
-    drops = [paired_drop(*draw(random), Allowed(drop=0.0), confidence=CONFIDENCE) for draw in draws]
+    drawn = [draw(random) for draw in draws]
+    drops = [paired_drop(one, other, Allowed(drop=0.0), confidence=CONFIDENCE) for one, other in drawn]
     corrected = holm([drop.chance for drop in drops if drop.chance is not None])
     return any(
         finding(drop, paired=True, min_n=30, corrected=chance, alpha=1 - CONFIDENCE) is Finding.FAIL
@@ -149,9 +150,11 @@ def times(runs: int) -> list[Claim]:
     few = np.round(measured, 1)
     clusters = random.integers(CLUSTERS, size=SAMPLES)
     works: dict[str, Callable[[], object]] = {
-        "gate_binary": lambda: paired_drop(*right, Allowed(drop=0.01), confidence=CONFIDENCE),
-        "gate_continuous": lambda: paired_drop(*measured, Allowed(drop=0.01), confidence=CONFIDENCE),
-        "gate_clusters": lambda: paired_drop(*measured, Allowed(drop=0.01), confidence=CONFIDENCE, clusters=clusters),
+        "gate_binary": lambda: paired_drop(right[0], right[1], Allowed(drop=0.01), confidence=CONFIDENCE),
+        "gate_continuous": lambda: paired_drop(measured[0], measured[1], Allowed(drop=0.01), confidence=CONFIDENCE),
+        "gate_clusters": lambda: paired_drop(
+            measured[0], measured[1], Allowed(drop=0.01), confidence=CONFIDENCE, clusters=clusters
+        ),
         "compare_binary": lambda: paired_difference(*right, confidence=CONFIDENCE),
         "compare_continuous": lambda: paired_difference(*measured, confidence=CONFIDENCE),
         "compare_bootstrap": lambda: paired_difference(*few, confidence=CONFIDENCE),

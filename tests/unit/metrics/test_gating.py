@@ -20,7 +20,12 @@ BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=30, 
 
 
 def decided(
-    before: Sequence[float], after: Sequence[float], allowed: Allowed, *, min_n: int = 30, clusters=None
+    before: Sequence[float] | np.ndarray,
+    after: Sequence[float] | np.ndarray,
+    allowed: Allowed,
+    *,
+    min_n: int = 30,
+    clusters: Sequence[int] | None = None,
 ) -> Finding:
     """What one metric alone amounts to, at 95 %."""
     labels = None if clusters is None else np.array(clusters, np.int64)
@@ -148,7 +153,7 @@ def test_chance_alone_seldom_stops():
         difficulty = random.beta(2, 2, 100)
         right = [(random.random((2, 100)) < difficulty).astype(np.float64) for _ in range(2)]
         measured = [difficulty + random.normal(0, 0.2, (2, 100)) for _ in range(2)]
-        drops = [paired_drop(*pair, Allowed(drop=0.0), confidence=0.95) for pair in (*right, *measured)]
+        drops = [paired_drop(one, other, Allowed(drop=0.0), confidence=0.95) for one, other in (*right, *measured)]
         corrected = holm([drop.chance for drop in drops if drop.chance is not None])
         stopped += any(
             finding(drop, paired=True, min_n=30, corrected=chance, alpha=0.05) is Finding.FAIL
