@@ -65,7 +65,7 @@ async def test_the_python_snippet_runs_as_it_stands(tmp_path):
 async def test_the_loop_of_the_plan_runs_as_it_stands(tmp_path):
     """It starts what is due at each of its steps, and waits for none of it."""
     async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
-        lines = await run_snippet("notify_step", worker.address, tmp_path)
+        lines = await run_snippet("register_plan", worker.address, tmp_path)
 
     assert lines == [
         "180 ['run-8-step-180-0']",
