@@ -104,10 +104,8 @@ def _refuse_running(found: Sequence[Evaluation], place: str) -> None:
     for evaluation in found:
         if evaluation.state in (EvaluationState.QUEUED, EvaluationState.RUNNING):
             name = evaluation.evaluation_id
-            raise FailedPrecondition(
-                f"{name!r} is {evaluation.state.value}: cancel it first (crucible-worker cancel {shlex.quote(name)}{place})",
-                reason=Reason.NOT_ENDED,
-            )
+            cure = f"cancel it first (crucible-worker cancel {shlex.quote(name)}{place})"
+            raise FailedPrecondition(f"{name!r} is {evaluation.state.value}: {cure}", reason=Reason.NOT_ENDED)
 
 
 async def _delete(bridge: Bridge, found: Sequence[Evaluation], *, as_json: bool) -> None:
