@@ -9,11 +9,10 @@ from urllib.parse import quote
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
+from crucible_worker.runs.best_file import HOLD_FOLDER
 
 __all__ = ["HOLD_FOLDER", "RELEASED_SUFFIX", "directory_below", "folder_name", "is_below"]
 
-HOLD_FOLDER = ".crucible"
-"""Name of the folder in the followed directory in which checkpoints are held."""
 RELEASED_SUFFIX = ".released"
 """Ends the name of the file that says that a checkpoint was released; in a checkpoint it is the whole name."""
 MAX_NAME_BYTES = 200
