@@ -95,6 +95,8 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
     while True:
         following = follows.take(row)
         if following is None:
+            if (error := follows.failure(row)) is not None:
+                raise error
             now = await follows.find(row)
             if now is None or now.ended:
                 return [] if last is None else _unfinished(last)

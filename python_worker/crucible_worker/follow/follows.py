@@ -50,7 +50,7 @@ class Follows:
         """
         self._records, self._plans, self._roots = records, plans, tuple(roots)
         self._followed: dict[int, tuple[Following, asyncio.Task[None]]] = {}
-        self._failed: dict[int, float] = {}
+        self._failed: dict[int, tuple[float, BaseException]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._draining = False
 
@@ -104,6 +104,10 @@ class Follows:
         found = self._followed.get(row.number)
         return None if found is None else found[0]
 
+    def failure(self, row: FollowRow) -> BaseException | None:
+        """Why following a run failed here the last time; None if it did not."""
+        return self._failed[row.number][1] if row.number in self._failed else None
+
     async def ended(self, row: FollowRow) -> None:
         """Wait until this worker no longer follows a run.
 
@@ -146,8 +150,9 @@ class Follows:
             await asyncio.sleep(TAKE_SECONDS)
 
     def _take(self, row: FollowRow) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._draining or row.number in self._followed or self._failed.get(row.number, now) > now:
+        if self._draining or row.number in self._followed:
+            return
+        if row.number in self._failed and self._failed[row.number][0] > asyncio.get_running_loop().time():
             return
         if not self._records.acquire(row.number):
             return
@@ -163,7 +168,7 @@ class Follows:
         del self._followed[row.number]
         self._records.release(row.number)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed[row.number] = asyncio.get_running_loop().time() + FAILED_SECONDS
+            self._failed[row.number] = asyncio.get_running_loop().time() + FAILED_SECONDS, error
             known = isinstance(error, BridgeError)
             _log.error("follow_failed", run_id=row.run_id, reason=str(error), exc_info=None if known else error)
 
