@@ -34,7 +34,9 @@ from crucible_bridge.types import (
     EvaluationPlan,
     EvaluatorSpec,
     FewShot,
+    Goal,
     Limits,
+    Patience,
     PlannedEvaluation,
     Prompt,
     Record,
@@ -133,7 +135,7 @@ def parse_plan(text: str, *, plan_id: str, run_id: str) -> EvaluationPlan:
     """Read a plan: its intervals, and evaluations as a suite has them. Ids are not in the file: each run has its own.
 
     Args:
-        text: TOML. Without eval_every its evaluations are due at every step.
+        text: TOML. Without eval_every its evaluations are due at every step. So a suite is a plan, too.
         plan_id: the plan's id.
         run_id: the run's id.
 
@@ -154,6 +156,9 @@ def parse_plan(text: str, *, plan_id: str, run_id: str) -> EvaluationPlan:
         evaluations=tuple(member.evaluation for member in members["evaluations"]),
         infrequent_eval_every=fields.get("infrequent_eval_every", 0),
         infrequent_evaluations=tuple(member.evaluation for member in members["infrequent_evaluations"]),
+        patience=fields.get("patience"),
+        best_file=fields.get("best_file", False),
+        log_to=fields.get("log_to", ()),
     )
     return evaluation_plan_from_v1(evaluation_plan_to_v1(plan))
 
@@ -253,11 +258,40 @@ def _record(value: Any, path: str) -> Record:
 
 
 _SUITE: Mapping[str, Reader] = {"name": _name, "description": text_of, "evaluations": list_of}
+
+
+def _patience(value: Any, path: str) -> Patience:
+    return Patience(**fields_of(value, path, _PATIENCE, needed=("metric", "goal", "patience")))
+
+
+def _goal(value: Any, path: str) -> Goal:
+    try:
+        return Goal(value)
+    except ValueError:
+        raise wrong(path, value, " or ".join(goal.value for goal in Goal)) from None
+
+
+def _texts(value: Any, path: str) -> tuple[str, ...]:
+    return tuple(text_of(item, f"{path}[{index}]") for index, item in enumerate(list_of(value, path)))
+
+
 _PLAN: Mapping[str, Reader] = {
+    "name": _name,
+    "description": text_of,
     "eval_every": whole_of,
     "evaluations": list_of,
     "infrequent_eval_every": whole_of,
     "infrequent_evaluations": list_of,
+    "patience": _patience,
+    "best_file": flag_of,
+    "log_to": _texts,
+}
+_PATIENCE: Mapping[str, Reader] = {
+    "metric": text_of,
+    "goal": _goal,
+    "patience": whole_of,
+    "min_delta": number_of,
+    "confidence": number_of,
 }
 _MEMBER: Mapping[str, Reader] = {
     "name": _name,

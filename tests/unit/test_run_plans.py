@@ -40,15 +40,15 @@ def test_plans_are_read_from_every_source(tmp_path: Path, monkeypatch: pytest.Mo
         assert load_settings({}, {}, tmp_path / "worker.toml").plans == both
 
 
-def test_a_table_has_intervals_and_a_second_suite(tmp_path: Path):
-    """They become those of the plan."""
-    suites(tmp_path, "a.toml", "b.toml")
-    table = {"runs": "*", "file": "a.toml", "eval_every": 5, "infrequent_file": "b.toml", "infrequent_eval_every": 50}
-    (plan,) = read_plans([table], tmp_path)
-    loaded = plan.load().of("run-1")
-    assert (loaded.eval_every, loaded.infrequent_eval_every) == (5, 50)
-    assert loaded.evaluations == loaded.infrequent_evaluations
-    assert (loaded.plan_id, loaded.run_id) == ("run-1", "run-1")
+def test_a_suite_is_due_at_every_step_and_a_plan_at_its_own(tmp_path: Path):
+    """Either file is read for a run by its id."""
+    suites(tmp_path, "suite.toml")
+    (tmp_path / "plan.toml").write_text(f"eval_every = 5\n{SUITE}")
+    for file, every in (("suite.toml", 1), ("plan.toml", 5)):
+        (plan,) = read_plans([{"runs": "*", "file": file}], tmp_path)
+        loaded = plan.load().of("run-1")
+        assert (loaded.eval_every, loaded.infrequent_evaluations) == (every, ())
+        assert (loaded.plan_id, loaded.run_id) == ("run-1", "run-1")
 
 
 WRONG = [
@@ -58,10 +58,7 @@ WRONG = [
     ([{"runs": "", "file": "s.toml"}], f"runs is a pattern of 1 to {MAX_PATTERN} characters"),
     ([{"runs": "a" * (MAX_PATTERN + 1), "file": "s.toml"}], f"runs is a pattern of 1 to {MAX_PATTERN} characters"),
     ([{"runs": "a"}], "a lacks its file"),
-    ([{"runs": "a", "file": 1}], "file is the path of a suite"),
-    ([{"runs": "a", "file": "s.toml", "eval_every": -1}], "eval_every is a whole number from 0"),
-    ([{"runs": "a", "file": "s.toml", "eval_every": True}], "eval_every is a whole number from 0"),
-    ([{"runs": "a", "file": "s.toml", "infrequent_eval_every": 5}], "a lacks it"),
+    ([{"runs": "a", "file": 1}], "file is the path of a plan or a suite"),
     (["a=s.toml", "a=t.toml"], "a is given twice"),
 ]
 
@@ -76,7 +73,7 @@ def test_what_is_no_plan_is_refused(value: object, why: str):
 def test_a_suite_that_cannot_be_used_ends_the_start(tmp_path: Path):
     """Before a run needs it; the error has the option and the file."""
     suite = tmp_path / "suite.toml"
-    for content, why in ((None, "cannot be read: No such file"), ("name = 1", "evaluations is missing")):
+    for content, why in ((None, "cannot be read: No such file"), ("eval_every = 'x'", "eval_every is 'x'")):
         if content is not None:
             suite.write_text(content)
         with pytest.raises(SettingsError) as caught:

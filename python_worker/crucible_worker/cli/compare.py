@@ -170,7 +170,7 @@ def _sentence(pair: PairedComparison, confidence: float) -> str:
     low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
     between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
     clusters = f" in {values['n_clusters']:,.0f} clusters" if "n_clusters" in values else ""
-    chance = f", p {values['holm_p']:.2g}" if "holm_p" in values else ""
+    chance = f", p (Holm) {values['holm_p']:.2g}" if "holm_p" in values else ""
     smallest = f", detectable from {values['mde_80']:.4g}" if "mde_80" in values else ""
     return (
         f"mean {values['mean']:.4g}, difference {values['difference']:+.4g}{between}{chance}{smallest}, "

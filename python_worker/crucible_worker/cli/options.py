@@ -127,8 +127,8 @@ RunPlan = Annotated[
     typer.Option(
         "--plan",
         metavar="RUNS=FILE",
-        help="Evaluate every reported step of runs that register no plan, by a pattern of run ids and a suite: "
-        "lab-*=suite.toml. Repeatable.",
+        help="Evaluate every reported step of runs that register no plan, by a pattern of run ids and a plan's file: "
+        "lab-*=plan.toml. Repeatable.",
     ),
 ]
 Limit = Annotated[

@@ -1,7 +1,4 @@
-"""Plans for runs that are not known yet, in settings: "lab-*=suite.toml", or a table of the file.
-
-A table has the keys `runs` and `file`, and if needed `eval_every`, `infrequent_file` and `infrequent_eval_every`.
-"""
+"""Plans for runs that are not known yet, in settings: "lab-*=plan.toml", or a table with the keys `runs` and `file`."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ __all__ = ["RunPlan", "read_plans"]
 MAX_PATTERN = 200
 """Characters of a pattern."""
 
-_WANTED = "RUNS=FILE, such as lab-*=suite.toml"
-_KEYS = ("runs", "file", "eval_every", "infrequent_file", "infrequent_eval_every")
-_MOST = 2**63 - 1
+_WANTED = "RUNS=FILE, such as lab-*=plan.toml"
+_KEYS = ("runs", "file")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,34 +27,25 @@ class RunPlan:
     runs: str
     """The pattern: "*" stands for any text."""
     file: Path
-    """The suite whose evaluations are due often."""
-    eval_every: int = 1
-    """Steps between two times that they are due; 0 is at the last step alone."""
-    infrequent_file: Path | None = None
-    """The suite whose evaluations are due seldom; none if None."""
-    infrequent_eval_every: int = 0
-    """Likewise, of these."""
+    """A plan's file, or a suite's: its evaluations are then due at every step."""
 
     def load(self) -> PatternPlan:
-        """Read the files.
+        """Read the file.
 
         Raises:
-            ValueError: a file cannot be read, or is not a suite, or the two have an evaluation twice; the message
-                has the file.
+            ValueError: it cannot be read, or is no plan; the message has the file.
         """
         # Probes read settings as well, and should not import what this imports.
-        from crucible_bridge.types import EvaluationPlan
+        from crucible_bridge.errors import InvalidField
+        from crucible_bridge.suites import load_plan
         from crucible_worker.runs.run_patterns import PatternPlan
 
-        plan = EvaluationPlan(
-            plan_id="run",
-            run_id="run",
-            eval_every=self.eval_every,
-            evaluations=_evaluations(self.file),
-            infrequent_eval_every=self.infrequent_eval_every,
-            infrequent_evaluations=() if self.infrequent_file is None else _evaluations(self.infrequent_file),
-        )
-        return PatternPlan(runs=self.runs, plan=plan)
+        try:
+            return PatternPlan(runs=self.runs, plan=load_plan(self.file, plan_id="run", run_id="run"))
+        except OSError as error:
+            raise ValueError(f"{self.file} cannot be read: {error.strerror}") from None
+        except InvalidField as error:
+            raise ValueError(f"{self.file}: {error}") from None
 
 
 def read_plans(value: Any, base: Path) -> tuple[RunPlan, ...]:
@@ -80,13 +67,9 @@ def read_plans(value: Any, base: Path) -> tuple[RunPlan, ...]:
             raise ValueError(f"{_WANTED}: runs is a pattern of 1 to {MAX_PATTERN} characters")
         if runs in plans:
             raise ValueError(f"one plan for each pattern: {runs} is given twice")
-        if "infrequent_eval_every" in table and "infrequent_file" not in table:
-            raise ValueError(f"a plan whose infrequent_eval_every has an infrequent_file: {runs} lacks it")
-        files = {name: _file(table[name], name, base) for name in ("file", "infrequent_file") if name in table}
-        if "file" not in files:
+        if "file" not in table:
             raise ValueError(f"{_WANTED}: {runs} lacks its file")
-        every = {name: _steps(table[name], name) for name in _KEYS if name.endswith("_every") and name in table}
-        plans[runs] = RunPlan(runs=runs, **files, **every)  # pyright: ignore[reportArgumentType]
+        plans[runs] = RunPlan(runs=runs, file=_file(table["file"], base))
     return tuple(plans.values())
 
 
@@ -104,25 +87,7 @@ def _tables(value: Any) -> Iterator[Mapping[str, Any]]:
         yield {"runs": runs, "file": file}
 
 
-def _file(value: Any, name: str, base: Path) -> Path:
+def _file(value: Any, base: Path) -> Path:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{_WANTED}: {name} is the path of a suite")
+        raise ValueError(f"{_WANTED}: file is the path of a plan or a suite")
     return base / Path(value).expanduser()
-
-
-def _steps(value: Any, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
-        raise ValueError(f"a plan whose {name} is a whole number from 0")
-    return value
-
-
-def _evaluations(file: Path) -> Any:
-    from crucible_bridge.errors import InvalidField
-    from crucible_bridge.suites import load_suite
-
-    try:
-        return load_suite(file).evaluations
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from None
-    except InvalidField as error:
-        raise ValueError(f"{file}: {error}") from None

@@ -12,9 +12,11 @@ from crucible_bridge.suites import Suite, load_plan, load_suite, parse_plan, par
 from crucible_bridge.types import (
     Dataset,
     EvaluatorSpec,
+    Goal,
     HubDataset,
     JsonlDataset,
     Limits,
+    Patience,
     PlannedEvaluation,
     SamplingParams,
 )
@@ -261,6 +263,9 @@ def test_the_file_of_the_page_is_a_suite():
 PLAN = """
 eval_every = 500
 infrequent_eval_every = 1000
+best_file = true
+log_to = ["jsonl:mine"]
+patience = { metric = "quick/nll", goal = "lower", patience = 3, min_delta = 0.5 }
 
 [[evaluations]]
 name = "quick"
@@ -283,6 +288,8 @@ def test_a_plan_is_read_with_its_intervals(tmp_path: Path):
     assert plan == parse_plan(PLAN, plan_id="p", run_id="r")
     assert (plan.plan_id, plan.run_id, plan.eval_every, plan.infrequent_eval_every) == ("p", "r", 500, 1000)
     assert [each.labels for each in plan.evaluations] == [{"evaluation": "quick"}]
+    patience = Patience(metric="quick/nll", goal=Goal.LOWER, patience=3, min_delta=0.5)
+    assert (plan.patience, plan.best_file, plan.log_to) == (patience, True, ("jsonl:mine",))
     assert [each.metric_prefix for each in plan.infrequent_evaluations] == ["slow/"]
     every_step = parse_plan(PLAN.replace("eval_every = 500\n", "", 1), plan_id="p", run_id="r")
     assert every_step.eval_every == 1
@@ -294,6 +301,9 @@ def test_a_plan_is_read_with_its_intervals(tmp_path: Path):
         ("eval_every = 500", 'eval_every = "often"', "eval_every"),
         ("eval_every = 500", "eval_every = -1", "eval_every"),
         ("eval_every = 500", "every = 500", "every"),
+        ('goal = "lower"', 'goal = "up"', "patience.goal"),
+        ("patience = 3,", "", "patience.patience"),
+        ('["jsonl:mine"]', "[3]", "log_to[0]"),
         ('name = "slow"', "name = 3", "infrequent_evaluations[0].name"),
         ('evaluators = ["perplexity"]', "", "infrequent_evaluations[0].evaluators"),
         (PLAN, "", "evaluations"),

@@ -136,7 +136,7 @@ def test_a_page_that_is_not_current_is_found(tmp_path: Path) -> None:
     (tmp_path / "docs" / "generate.py").write_text(script)
     (tmp_path / "docs" / "evaluators.md").write_text("<!-- table: options of nll -->\nold\n<!-- end of table -->\n")
     (tmp_path / "docs" / "reference").mkdir()
-    for page in ("docs/overview.md", "docs/exports.md", "docs/reference/journal.md"):
+    for page in ("docs/overview.md", "docs/exports.md", "docs/logging.md", "docs/reference/journal.md"):
         (tmp_path / page).write_text("no table\n")
     command = [sys.executable, str(tmp_path / "docs" / "generate.py")]
 
