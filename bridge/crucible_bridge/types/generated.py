@@ -670,9 +670,9 @@ class PairedComparison:
     difference_ci_low and difference_ci_high; mcnemar_p where every score is 0 or 1: how likely so uneven a split
     of improvements and regressions would be by chance (exact, two-sided). Of every comparison: p (two-sided;
     mcnemar_p where there is one, else of a paired t-test) and holm_p (p, corrected by Holm's method for all
-    comparisons of this evaluation). mde_80 is the smallest true difference that would be detected with a
-    probability of 80 %, needed_n the samples with which the observed difference would be. With cluster_by there
-    is n_clusters.
+    comparisons of this evaluation). The smallest true difference that would be detected with a probability of 80
+    % is mde_80. The samples with which the observed difference would be are needed_n. With cluster_by there is
+    n_clusters.
     """
     interval_method: str = ""
     """How the interval came about: "bonett_price" (every score is 0 or 1), "bootstrap" (percentiles of 2,000
@@ -804,8 +804,8 @@ class GatedMetric:
     """baseline, candidate (of "paired_scores" means over the paired samples), drop (positive if the candidate is
     worse), max_drop (what is allowed, in the metric's unit). Of "paired_scores" also drop_ci_low and drop_ci_high
     (the interval at the policy's confidence), p (of the drop being no larger than allowed, two-sided as the
-    interval is) and holm_p (p, corrected by Holm's method for the metrics of the policy). needed_n counts samples
-    with which a verdict is likely if the drop stays as it is. With cluster_by there is n_clusters.
+    interval is) and holm_p (p, corrected by Holm's method for the metrics of the policy). The samples with which
+    a verdict is likely, if the drop stays as it is, are needed_n. With cluster_by there is n_clusters.
     """
 
 
