@@ -271,10 +271,6 @@ def _goal(value: Any, path: str) -> Goal:
         raise wrong(path, value, " or ".join(goal.value for goal in Goal)) from None
 
 
-def _texts(value: Any, path: str) -> tuple[str, ...]:
-    return tuple(text_of(item, f"{path}[{index}]") for index, item in enumerate(list_of(value, path)))
-
-
 _PLAN: Mapping[str, Reader] = {
     "name": _name,
     "description": text_of,

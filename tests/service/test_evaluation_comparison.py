@@ -243,7 +243,7 @@ async def test_one_comparison_is_read_at_a_time(compared, monkeypatch):
     """However many are asked for at once, they take one of the journal's readers; the others are for other calls."""
     at_once: list[int] = []
     reading = 0
-    plain = comparison._compare
+    plain = comparison.compare_in
 
     def counted(*arguments: Any) -> Any:
         nonlocal reading
@@ -254,7 +254,7 @@ async def test_one_comparison_is_read_at_a_time(compared, monkeypatch):
         finally:
             reading -= 1
 
-    monkeypatch.setattr(comparison, "_compare", counted)
+    monkeypatch.setattr(comparison, "compare_in", counted)
     found = await asyncio.gather(*(compared.compare_evaluations(["a", "b", "c"]) for _ in range(20)))
 
     assert at_once == [1] * 20
