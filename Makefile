@@ -139,11 +139,12 @@ docs: $(DOCS_VENV)/.ready ## the site of docs/, strictly: build/site/html/index.
 test-pages: $(READY) $(AXE) $(DOCS_VENV)/.ready ## every page in a real browser, and those of the site; needs Chromium (apt install chromium) and npm
 	$(BIN)/pytest -m pages
 
-pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of the README; needs Chromium
+pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of README and docs; needs Chromium
 	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
 	$(BIN)/crucible-worker demo --output build/demo
 	$(BIN)/python -m tests.pages.pictures build/demo/report.html docs/pictures
 	$(BIN)/python -m tests.pages.terminal docs/pictures/terminal.png
+	$(BIN)/python -m tests.pages.follow_pictures docs/pictures
 
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -27,6 +27,16 @@ def chromium(playwright: Playwright) -> Iterator[Browser]:
         browser.close()
 
 
+def photograph_run(report: Path, browser: Browser, picture: Path) -> Page:
+    """Write the picture of a report's run page, with its charts; returns the page."""
+    page = browser.new_page(viewport={"width": 1100, "height": 600}, color_scheme="light")
+    page.goto(report.resolve().as_uri())
+    page.wait_for_selector(".chart canvas")
+    page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    page.screenshot(path=picture)
+    return page
+
+
 def main(report: Path, folder: Path) -> None:
     """Take them.
 
@@ -36,11 +46,7 @@ def main(report: Path, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright, chromium(playwright) as browser:
-        page = browser.new_page(viewport={"width": 1100, "height": 600}, color_scheme="light")
-        page.goto(report.resolve().as_uri())
-        page.wait_for_selector(".chart canvas")
-        page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-        page.screenshot(path=folder / "run.png")
+        page = photograph_run(report, browser, folder / "run.png")
         page.get_by_role("link", name="step").last.click()
         page.get_by_role("link", name="Wrong").click()
         page.locator("table.samples tbody a").first.click()

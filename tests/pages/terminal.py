@@ -11,11 +11,16 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 COLUMNS = 140
 EVALUATED = (
@@ -45,23 +50,29 @@ pre {{ margin: 0; font: 15px/1.45 "DejaVu Sans Mono", "Liberation Mono", monospa
 </style><body><pre>{code}</pre>"""
 
 
-def recorded(folder: Path) -> str:
-    """A page with what the commands print, as a terminal shows it."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+def printed(line: str, folder: Path) -> str:
+    """What a command of the program prints on a terminal of `COLUMNS`, typed in a folder."""
+    command = [sys.executable, "-m", "crucible_worker", *shlex.split(line)]
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.rstrip("\n")
 
-    def run(line: str) -> str:
-        command = [sys.executable, "-m", "crucible_worker", *shlex.split(line)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.rstrip("\n")
 
-    for line in PREPARED:
-        run(line)
-    for line in SHOWN:
+def recorded(shown: Iterable[str], folder: Path) -> str:
+    """A page with commands and what they print, as a terminal shows it."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    for line in shown:
         console.print(Text(f"$ crucible-worker {line}", style="bold"))
-        console.print(Text.from_ansi(run(line)))
+        console.print(Text.from_ansi(printed(line, folder)))
         console.print()
     return console.export_html(theme=THEME, code_format=PAGE)
+
+
+def photograph(page: str, browser: Browser, picture: Path) -> None:
+    """Write the picture of a page that `recorded` made."""
+    shown = browser.new_page(viewport={"width": 1400, "height": 300}, device_scale_factor=1.5)
+    shown.set_content(page)
+    shown.locator("body").screenshot(path=picture)
 
 
 def main(picture: Path) -> None:
@@ -71,11 +82,11 @@ def main(picture: Path) -> None:
     from tests.pages.pictures import chromium
 
     with tempfile.TemporaryDirectory() as folder:
-        page = recorded(Path(folder))
+        for line in PREPARED:
+            printed(line, Path(folder))
+        page = recorded(SHOWN, Path(folder))
     with sync_playwright() as playwright, chromium(playwright) as browser:
-        shown = browser.new_page(viewport={"width": 1400, "height": 300}, device_scale_factor=1.5)
-        shown.set_content(page)
-        shown.locator("body").screenshot(path=picture)
+        photograph(page, browser, picture)
 
 
 if __name__ == "__main__":
