@@ -19,8 +19,8 @@ from tests.service.test_console_blocks import ROOT, files_of
 
 TUTORIAL = ROOT / "docs" / "tutorials" / "follow.md"
 SHOWN = [
-    "follow runs/sums --data builtin:arithmetic --samples 200 --evaluator nll --evaluator accuracy --max-tokens 4"
-    " --exit-when-idle 15",
+    "follow runs/sums --data builtin:arithmetic --samples 200 \\\n"
+    "    --evaluator nll --evaluator accuracy --max-tokens 4 --exit-when-idle 15",
     "gate --baseline sums-step-80-0 --candidate sums-step-200-0 --policy gate.toml",
 ]
 """What is typed in the picture, without the name of the program."""

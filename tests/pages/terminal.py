@@ -51,8 +51,8 @@ pre {{ margin: 0; font: 15px/1.45 "DejaVu Sans Mono", "Liberation Mono", monospa
 
 
 def printed(line: str, folder: Path) -> str:
-    """What a command of the program prints on a terminal of `COLUMNS`, typed in a folder."""
-    command = [sys.executable, "-m", "crucible_worker", *shlex.split(line)]
+    """What a command of the program prints on a terminal of `COLUMNS`, typed in a folder; lines may be continued."""
+    command = [sys.executable, "-m", "crucible_worker", *shlex.split(line.replace("\\\n", ""))]
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.rstrip("\n")
