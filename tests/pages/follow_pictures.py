@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -35,6 +36,9 @@ def main(pictures: Path) -> None:
         for file, content in files_of(TUTORIAL.read_text()).items():
             (folder / file).write_text(content)
         with subprocess.Popen([sys.executable, "train.py"], cwd=folder) as training:
+            # On a busy machine the training may begin so late that `follow` ends as idle before.
+            while training.poll() is None and not (folder / "runs").exists():
+                time.sleep(0.1)
             page = recorded(SHOWN, folder)
         if training.returncode:
             raise SystemExit(f"the training ended with {training.returncode}")
