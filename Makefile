@@ -23,9 +23,9 @@ LM_EVAL := 'lm-eval[hf]==0.4.13'
 # It asks for older versions of two libraries than constraints.txt pins, and for 150 MB of others.
 INSPECT_VENV := .venv-inspect
 INSPECT := 'inspect-ai==0.3.285'
-# Experiment trackers: a hundred libraries.
+# Experiment trackers, and the trainer Lightning: a hundred libraries.
 LOGGERS_VENV := .venv-loggers
-LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6.5'
+LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6.5' 'lightning==2.6.6'
 # Its validator wants Python 3.12 or later, and pandas, duckdb and others of the libraries it converts with.
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
@@ -101,8 +101,9 @@ $(LOGGERS_VENV)/.ready: $(READY)
 	$(LOGGERS_VENV)/bin/pip install --quiet $(LOGGERS)
 	@touch $@
 
-test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline), MLflow and TensorBoard, read back from there
+test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline), MLflow and TensorBoard, read back from there; Lightning's Trainer
 	$(LOGGERS_VENV)/bin/python -m pytest -m loggers
+	$(LOGGERS_VENV)/bin/python -m pytest tests/service/test_lightning_callback.py
 
 $(EVERY_EVAL_EVER_VENV)/.ready: Makefile
 	@command -v $(EVERY_EVAL_EVER_BASE) >/dev/null || { echo "$(EVERY_EVAL_EVER_BASE) is missing:" \

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import NotFound
-from crucible_bridge.events import Event, EventKind
+from crucible_bridge.events import TELEMETRY_NAMES, Event, EventKind
 from crucible_bridge.types import Problem
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.snakepit import event_stream
@@ -58,7 +58,7 @@ async def until_told(pool: Pool, count: int) -> None:
 
 
 def test_every_event_has_a_name_that_snakepit_knows():
-    """Whatever is told bears a known name and known measurements; nothing is told of single samples and of progress."""
+    """Whatever is told bears a known name and known measurements; of samples, progress, runs and checkpoints nothing is."""
     for kind in EventKind:
         if kind in NAMES:
             record = event_to_record(Event(kind=kind, duration_ns=1_500_000))
@@ -66,7 +66,9 @@ def test_every_event_has_a_name_that_snakepit_knows():
             assert ".".join(message.event_parts) in KNOWN_NAMES
             assert set(message.measurements) <= KNOWN_MEASUREMENTS
             assert message.measurements["duration_ms"].float_value == 1.5
-    assert set(EventKind) - set(NAMES) == {EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_PROGRESS}
+    of_runs = {kind for kind in EventKind if TELEMETRY_NAMES[kind][1] in ("run", "checkpoint")}
+    assert len(of_runs) == 5
+    assert set(EventKind) - set(NAMES) == {EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_PROGRESS} | of_runs
 
 
 def test_an_event_tells_all_it_has():

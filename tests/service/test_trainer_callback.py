@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -15,10 +16,15 @@ from typing import Any
 import pytest
 
 import crucible_bridge
-from crucible_bridge.suites import load_suite
+from crucible_bridge.client import Bridge
+from crucible_bridge.events import EventKind
+from crucible_bridge.suites import load_plan, load_suite
+from crucible_bridge.types import EvaluationState
 from crucible_worker.config import Settings
 from crucible_worker.config.plans import RunPlan
 from crucible_worker.server import Worker
+from crucible_worker.testing import EventRecorder, record_events
+from tests.service.trackers_kit import Point, trackio_points
 
 PROGRAM = Path(__file__).with_name("training_program.py")
 NEEDED = ("torch", "transformers", "accelerate")
@@ -82,18 +88,51 @@ def evaluated(history: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
     return found
 
 
+async def released(recorder: EventRecorder, step: int) -> None:
+    """Wait until the evaluations of a followed checkpoint have ended."""
+    await recorder.wait_for(
+        lambda event: event.kind is EventKind.CHECKPOINT_RELEASED and event.metadata["name"] == f"checkpoint-{step}",
+        seconds=WAIT,
+    )
+
+
+async def metrics_of(bridge: Bridge, run_id: str) -> dict[int, dict[str, float]]:
+    """Metrics of a run's evaluations, by step; each has completed."""
+    found: dict[int, dict[str, float]] = {}
+    async for one in bridge.evaluation.all_evaluations(run_id=run_id):
+        assert one.state is EvaluationState.COMPLETED
+        assert one.request.step is not None
+        found.setdefault(one.request.step, {}).update(one.metrics.values)
+    return found
+
+
+async def follow_logging(run: Path, suite: str, run_id: str, logger: str, variables: dict[str, str]) -> None:
+    """Run `crucible-worker follow` on a run that has ended, with a logger."""
+    options = (f"--suite={suite}", f"--run-id={run_id}", f"--log-to={logger}", "--exit-when-idle=0.5")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "crucible_worker", "follow", str(run), *options),
+        f"--state-dir={run.parent / 'state-of-follow'}",
+        env={**os.environ, **variables},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    _, told = await process.communicate()
+    assert process.returncode == 0, told.decode()
+
+
 async def test_numbers_equal_those_of_evaluating_the_checkpoints_by_hand(tmp_path: Path):
-    """Each checkpoint has the metrics of the suite, at its own step; the run is named as its folder."""
+    """And those of following the run's directory, at each step; the run is named as its folder."""
     run = tmp_path / "models" / "run-1"
+    suite = suite_in(tmp_path)
     async with worker(tmp_path, tmp_path / "models") as address:
-        history, logged = await train(
-            run, address, plan=suite_in(tmp_path), model_root=str(tmp_path / "models"), wait=WAIT
-        )
         by_hand: dict[int, dict[str, float]] = {}
-        async with crucible_bridge.connect(address) as bridge:
+        async with crucible_bridge.connect(address) as bridge, record_events(bridge) as recorder:
+            # The directory is not there yet: its checkpoints are found while the Trainer saves them.
+            await bridge.follow(run, load_plan(suite, plan_id="followed", run_id="followed"))
+            history, logged = await train(run, address, plan=suite, model_root=str(tmp_path / "models"), wait=WAIT)
             for step in (2, 4):
                 by_hand[step] = {}
-                for planned in load_suite(tmp_path / "suite.toml").evaluations:
+                for planned in load_suite(suite).evaluations:
                     done = await bridge.evaluation.evaluate(
                         model=f"local:run-1/checkpoint-{step}",
                         evaluators=planned.evaluators,
@@ -102,14 +141,32 @@ async def test_numbers_equal_those_of_evaluating_the_checkpoints_by_hand(tmp_pat
                         metric_prefix=planned.metric_prefix,
                     )
                     by_hand[step] |= done.metrics.values
+                await released(recorder, step)
+            followed = await metrics_of(bridge, "followed")
             listed = await bridge.evaluation.list_evaluations(run_id="run-1")
 
     assert evaluated(history) == by_hand
+    assert followed == by_hand
     assert by_hand[2]["likelihood/nll"] != by_hand[4]["likelihood/nll"]
     assert sorted(one.evaluation_id for one in listed.items) == [
         f"run-1-step-{step}-{part}" for step in (2, 4) for part in (0, 1)
     ]
     assert "crucible_bridge" not in logged
+
+
+@pytest.mark.loggers
+async def test_following_shows_the_callbacks_numbers_in_trackio_at_their_steps(tmp_path: Path):
+    """Every metric of every checkpoint is there once, and nothing else."""
+    run, suite = tmp_path / "models" / "run-1", suite_in(tmp_path)
+    async with worker(tmp_path, tmp_path / "models") as address:
+        history, _ = await train(run, address, plan=suite, model_root=str(tmp_path / "models"), wait=WAIT)
+    await follow_logging(run, suite, "followed", "trackio:lab", {"TRACKIO_DIR": str(tmp_path / "trackio")})
+
+    by_callback = evaluated(history)
+    assert sorted(by_callback) == [2, 4]
+    assert trackio_points(tmp_path / "trackio", "lab", "followed") == sorted(
+        Point(name, step, value) for step, metrics in by_callback.items() for name, value in metrics.items()
+    )
 
 
 async def test_a_run_without_a_plan_gets_that_of_the_operator(tmp_path: Path):
