@@ -21,13 +21,13 @@ from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.preparation import IDENTIFICATIONS, PREPARATIONS
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import request
-from tests.robustness.harness import until
+from tests.robustness.harness import LOCK_FILES, until
 
 TOGETHER = 20
 """Evaluations that are started and cancelled side by side; as many, to begin with, warm everything up."""
 SLOW_SECONDS = 60.0
 """A model call that nobody waits for the end of."""
-JOURNAL_FILES = {JOURNAL_FILE, f"{JOURNAL_FILE}-wal", f"{JOURNAL_FILE}-shm", "owners.lock", "prepare.lock"}
+JOURNAL_FILES = {JOURNAL_FILE, f"{JOURNAL_FILE}-wal", f"{JOURNAL_FILE}-shm", *LOCK_FILES}
 
 
 def _files_but_the_journals(state_dir: Path) -> list[str]:

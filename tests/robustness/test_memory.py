@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crucible_bridge.types import SamplingParams
 from crucible_worker.runs.journal.copies import read_marks
-from tests.robustness.harness import WorkerProcess, workshop
+from tests.robustness.harness import LOCK_FILES, WorkerProcess, workshop
 
 SAMPLES, SAMPLE_BYTES = 3_000, 50_000
 """A data set of 150 MB."""
@@ -46,5 +46,5 @@ async def test_samples_of_a_file_are_not_held_in_memory(tmp_path):
         assert _peak(worker) - before < MAX_GROWTH
         kept = {path.name for path in shop.state_dir.iterdir()}
         mark = next(iter(read_marks(shop.state_dir))).name
-    own = {"journal.sqlite3", "journal.sqlite3-wal", "journal.sqlite3-shm", mark, "owners.lock", "prepare.lock"}
+    own = {"journal.sqlite3", "journal.sqlite3-wal", "journal.sqlite3-shm", mark, *LOCK_FILES}
     assert kept <= own

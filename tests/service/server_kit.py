@@ -74,7 +74,7 @@ class ScriptedEvaluations:
     def note(self, event: Event) -> None:
         pass
 
-    def plans(self, encode: object, decode: object) -> None:
+    def plans(self, encode: object, decode: object, patterns: object) -> None:
         """It has none."""
 
     def follow_records(self) -> contextlib.ExitStack:

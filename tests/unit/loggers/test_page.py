@@ -20,7 +20,7 @@ async def test_the_logger_of_the_page_writes_its_file(tmp_path: Path, monkeypatc
     (source,) = re.findall(r"```python\n(import dataclasses\n.*?)```", PAGE, re.DOTALL)
     (announced,) = re.findall(r'    (\[project\.entry-points\..*\])\n    (csv = ".*")\n', PAGE)
     points = tomllib.loads("\n".join(announced))["project"]["entry-points"]["crucible_worker.loggers"]
-    lay_out(tmp_path / "packages", "my_package", source, "crucible_worker.loggers", points)
+    lay_out(tmp_path / "packages", "csv_logger", source, "crucible_worker.loggers", points)
     install(monkeypatch, tmp_path / "packages")
 
     logger = LoggerRunner(spec(f"csv:{tmp_path / 'a.csv'}"), experiment(tmp_path))

@@ -31,6 +31,7 @@ async def tools_of(
         settings = Settings(
             port=0,
             state_dir=Path(folder),
+            model_roots=(Path(folder),),
             grading_processes=grading_processes,
             limits=WorkerLimits(**limits),
         ).validate()
