@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from crucible_bridge.types import EvaluatorSpec, Limits, Sample, SamplingParams
+from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel
 
@@ -216,6 +219,50 @@ async def test_watch_follows_to_the_end():
     assert again.out == "slow: had ended before: cancelled\n"
     assert found.code == 1
     assert found.out.splitlines()[-1] == "slow: cancelled, CANCELLED: enough"
+
+
+async def test_ctrl_c_gives_a_terminal_back():
+    """The cursor that a bar hides is shown again, and the evaluation continues."""
+    held = HeldModel()
+    async with run_worker({"held": held}) as worker:
+        await worker.bridge.evaluation.start_evaluation(
+            evaluation_id="slow",
+            model="embedded:held",
+            evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+            dataset=SAMPLES,
+            sampling=SamplingParams(max_tokens=8),
+        )
+        ours, terminal = pty.openpty()
+        watching = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "crucible_worker", "watch", "slow", "--address", worker.address),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        os.close(terminal)
+        shown = b""
+        while b"running" not in shown:
+            shown += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 4096), 60)
+        watching.send_signal(signal.SIGINT)
+        while chunk := await asyncio.wait_for(asyncio.to_thread(_rest, ours), 60):
+            shown += chunk
+        code = await watching.wait()
+        os.close(ours)
+        state = (await worker.bridge.evaluation.get_evaluation("slow")).state
+        held.let_go.set()
+
+    assert code == 130
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l"), shown
+    assert state is EvaluationState.RUNNING
+
+
+def _rest(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # nobody has the other end any more
+        return b""
 
 
 async def test_watch_shows_an_evaluator_when_it_has_ended():

@@ -14,6 +14,7 @@ from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
 from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -228,6 +229,8 @@ class _Bars:
         self._ended: set[str] = set()
 
     def __enter__(self) -> _Bars:
+        # From here on Ctrl-C has something to clean up: the cursor is hidden, and the line has no end.
+        raise_interrupts()
         self._progress.start()
         return self
 
