@@ -51,7 +51,7 @@ def killed_at(folder: Path, first: int, seconds: float, *, logger: bool) -> int:
 
 
 def kill_again_and_again(folder: Path, rounds: int) -> None:
-    """Each round goes on a little before where the last one was acknowledged."""
+    """Each round repeats some of the last acknowledged entries."""
     chosen, acknowledged = random.Random(rounds), 0
     for number in range(rounds):
         first = max(1, acknowledged + 1 - OVERLAP)

@@ -261,7 +261,7 @@ async def test_ctrl_c_gives_a_terminal_back():
 def _rest(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # nobody has the other end any more
+    except OSError:  # the command has closed its end
         return b""
 
 

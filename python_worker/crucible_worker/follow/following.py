@@ -283,7 +283,7 @@ class Following:
         return True
 
     async def _give_up(self, row: CheckpointRow, reason: str) -> None:
-        """End evaluations that can no longer be resumed: somebody has removed what was held."""
+        """End evaluations that can no longer be resumed: the held files are gone."""
         for state in (await self._records.steps(self._row.plan_id, [row.step]))[row.step]:
             if self._records.is_left(state):
                 await self._records.cancel(state, reason)
@@ -352,7 +352,7 @@ class _Changes:
         self._looked = 0.0
 
     def there_may_be(self) -> bool:
-        """Whether a look is due; whoever queries this looks then."""
+        """Whether a look is due; a caller that gets True must look."""
         try:
             status = self._directory.stat()
         except OSError:

@@ -139,7 +139,7 @@ class Follows:
         self._records.close()
 
     async def _look(self) -> None:
-        """Take followed runs that nobody follows; runs until it is cancelled."""
+        """Take over followed runs whose worker has ended; repeats this until it is cancelled."""
         while True:
             try:
                 for row in await self._records.open():

@@ -184,7 +184,7 @@ class _Lines:
         os.close(self._fd)
 
     def _whole(self) -> int:
-        """Remove what is behind the last newline; the length of what is left."""
+        """Remove the bytes after the last newline; returns the length that remains."""
         size = os.fstat(self._fd).st_size
         end = _line_before(self._fd, size)
         if end != size:
