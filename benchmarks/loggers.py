@@ -5,14 +5,15 @@ the file, writes one row and closes it, as the logger of tinker-cookbook does fo
 
 Through the journal, a client calls a worker in the same process, one call after the other.
 
-The evaluation runs in one event loop with a logger that raises and one that blocks until it is killed, both fed all the
-time. The baseline is the evaluation alone, in turn with it.
+The evaluation runs in a worker to which a training loop logs ten steps a second meanwhile. The experiment has a logger
+that raises and one that blocks until it is killed. The baseline is the evaluation alone, in turn with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -20,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import structlog
@@ -31,6 +32,7 @@ from crucible_worker.loggers.base import Experiment, MetricRow
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.testing import ScriptedModel, run_worker
+from crucible_worker.testing.worker import RunningWorker
 
 ROWS, VALUES = 50_000, 10
 """Of a run."""
@@ -42,10 +44,12 @@ GOAL = 100_000
 """Metrics a second."""
 LEAST_RATIO = 2.0
 """To a loop that opens the file for each row."""
-SAMPLES = 400
+SAMPLES = 1_000
+STEP_SECONDS = 0.1
+"""From one row of a training loop to the next."""
 LATENCY_SECONDS = 0.01
 """Of a sample's model call: the evaluation takes a few seconds."""
-PAIRS = 5
+PAIRS = 2
 """Evaluations with loggers that fail, and without, in turn, for each run."""
 _BAD = """
 import dataclasses, time
@@ -130,23 +134,22 @@ def one_by_one(folder: Path) -> float:
 
 
 @contextlib.asynccontextmanager
-async def fed(loggers: Sequence[LoggerRunner]) -> AsyncIterator[None]:
-    """Feed loggers meanwhile."""
+async def training(worker: RunningWorker) -> AsyncIterator[None]:
+    """Log steps meanwhile, as a training loop does, to an experiment whose loggers fail."""
+    experiment = worker.bridge.experiment("run", log_to=["raises", "blocks"])
+    await experiment.open()
 
-    async def feed(logger: LoggerRunner) -> None:
-        first = logger.status.through + 1
-        while True:
-            await logger.feed(rows_of(first, 10))
-            first += 10
-            await asyncio.sleep(0.01)
+    async def log() -> None:
+        for step in itertools.count():
+            await experiment.log_metrics({f"train/metric_{index}": step / (index + 3) for index in range(VALUES)})
+            await asyncio.sleep(STEP_SECONDS)
 
-    tasks = [asyncio.create_task(feed(logger)) for logger in loggers]
+    task = asyncio.create_task(log())
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def evaluations(folder: Path, pairs: int) -> tuple[list[float], list[float]]:
@@ -159,30 +162,30 @@ async def evaluations(folder: Path, pairs: int) -> tuple[list[float], list[float
     (info / "entry_points.txt").write_text(f"[crucible_worker.loggers]\n{points}")
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = str(folder)
-    loggers = [runner(text, folder) for text in ("raises", "blocks")]
     beside: list[float] = []
     alone: list[float] = []
-    async with run_worker({"m": ScriptedModel(latency=LATENCY_SECONDS)}) as worker:
-
-        async def evaluate() -> float:
-            began = time.perf_counter()
-            await worker.bridge.evaluation.evaluate(
-                model="embedded:m",
-                evaluators=[EvaluatorSpec(kind="accuracy")],
-                dataset=[{"input": f"question {number}", "target": "x"} for number in range(SAMPLES)],
-                sampling=SamplingParams(max_tokens=8),
-                limits=Limits(concurrency=2),
-            )
-            return time.perf_counter() - began
-
-        await evaluate()
-        for _ in range(pairs):
-            async with fed(loggers):
-                beside.append(await evaluate())
-            alone.append(await evaluate())
-    assert loggers[0].status.failures
-    await asyncio.gather(*(logger.aclose(1.0) for logger in loggers))
+    for number in range(pairs):
+        for seconds, with_loggers in ((beside, True), (alone, False)):
+            async with run_worker(
+                {"m": ScriptedModel(latency=LATENCY_SECONDS)}, state_dir=folder / f"state-{number}-{with_loggers}"
+            ) as worker:
+                await evaluate(worker)
+                async with training(worker) if with_loggers else contextlib.nullcontext():
+                    seconds.append(await evaluate(worker))
     return beside, alone
+
+
+async def evaluate(worker: RunningWorker) -> float:
+    """Seconds of one evaluation."""
+    began = time.perf_counter()
+    await worker.bridge.evaluation.evaluate(
+        model="embedded:m",
+        evaluators=[EvaluatorSpec(kind="accuracy")],
+        dataset=[{"input": f"question {number}", "target": "x"} for number in range(SAMPLES)],
+        sampling=SamplingParams(max_tokens=8),
+        limits=Limits(concurrency=2),
+    )
+    return time.perf_counter() - began
 
 
 def main() -> None:
