@@ -62,6 +62,7 @@ async def evaluated(worker: RunningWorker) -> None:
             evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
             dataset=SAMPLES,
             sampling=SamplingParams(max_tokens=8),
+            labels={"branch": "main", "number": str(step)},
         )
 
 
@@ -94,8 +95,27 @@ async def test_list_names_the_evaluations(place: Sequence[str]):
     assert "accuracy_strict" in (await run("list", "--verbose", *place)).out
     assert json.loads((await run("list", "--json", "--limit", "1", *place)).out)[0]["evaluation_id"] == "e2"
     assert (await run("list", "--run", "other", *place)).out == "no evaluation matches\n"
+    assert data[0]["labels"] == {"branch": "main", "number": "2"}
     assert (await run("list", "--state", "done", *place)).err.startswith(
         "crucible-worker: --state is 'done', must be one"
+    )
+
+
+async def test_list_finds_evaluations_by_their_labels(place: Sequence[str]):
+    """All given labels must fit; --verbose shows them, with the data set."""
+
+    async def listed(*labels: str) -> Sequence[str]:
+        options = [part for label in labels for part in ("--label", label)]
+        return [one["evaluation_id"] for one in json.loads((await run("list", "--json", *options, *place)).out)]
+
+    verbose = await run("list", "--verbose", *place)
+
+    assert await listed("branch=main") == ["e2", "e1"]
+    assert await listed("branch=main", "number=1") == ["e1"]
+    assert (await run("list", "--label", "branch=other", *place)).out == "no evaluation matches\n"
+    assert "label number: 1" in verbose.out
+    assert (await run("list", "--label", "branch", *place)).err.startswith(
+        "crucible-worker: --label is 'branch', not KEY"
     )
 
 

@@ -10,7 +10,7 @@ import typer
 
 from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
+from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
@@ -26,6 +26,23 @@ MAX_PAGE = 1_000
 """Evaluations that are read at once."""
 MOST_METRICS = 2
 """Of an evaluator, in the list."""
+_LISTED = (
+    "evaluation_id",
+    "run_id",
+    "step",
+    "state",
+    "model",
+    "dataset",
+    "labels",
+    "metrics",
+    "undefined",
+    "done",
+    "total",
+    "created_unix_ns",
+    "ended_unix_ns",
+    "problem",
+)
+"""Of what `show --json` prints, in the list."""
 _BRIEF = ("run", "step", "model", "data set", "results", "time at work")
 
 _Run = Annotated[
@@ -40,14 +57,19 @@ _States = Annotated[
         autocompletion=one_of("queued", "running", "completed", "failed", "cancelled", "interrupted"),
     ),
 ]
+_Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="Only evaluations with this label; repeatable, all must fit."),
+]
 _Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, the newest.")]
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric and every fact.")]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric and more facts.")]
 _Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded with the evaluation.")]
 
 
 def list_evaluations(
     run: _Run = None,
     state: _States = None,
+    label: _Label = None,
     limit: _Limit = 50,
     config: Config = None,
     state_dir: StateDir = None,
@@ -57,24 +79,28 @@ def list_evaluations(
     verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """List evaluations, the newest first, with their headline metrics; with --verbose every metric of each.
+    """List evaluations, the newest first, with their headline metrics.
+
+    --verbose adds data set, labels and every metric.
 
     Example: crucible-worker list --state-dir ./journal --run run-7
     """
-    from crucible_bridge.types import EvaluationState, format_model
+    from crucible_bridge.types import EvaluationState
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.sentences import evaluator_sentences
 
     known = {each.value: each for each in EvaluationState}
     if unknown := [each for each in state or () if each not in known]:
         refuse(f"--state is {unknown[0][:60]!r}, must be one of {', '.join(known)}")
     states = tuple(known[each] for each in state or ())
+    labels = asked_pairs("--label", label or (), for_instance="branch=main", of="an evaluation")
 
     async def read(bridge: Bridge) -> tuple[Sequence[Evaluation], Infos]:
         found: list[Evaluation] = []
         async for evaluation in bridge.evaluation.all_evaluations(
-            run_id=run, states=states, page_size=min(limit, MAX_PAGE)
+            run_id=run, states=states, page_size=MAX_PAGE if labels else min(limit, MAX_PAGE)
         ):
+            if not labels.items() <= evaluation.request.labels.items():
+                continue
             found.append(evaluation)
             if len(found) == limit:
                 break
@@ -85,21 +111,9 @@ def list_evaluations(
         typer.echo(json.dumps([_listed(evaluation) for evaluation in found], allow_nan=False))
         return
     if not found:
-        typer.echo("no evaluation matches" if run or states else "no evaluations yet")
+        typer.echo("no evaluation matches" if run or states or labels else "no evaluations yet")
         return
-    rows = [
-        [
-            evaluation.evaluation_id,
-            evaluation.request.run_id,
-            "" if evaluation.request.step is None else str(evaluation.request.step),
-            _progress(evaluation),
-            format_model(evaluation.request.model),
-            "\n".join(
-                _every_metric(evaluation) if verbose else evaluator_sentences(evaluation, infos, most=MOST_METRICS)
-            ),
-        ]
-        for evaluation in found
-    ]
+    rows = [_row(evaluation, infos, verbose=verbose) for evaluation in found]
     more = ", the newest" if len(found) == limit else ""
     columns = ("id", "run", "step", "state", "model", "result")
     write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id")
@@ -162,17 +176,32 @@ async def _infos(bridge: Bridge) -> Infos:
     return {info.kind: info for info in await bridge.evaluation.list_evaluators()}
 
 
-def _listed(evaluation: Evaluation) -> dict[str, Any]:
+def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
     from crucible_bridge.types import format_model
+    from crucible_worker.reports.facts import facts_of
+    from crucible_worker.reports.sentences import evaluator_sentences
 
-    return {
-        "evaluation_id": evaluation.evaluation_id,
-        "run_id": evaluation.request.run_id,
-        "step": evaluation.request.step,
-        "state": evaluation.state.value,
-        "model": format_model(evaluation.request.model),
-        "metrics": dict(evaluation.metrics.values),
-    }
+    request = evaluation.request
+    lines = list(evaluator_sentences(evaluation, infos, most=MOST_METRICS))
+    if verbose:
+        facts = facts_of(evaluation)
+        lines += [f"{name}: {text}" for name, text in facts.items() if name == "data set" or name.startswith("label ")]
+        lines += _every_metric(evaluation)
+    return [
+        evaluation.evaluation_id,
+        request.run_id,
+        "" if request.step is None else str(request.step),
+        _progress(evaluation),
+        format_model(request.model),
+        "\n".join(lines),
+    ]
+
+
+def _listed(evaluation: Evaluation) -> dict[str, Any]:
+    from crucible_worker.reports.as_json import evaluation_as_json
+
+    whole = evaluation_as_json(evaluation)
+    return {key: whole[key] for key in _LISTED}
 
 
 def _every_metric(evaluation: Evaluation) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
@@ -19,7 +19,15 @@ from crucible_worker.cli.results import results_of_journal, results_of_worker
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["Address", "EvaluationIdArgument", "read_or_exit", "refuse", "refuse_journal", "results_or_exit"]
+__all__ = [
+    "Address",
+    "EvaluationIdArgument",
+    "asked_pairs",
+    "read_or_exit",
+    "refuse",
+    "refuse_journal",
+    "results_or_exit",
+]
 
 _T = TypeVar("_T")
 
@@ -123,6 +131,22 @@ def refuse(message: str) -> NoReturn:
     """
     typer.echo(f"crucible-worker: {message}", err=True)
     raise typer.Exit(EXIT_USAGE)
+
+
+def asked_pairs(flag: str, texts: Sequence[str], *, for_instance: str, of: str) -> Mapping[str, str]:
+    """What a repeatable option KEY=VALUE asks for, all of which must fit.
+
+    Raises:
+        Exit: a text is no pair, or a key has two values, of which at most one can fit.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            refuse(f"{flag} is {text[:60]!r}, not KEY=VALUE, for instance {for_instance}")
+        if found.setdefault(key, value) != value:
+            refuse(f"{flag} has two values for {key[:60]!r}; {of} has one")
+    return found
 
 
 def refuse_journal(flag: str, path: Path, state_dir: Path) -> None:

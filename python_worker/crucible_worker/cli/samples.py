@@ -13,7 +13,7 @@ import typer
 
 from crucible_worker.cli.completion import one_of
 from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse
+from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def samples(
     forms = [name for name, given in (("--json", as_json), ("--jsonl", jsonl), ("--csv", as_csv)) if given]
     if len(forms) > 1:
         refuse(f"{forms[0]} and {forms[1]} exclude each other")
-    accepted = _Accepted(metadata=_metadata(where or ()), text=search, reasons=reason or ())
+    metadata = asked_pairs("--where", where or (), for_instance="level=easy", of="a sample")
+    accepted = _Accepted(metadata=metadata, text=search, reasons=reason or ())
 
     async def write(bridge: Bridge) -> None:
         found = bridge.evaluation.all_samples(
@@ -107,17 +108,6 @@ def samples(
             await _write(chosen, forms[0] if forms else "", verbose=verbose)
 
     read_or_exit(write, config, state_dir, address, token_file, tls_ca)
-
-
-def _metadata(texts: Sequence[str]) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not (separator and key):
-            refuse(f"--where is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
-        if found.setdefault(key, value) != value:
-            refuse(f"--where has two values for {key[:60]!r}; a sample has one")
-    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

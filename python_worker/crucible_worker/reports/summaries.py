@@ -11,6 +11,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationState,
     EvaluatorResult,
+    EvaluatorSpec,
     Goal,
     Metrics,
     PairedComparison,
@@ -45,9 +46,6 @@ def summary_as_data(evaluation: Evaluation, infos: Infos) -> dict[str, Any]:
 
 def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str, Any]:
     request = evaluation.request
-    results = evaluation.results or [
-        EvaluatorResult(evaluator=spec, metrics=evaluation.metrics) for spec in request.evaluators
-    ]
     return {
         "id": evaluation.evaluation_id,
         "state": evaluation.state.value,
@@ -66,10 +64,16 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "undefined": dict(evaluation.metrics.undefined),
         "intervals": {key: list(bounds) for each in keys for key, bounds in each.intervals.items()},
         "goals": {key: goal.value for each in keys for key, goal in each.goals.items()},
-        "evaluators": [_result(result) for result in results],
+        "evaluators": [_result(result) for result in evaluation.results]
+        or [_not_ended(evaluator) for evaluator in request.evaluators],
         "usage": usage_as_data(evaluation.usage),
         "problem": _problem(evaluation.problem),
     }
+
+
+def _not_ended(evaluator: EvaluatorSpec) -> dict[str, Any]:
+    counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated"))
+    return {"label": evaluator.label, "kind": evaluator.kind, **counts, "problem": "has not ended: it has no metrics"}
 
 
 def _result(result: EvaluatorResult) -> dict[str, Any]:

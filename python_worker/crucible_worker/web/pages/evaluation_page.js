@@ -77,7 +77,7 @@ function spreadSection(data, label, spread) {
     link(reason, ["evaluation", data.id, "samples"], { evaluator: label, filter: "unscored", search: "" }), count(n)]);
   const verdicts = Object.entries(spread.verdicts).filter(([, n]) => n > 0).map(([verdict, n]) => [verdictMark(verdict), count(n)]);
   const drawings = [["Scores", "score", number], ["Time of a sample", "seconds", seconds],
-    ["Output tokens", "output_tokens", (value) => count(Math.round(value))]].filter(([, key]) => spread[key]);
+    ["Output tokens", "output_tokens", number]].filter(([, key]) => spread[key]);
   return section(`Samples of ${label}`,
     h("div", { class: "columns" },
       verdicts.length === 0 ? null : table(`Verdicts of ${label}`, ["verdict", "samples"], verdicts),
