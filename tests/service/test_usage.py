@@ -419,3 +419,21 @@ async def test_a_server_that_does_not_name_its_engine_costs_nothing(tmp_path: Pa
     assert evaluation.metrics.values["accuracy"] == 1.0
     assert evaluation.engine is None
     assert len(reached) > 1
+
+
+async def test_the_usage_of_a_cancelled_evaluation_is_that_of_its_kept_samples():
+    """At whatever moment it is cancelled, also while results are being written."""
+    async with rig(ScriptedModel(latency=0.002)) as r:
+        for at in range(20, 420, 40):
+            reached, name = r.model.calls + at, f"e{at}"
+            await r.evaluation.start_evaluation(
+                asked(evaluation_id=name, dataset=numbered(2_000), limits=Limits(concurrency=4))
+            )
+            while r.model.calls < reached:
+                await asyncio.sleep(0.001)
+            cancelled = await r.evaluation.cancel_evaluation(name, "enough")
+            kept = [sample async for sample in r.evaluation.all_samples(name)]
+
+            assert cancelled.state is EvaluationState.CANCELLED
+            assert cancelled.usage is not None
+            assert (cancelled.done, cancelled.usage.calls) == (len(kept), len(kept))

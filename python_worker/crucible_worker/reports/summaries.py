@@ -65,15 +65,16 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "intervals": {key: list(bounds) for each in keys for key, bounds in each.intervals.items()},
         "goals": {key: goal.value for each in keys for key, goal in each.goals.items()},
         "evaluators": [_result(result) for result in evaluation.results]
-        or [_not_ended(evaluator) for evaluator in request.evaluators],
+        or [_without_end(evaluator, evaluation.state) for evaluator in request.evaluators],
         "usage": usage_as_data(evaluation.usage),
         "problem": _problem(evaluation.problem),
     }
 
 
-def _not_ended(evaluator: EvaluatorSpec) -> dict[str, Any]:
+def _without_end(evaluator: EvaluatorSpec, state: EvaluationState) -> dict[str, Any]:
     counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated"))
-    return {"label": evaluator.label, "kind": evaluator.kind, **counts, "problem": "has not ended: it has no metrics"}
+    why = "did not end: it has no metrics" if state.terminal else "has not ended"
+    return {"label": evaluator.label, "kind": evaluator.kind, **counts, "problem": why}
 
 
 def _result(result: EvaluatorResult) -> dict[str, Any]:

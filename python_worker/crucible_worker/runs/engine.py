@@ -535,6 +535,8 @@ class Attempt:
         )
 
     async def _end(self, stopped: Stopped) -> None:
+        # Samples that are being written are kept: their usage counts.
+        await self._until_unwritten(1)
         active_ns, row, problem = self._active_ns(), self.row, stopped.problem
         usage, engine = self._spent.usage, self._engine
         if stopped.ending in INTERRUPTS:
