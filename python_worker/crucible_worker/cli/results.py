@@ -51,7 +51,8 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
     from crucible_worker.server.worker import Worker
 
     if not (settings.state_dir / JOURNAL_FILE).is_file():
-        raise NotFound(f"{settings.state_dir} has no journal", reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
+        message = f"{settings.state_dir} has no journal: nothing is recorded there; give another one, or --address"
+        raise NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
     with tempfile.TemporaryDirectory(prefix="crucible-") as folder:
         inside = dataclasses.replace(
             settings,
