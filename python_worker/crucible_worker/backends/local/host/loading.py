@@ -18,8 +18,9 @@ from crucible_worker.backends.local.host.refusals import refusing
 
 __all__ = ["LoadedModel", "load", "load_tokenizer", "resolve_device"]
 
-_CACHE_ARGUMENTS = ("past_key_values", "cache_params")
-"""Names of the cache's argument: in models with attention (also mixed with others), and in recurrent models."""
+_CACHE_ARGUMENTS = ("past_key_values", "cache_params", "cache")
+"""Names of the cache's argument: in models with attention (also mixed with others), in recurrent models, and in all
+models of transformers 5.24 and later."""
 _SMALL_PARAMETERS = 10_000_000
 """A smaller model uses one thread: its matrix products are done before a second thread has woken up, and threads that
 wait for each other on a busy machine cost a multiple of the work. Its results then do not depend on the number of cores
