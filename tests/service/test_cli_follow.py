@@ -196,6 +196,31 @@ def test_what_is_wrong_is_refused_by_its_option(arguments: list[str], says: str,
     assert done.stderr.startswith(f"crucible-worker: {says}")
 
 
+def test_models_that_have_not_the_name_of_a_checkpoint_are_told(tmp_path: Path):
+    """Nothing is evaluated, and a line has the pattern that takes them."""
+    shutil.copytree(registry.path("arithmetic@320"), tmp_path / "mine" / "mine-10-hf")
+    ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "mine-10-hf: with a model, but not with the name of a checkpoint" in ended.stderr
+    assert f"no checkpoint was found in {tmp_path / 'mine'}" in ended.stderr
+    ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", "--id=2", "--name-pattern=mine-{step}-hf", cwd=tmp_path)
+    assert "2-step-10-0: completed" in ended.stdout, ended.stderr
+
+
+def test_a_checkpoint_that_was_refused_is_told_again(tmp_path: Path):
+    """An adapter whose model is not there is skipped, with what helps; the same command says that it stays so."""
+    path = tmp_path / "mine" / "checkpoint-10"
+    shutil.copytree(registry.path("arithmetic@320"), tmp_path / "base")
+    path.mkdir(parents=True)
+    (path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "acme/base"}')
+    (path / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert "checkpoint-10: skipped: " in ended.stderr
+    assert "--base-model local:PATH" in ended.stderr
+    ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert ended.stderr == "checkpoint-10: skipped before, and not tried again; another --id tries it\n"
+
+
 def test_other_options_need_another_name(tmp_path: Path):
     """Evaluations of one plan are comparable: the error names the cure."""
     (tmp_path / "mine").mkdir()

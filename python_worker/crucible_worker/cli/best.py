@@ -265,8 +265,8 @@ def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_r
         return write_best(roots, found.best.checkpoint.model, facts)
     except (BridgeError, OSError) as error:
         said = error.message if isinstance(error, BridgeError) else str(error)
-        where = ", ".join(map(str, roots))
-        typer.echo(f"crucible-worker: --write: the checkpoint {said} (model roots: {where})", err=True)
+        where = f"model roots: {', '.join(map(str, roots))}; --model-root names another"
+        typer.echo(f"crucible-worker: --write: the checkpoint {said} ({where})", err=True)
         raise typer.Exit(EXIT_FAILED) from None
 
 

@@ -23,6 +23,7 @@ from crucible_worker.cli.progress import Show, progress
 from crucible_worker.config import Settings
 from crucible_worker.follow.following import Following
 from crucible_worker.follow.follows import Follows
+from crucible_worker.follow.unnamed import unnamed_line
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.sentences import evaluator_sentences
 from crucible_worker.runs.evaluations import Evaluations
@@ -34,6 +35,8 @@ __all__ = ["run"]
 
 LOOK_SECONDS = 0.2
 """Seconds between two looks at whether the run is followed, and idle."""
+UNNAMED_SECONDS = 5.0
+"""Seconds between two looks for models that have not the name of a checkpoint, while there is no checkpoint."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 _CHECKPOINTS = (EventKind.CHECKPOINT_FOUND, EventKind.CHECKPOINT_SKIPPED, EventKind.CHECKPOINT_RELEASED)
 _HELD_BY = {"links": "held by links", "copy": "held by a copy", "nothing": "not held"}
@@ -91,7 +94,7 @@ async def run(
 
 async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> list[str]:
     """Follow until the run is idle, or is no longer followed; says what is not whole then."""
-    waits, last = False, None
+    waits, last, told = False, None, _Told(lines)
     while True:
         following = follows.take(row)
         if following is None:
@@ -105,6 +108,7 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
                 lines.say(f"{row.run_id}: another process follows it; this one takes over when that ends")
         else:
             last = following
+            await told.look(following)
             idle = following.looked and time.monotonic() - following.active
             if idle_seconds is not None and idle is not False and idle >= idle_seconds:
                 await follows.end(row.run_id)
@@ -113,7 +117,34 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
         await asyncio.sleep(LOOK_SECONDS)
 
 
+class _Told:
+    """Says what a person would not expect of the directory: each once."""
+
+    def __init__(self, lines: _Lines) -> None:
+        self._lines = lines
+        self._refused = self._unnamed = False
+        self._looked: float | None = None
+
+    async def look(self, following: Following) -> None:
+        """Say it, if the directory has been looked at."""
+        if not following.looked:
+            return
+        if (names := following.refused_before) and not self._refused:
+            self._refused = True
+            more, them = (f" and {len(names) - 1:,} more", "them") if len(names) > 1 else ("", "it")
+            self._lines.say(f"{names[0]}{more}: skipped before, and not tried again; another --id tries {them}")
+        now = time.monotonic()
+        if self._unnamed or not following.found_none or (self._looked and now - self._looked < UNNAMED_SECONDS):
+            return
+        self._looked = now
+        if names := await following.unnamed():
+            self._unnamed = True
+            self._lines.say(unnamed_line(names))
+
+
 def _unfinished(following: Following) -> list[str]:
+    if following.found_none:
+        return [f"no checkpoint was found in {following.directory}"]
     return [f"{each.name}: not evaluated, it {each.reason}" for each in following.unfinished]
 
 

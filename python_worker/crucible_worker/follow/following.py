@@ -30,6 +30,7 @@ from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, lef
 from crucible_worker.follow.models import NoBaseModel, model_of
 from crucible_worker.follow.policies import chosen
 from crucible_worker.follow.released import Markers
+from crucible_worker.follow.unnamed import unnamed
 from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState, FollowRow, StepState
 from crucible_worker.runs.plans import TOUCH_SECONDS, EvaluationPlans
@@ -71,11 +72,15 @@ class Following:
         """When something ran or became whole the last time, by `time.monotonic`."""
         self.looked = False
         """Whether it has looked at the directory."""
+        self.refused_before: Sequence[str] = ()
+        """Names of checkpoints that were skipped before: their evaluations could not be started."""
 
     async def run(self) -> None:
         """Follow until the run is no longer followed and all its checkpoints are released, or until `stop`."""
         rows = await self._persistently(lambda: self._records.checkpoints(self._row.number))
         self._known = {(row.name, row.identity): row for row in rows or ()}
+        if self._row.policy != FollowPolicy.LATEST:  # that one also skips held ones
+            self.refused_before = [row.name for row in rows or () if row.state is CheckpointState.SKIPPED and row.model]
         await self._persistently(self._take_over)
         while not self._stopping.is_set():
             if await self._persistently(self._pass):
@@ -85,6 +90,20 @@ class Following:
     def stop(self) -> None:
         """End `run` soon: before its next step. Evaluations that have begun are not affected."""
         self._stopping.set()
+
+    @property
+    def directory(self) -> str:
+        """The directory that is followed."""
+        return self._row.directory
+
+    @property
+    def found_none(self) -> bool:
+        """Whether no folder has the name of a checkpoint, as of the last look."""
+        return not self._known and not self.unfinished
+
+    async def unnamed(self) -> list[str]:
+        """Names of folders that have a model, but not the name of a checkpoint."""
+        return await asyncio.to_thread(unnamed, Path(self._row.directory), self._naming)
 
     @property
     def _open(self) -> list[CheckpointRow]:
@@ -274,7 +293,7 @@ class Following:
         except BridgeError as error:
             if error.retryable or error.reason == Reason.QUEUE_FULL:
                 return False
-            reason = shorten(str(error), MAX_PROBLEM_BYTES)
+            reason = shorten(f"{error}{_cure(error)}", MAX_PROBLEM_BYTES)
             if row.state is CheckpointState.HELD:
                 await self._skip(row, reason)
             else:
@@ -333,6 +352,13 @@ class Following:
     async def _note(self, row: CheckpointRow, *told: Event) -> None:
         if await self._records.record(self._row.number, row, *told):
             self._known[row.name, row.identity] = row
+
+
+def _cure(error: BridgeError) -> str:
+    """What helps if the model of an adapter is not there; its configuration may name a folder as if it were a hub's."""
+    if error.reason != Reason.NOT_CACHED or not error.field.startswith("model"):
+        return ""
+    return "; --hub-network fetches it, and --base-model local:PATH (base_model of FollowRun) names a folder"
 
 
 def _touched(row: CheckpointRow) -> str:

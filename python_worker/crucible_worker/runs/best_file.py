@@ -7,6 +7,7 @@ runs/arithmetic/BEST                         {"checkpoint": "step-600", "metric"
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -64,7 +65,7 @@ def write_best(
     Raises:
         InvalidField: the model is no folder of this machine.
         FailedPrecondition: there is no root.
-        NotFound: no root has the checkpoint.
+        NotFound: no root has the checkpoint. If it was held while it was read, the trainer's own folder counts.
         PermissionDenied: the checkpoint, or the folder that holds it, is outside of every root.
         OSError: the file cannot be written.
     """
@@ -72,6 +73,9 @@ def write_best(
     if not roots:
         raise FailedPrecondition("this worker has no model root (--model-root)", reason=Reason.NO_MODEL_ROOT)
     holder, name = _parts(path)
+    own = str(holder / name)
+    if own != path and _is_there(roots, own):
+        path, model = own, _with_folder(model, own)
     if not gone:
         _found(roots, path, path)
     file = _found(roots, str(holder), path) / BEST_FILE
@@ -79,6 +83,20 @@ def write_best(
     with whole_file(file) as out:
         out.write(f"{text}\n".encode())
     return file
+
+
+def _is_there(roots: Sequence[Path], path: str) -> bool:
+    try:
+        return find_below(roots, path, Path.is_dir) is not None
+    except LeadsOut:
+        return False
+
+
+def _with_folder(model: ModelRef, path: str) -> ModelRef:
+    """The model with another folder of its checkpoint."""
+    if isinstance(model, LocalModel | HubModel) and model.adapter_path is not None:
+        return dataclasses.replace(model, adapter_path=path)
+    return dataclasses.replace(model, path=path) if isinstance(model, LocalModel) else model
 
 
 def _parts(path: str) -> tuple[PurePath, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import BridgeError, InvalidField
-from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef, TinkerModel
+from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef, TinkerModel, format_model
 from crucible_worker.runs.best_file import BEST_FILE, write_best
 
 
@@ -46,7 +46,17 @@ def test_a_checkpoint_that_is_held_belongs_to_the_followed_directory(root: Path)
         write_best((root,), held, {})
 
 
-@pytest.mark.parametrize("path", [".", "", "..", "run/..", "../other/step", "/etc/step"])
+@pytest.mark.parametrize("base", [None, "run"])
+def test_a_checkpoint_that_was_held_is_named_by_the_trainers_own_folder(root: Path, base: str | None):
+    """Held files are removed once they are read, so their path would lead nowhere."""
+    held, own = str(root / "run" / ".crucible" / "run" / "step-2"), str(root / "run" / "step-2")
+    model = LocalModel(held) if base is None else LocalModel(base, adapter_path=held)
+    found = json.loads(write_best((root,), model, {}).read_text())
+    wanted = LocalModel(own) if base is None else LocalModel(base, adapter_path=own)
+    assert (found["checkpoint"], found["model"]) == ("step-2", format_model(wanted))
+
+
+@pytest.mark.parametrize("path", [".", "", "..", "run/..", "../other/step", "/etc/step", "/etc/.crucible/run/step"])
 @pytest.mark.parametrize("gone", [True, False])
 def test_no_path_leads_out_of_the_roots(root: Path, path: str, gone: bool):
     """Nothing is written outside, nor above a root."""
