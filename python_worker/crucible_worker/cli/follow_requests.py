@@ -161,6 +161,9 @@ def _planned(request: EvaluateRequest) -> PlannedEvaluation:
 
 
 def _base_model(text: str) -> ModelRef:
+    if ":" not in text:
+        message = f"is {text[:200]!r}: a folder below a model root is local:PATH, a model of the hub hub:OWNER/NAME"
+        raise InvalidField("--base-model", message)
     try:
         return parse_model(text)
     except InvalidField as error:
