@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "one_line_each.md").read_text()
 LINES = dict(re.findall(r"^\| `(\w+)` \| `(.+)` \|$", PAGE, re.MULTILINE))
 JUDGE_URL = "http://127.0.0.1:8000/v1"
-SERVICES = ("MetricsService", "GradingService", "ModelService")
+SERVICES = ("MetricsService", "GradingService", "ModelService", "RenderingService")
 READY_SECONDS = 60.0
 
 pytestmark = pytest.mark.skipif(

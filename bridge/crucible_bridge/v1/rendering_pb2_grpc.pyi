@@ -32,11 +32,11 @@ class RenderingServiceStub:
 
     Tokenizers and chat templates run in processes that are killed when they exceed a limit. Every item of a batch has a
     result or a problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), RENDERING_LIMIT,
-    CHAT_TEMPLATE_NOT_STABLE, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
+    CHAT_TEMPLATE_NOT_STABLE, RAW_CONVERSATION, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
     the worker's log has it), HOST_DIED, MODEL_FAILED.
 
     Errors of the calls that name a model, after which no item has an answer:
-    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them), RAW_CONVERSATION.
+    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_TOKENIZER, NO_CHAT_TEMPLATE,
@@ -70,11 +70,11 @@ class RenderingServiceAsyncStub(RenderingServiceStub):
 
     Tokenizers and chat templates run in processes that are killed when they exceed a limit. Every item of a batch has a
     result or a problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), RENDERING_LIMIT,
-    CHAT_TEMPLATE_NOT_STABLE, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
+    CHAT_TEMPLATE_NOT_STABLE, RAW_CONVERSATION, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
     the worker's log has it), HOST_DIED, MODEL_FAILED.
 
     Errors of the calls that name a model, after which no item has an answer:
-    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them), RAW_CONVERSATION.
+    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_TOKENIZER, NO_CHAT_TEMPLATE,
@@ -104,11 +104,11 @@ class RenderingServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Tokenizers and chat templates run in processes that are killed when they exceed a limit. Every item of a batch has a
     result or a problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), RENDERING_LIMIT,
-    CHAT_TEMPLATE_NOT_STABLE, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
+    CHAT_TEMPLATE_NOT_STABLE, RAW_CONVERSATION, ANSWER_TOO_LARGE (no room is left in the message: send smaller batches), INTERNAL (a bug;
     the worker's log has it), HOST_DIED, MODEL_FAILED.
 
     Errors of the calls that name a model, after which no item has an answer:
-    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them), RAW_CONVERSATION.
+    INVALID_ARGUMENT: INVALID_FIELD (model, renderer, no item or too many of them).
     NOT_FOUND: UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND, UNKNOWN_SERVER.
     PERMISSION_DENIED: PATH_OUT_OF_ROOT.
     FAILED_PRECONDITION: NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker); NO_TOKENIZER, NO_CHAT_TEMPLATE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from crucible_bridge.types import ParsedResponse, RawResponse, Termination, ToolCall, UnparsedToolCall
+from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.renderers import RAW, ROLE_COLONS, answer_of
 from crucible_worker.rendering.stops import Stops
 from crucible_worker.rendering.thinking import part_thinking, reasoning_spans
@@ -34,6 +35,8 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
         stops: what ends it.
         renderer: see `renderers.py`.
     """
+    if renderer in ROLE_COLONS:
+        return _role_colon(response, text, stops, renderer)
     content, termination, rest = _ended(text, stops)
     if termination is Termination.TRUNCATED and response.stop_reason == _STOPPED:
         termination = Termination.STOP
@@ -41,8 +44,6 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
         termination = Termination.MALFORMED
     if renderer == RAW:
         return ParsedResponse(text=content, termination=termination)
-    if renderer in ROLE_COLONS:
-        return ParsedResponse(text=answer_of(content, renderer), termination=termination)
     return _message(content, termination, stops.opening)
 
 
@@ -56,6 +57,22 @@ def _ended(text: str, stops: Stops) -> tuple[str, Termination, str]:
         return text, Termination.TRUNCATED, ""
     start, termination, stop = min(found, key=lambda end: end[0])
     return text[:start], termination, text[start + len(stop) :]
+
+
+def _role_colon(response: RawResponse, text: str, stops: Stops, renderer: str) -> ParsedResponse:
+    """As tinker-cookbook's renderer: text after one stop sequence is left out, two of them are malformed."""
+    at_end = bool(stops.end) and text.endswith(stops.end)
+    body = text.removesuffix(stops.end) if at_end else text
+    ends = body.count(role_colon.STOP)
+    if ends > 1 or (ends and at_end):
+        termination = Termination.MALFORMED
+    elif ends:
+        termination = Termination.STOP
+    elif at_end:
+        termination = Termination.EOS
+    else:
+        termination = Termination.STOP if response.stop_reason == _STOPPED else Termination.TRUNCATED
+    return ParsedResponse(text=answer_of(body, renderer), termination=termination)
 
 
 def _message(content: str, termination: Termination, opening: str) -> ParsedResponse:

@@ -116,26 +116,35 @@ def parse(tokenizer: Any, renderer: str, response: RawResponse) -> ParsedRespons
     made = _made(tokenizer, renderer)
     tokens = list(response.tokens) or tokenizer.encode(response.text, add_special_tokens=False)
     try:
-        message, ended = made.parse_response(tokens)
-        if ended == "malformed" and response.stop_reason == "stop":
-            stop = made.get_stop_sequences()[0]
-            end = tokenizer.encode(stop, add_special_tokens=False) if isinstance(stop, str) else [stop]
-            if tokens[-len(end) :] != end:
-                message, ended = made.parse_response([*tokens, *end])
-        whole = str(tokenizer.decode(tokens))
-        stopped = any(stop in whole if isinstance(stop, str) else stop in tokens for stop in made.get_stop_sequences())
-        return _parsed(message, str(ended), stopped=stopped)
+        return _response(made, tokenizer, tokens, removed=response.stop_reason == "stop")
     except Exception as error:  # foreign code on foreign text: any error concerns this response
         raise InvalidField("response", f"is refused by the renderer {renderer!r}: {_error_text(error)}") from error
 
 
-def _parsed(message: Mapping[str, Any], ended: str, *, stopped: bool) -> ParsedResponse:
-    """A message of tinker-cookbook. It calls a response without an end malformed; that is truncated here."""
+def _response(made: Any, tokenizer: Any, tokens: list[int], *, removed: bool) -> ParsedResponse:
+    stops = made.get_stop_sequences()
+    ends = [index for index, token in enumerate(tokens) if token in stops]
+    if len(ends) > 1:  # it raises an error, or parses all: what was generated after the first end is none of the answer
+        message, _ = made.parse_response(tokens[: ends[0] + 1])
+        return _parsed(message, Termination.MALFORMED)
+    whole = str(tokenizer.decode(tokens))
+    ended = bool(ends) or any(isinstance(stop, str) and stop in whole for stop in stops)
+    message, said = made.parse_response(tokens)
+    if said == "malformed" and not ended and removed:
+        stop = stops[0]
+        end = tokenizer.encode(stop, add_special_tokens=False) if isinstance(stop, str) else [stop]
+        message, said = made.parse_response([*tokens, *end])
+    # It calls a response without an end malformed; that is truncated here.
+    unclean = Termination.MALFORMED if ended else Termination.TRUNCATED
+    termination = {"stop_sequence": Termination.STOP, "eos": Termination.EOS}.get(str(said), unclean)
+    return _parsed(message, termination)
+
+
+def _parsed(message: Mapping[str, Any], termination: Termination) -> ParsedResponse:
     content = message["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     unparsed = message.get("unparsed_tool_calls") or []
-    termination = {"stop_sequence": Termination.STOP, "eos": Termination.EOS}.get(ended, Termination.TRUNCATED)
-    if (ended == "malformed" and stopped) or (ended != "malformed" and unparsed):
+    if unparsed and termination is not Termination.TRUNCATED:
         termination = Termination.MALFORMED
     return ParsedResponse(
         text="".join(part["text"] for part in parts if part["type"] == "text"),
