@@ -131,7 +131,9 @@ async def build_prompts(
         rendered = await opened.call(render_question, opened.tokenizer, conversation, renderer)
         return GenerationPrompt(tokens=tuple(rendered.tokens))
 
-    stops = await opened.call(find_stops, opened.tokenizer, renderer)
+    stops = await _stops(opened, renderer)
+    if isinstance(stops, Problem):
+        return BuildGenerationPromptResponse(items=(GenerationPrompt(problem=stops),) * len(request.conversations))
     items = await _all(request.conversations, "conversations", build, lambda problem: GenerationPrompt(problem=problem))
     return BuildGenerationPromptResponse(items=items, stop=tuple(stops.texts))
 
@@ -161,29 +163,21 @@ async def parse_responses(
     renderer = _renderer(request.renderer)
     _check_count(request.responses, "responses", limits)
     opened = await _opened_if_needed(backends, request.model, renderer, len(request.responses))
-    tokenizer = None if opened is None else opened.tokenizer
-    stops = Stops()
-    if tokenizer is None or not renderer.startswith(COOKBOOK):
-        stops = (
-            await find_stops(None, renderer) if opened is None else await opened.call(find_stops, tokenizer, renderer)
-        )
-    own = renderer
-    if tokenizer is not None and renderer == AUTO and not takes_template(tokenizer, renderer):
-        own = RAW
+    stops = await _stops(opened, renderer)
+    if isinstance(stops, Problem):
+        return ParseResponseResponse(items=(ParsedResponse(problem=stops),) * len(request.responses))
+    known = RAW if opened is not None and _is_plain(opened.tokenizer, renderer) else renderer
 
     async def parse(response: RawResponse) -> ParsedResponse:
         if opened is None:
             if response.tokens:
                 raise InvalidField("tokens", "cannot be read without a model: name one, or send text")
-            return await asyncio.to_thread(parse_text, response, response.text, stops, own)
+            return await asyncio.to_thread(parse_text, response, response.text, stops, known)
+        await _check_tokens(response.tokens, opened.tokenizer)
         if renderer.startswith(COOKBOOK):
-            await _check_tokens(response.tokens, opened.tokenizer)
             return await opened.call(opened.tokenizer.parse_cookbook, renderer.removeprefix(COOKBOOK), response)
-        text = response.text
-        if response.tokens:
-            await _check_tokens(response.tokens, opened.tokenizer)
-            text = await opened.call(opened.tokenizer.show, response.tokens)
-        return await asyncio.to_thread(parse_text, response, text, stops, own)
+        text = await opened.call(opened.tokenizer.show, response.tokens) if response.tokens else response.text
+        return await asyncio.to_thread(parse_text, response, text, stops, known)
 
     items = await _all(request.responses, "responses", parse, lambda problem: ParsedResponse(problem=problem))
     return ParseResponseResponse(items=items)
@@ -282,6 +276,23 @@ async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer
         names = " and ".join(_WITHOUT_TOKENIZER)
         raise InvalidField("model", f"is not given: only the renderers {names} need none, and this one is {renderer}")
     return None
+
+
+async def _stops(opened: _Opened | None, renderer: str) -> Stops | Problem:
+    """What ends answers; if a template exceeds a limit for it, the problem of all items, each of which would too."""
+    if opened is None:
+        return await find_stops(None, renderer)
+    try:
+        return await opened.call(find_stops, opened.tokenizer, renderer)
+    except BridgeError as error:
+        if error.reason != Reason.RENDERING_LIMIT:
+            raise
+        return problem_of(error)
+
+
+def _is_plain(tokenizer: Tokenizer, renderer: str) -> bool:
+    """Whether the model gets text as it stands."""
+    return renderer == AUTO and not takes_template(tokenizer, renderer)
 
 
 async def _example(
