@@ -26,14 +26,14 @@ defmodule CrucibleBridge.RenderingTest do
   end
 
   test "conversations become prompts and Datums", %{conn: conn} do
-    turns = [%{role: :user, content: "12+34="}]
+    turns = [%{role: :user, content: "1+1="}]
 
     assert {:ok, %{items: [%{tokens: [_ | _] = tokens}, %{tokens: tokens}]}} =
-             CrucibleBridge.build_generation_prompt(conn, @model, [turns, "12+34="])
+             CrucibleBridge.build_generation_prompt(conn, @model, [turns, "1+1="])
 
-    assert {:ok, %{items: [%{tokens: ^tokens}]}} = CrucibleBridge.tokenize(conn, @model, ["12+34="])
+    assert {:ok, %{items: [%{tokens: ^tokens}]}} = CrucibleBridge.tokenize(conn, @model, ["1+1="])
 
-    answered = turns ++ [%{role: :assistant, content: "46"}]
+    answered = turns ++ [%{role: :assistant, content: "2"}]
 
     assert {:ok, %{items: [%{weights: [+0.0 | _], datum: datum}]}} =
              CrucibleBridge.build_supervised_example(conn, @model, [answered], renderer: "role_colon")
