@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -401,6 +402,18 @@ async def test_the_blocking_client_has_the_same(bridge: Bridge):
             return blocking.rendering.tokenize("local:plain", ["46"])
 
     assert await asyncio.to_thread(ask) == await bridge.rendering.tokenize("local:plain", ["46"])
+
+
+async def test_the_page_shows_what_happens(bridge: Bridge, capsys: pytest.CaptureFixture[str]):
+    """The example of docs/rendering.md runs as it stands."""
+    page = (Path(__file__).parents[2] / "docs" / "rendering.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+    await asyncio.to_thread(exec, example.replace("127.0.0.1:50051", bridge._calls.address), {})
+
+    shown = capsys.readouterr().out
+    assert "None ('\\n\\nUser:',)\n" in shown
+    assert "[('46', 'stop'), ('4', 'truncated')]\n" in shown
 
 
 SLOW = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}" + CHATML
