@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
@@ -22,7 +23,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from tests.service.models_kit import fields, reasons
 from tests.tables import rows
-from tests.unit.rendering.tokenizers_made import byte_tokenizer
+from tests.unit.rendering.tokenizers_made import byte_tokenizer, inputs_of
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -173,15 +174,17 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
     for item, messages in zip(examples.items, answered, strict=True):
         example = example_of(theirs, messages)
         if isinstance(example, str):
+            assert item.problem is not None
             assert example in item.problem.message
             continue
-        assert item.problem is None
+        assert item.datum is not None
         wanted, weights = example
+        targets, weighted = map(np.asarray, inputs_of(item.datum))
         assert list(item.tokens) == wanted.to_ints()
         assert list(item.weights)[1:] == [float(weight) for weight in weights][1:]
         assert item.datum.model_input.tokens().tolist() == wanted.to_ints()[:-1]
-        assert item.datum.loss_fn_inputs["target_tokens"].tolist() == wanted.to_ints()[1:]
-        assert item.datum.loss_fn_inputs["weights"].tolist() == list(item.weights)[1:]
+        assert targets.tolist() == wanted.to_ints()[1:]
+        assert weighted.tolist() == list(item.weights)[1:]
 
 
 @rows("renderer", ["qwen3", "qwen3_instruct", "llama3", "deepseekv3", "role_colon"])
