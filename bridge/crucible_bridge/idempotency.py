@@ -20,10 +20,20 @@ def service_modules() -> tuple[ModuleType, ...]:
         grading_pb2,
         metrics_pb2,
         models_pb2,
+        rendering_pb2,
         worker_pb2,
     )
 
-    return (evaluation_pb2, events_pb2, experiments_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
+    return (
+        evaluation_pb2,
+        events_pb2,
+        experiments_pb2,
+        grading_pb2,
+        metrics_pb2,
+        models_pb2,
+        rendering_pb2,
+        worker_pb2,
+    )
 
 
 @functools.cache

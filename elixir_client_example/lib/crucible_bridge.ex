@@ -24,7 +24,7 @@ defmodule CrucibleBridge do
   An evaluation that failed is no failed call: `evaluation.state` is `:failed`, and `evaluation.problem` says why.
   """
 
-  alias CrucibleBridge.Calls.{Evaluation, Experiments, Grading, Metrics, Models, Programs, Rubric, Worker}
+  alias CrucibleBridge.Calls.{Evaluation, Experiments, Grading, Metrics, Models, Programs, Rendering, Rubric, Worker}
   alias CrucibleBridge.{Connection, Error, V1}
 
   # By other names: `cancel`, `info` and `classification`.
@@ -333,6 +333,54 @@ defmodule CrucibleBridge do
   @doc "Log-probabilities of Datums' targets by forward passes: `%{outputs: [%{logprobs: tensor, loss: number}]}`."
   @spec forward(conn, model, [term], keyword) :: result(map)
   def forward(conn \\ @conn, model, data, opts \\ []), do: Models.forward(conn, model, data, opts)
+
+  # Renderers and tokenizers: of a model, its tokenizer alone is loaded, and "local:PATH" may be one without a model
+
+  @doc "The renderers of the worker: `[%{name: \"role_colon\", description: ..., unavailable: \"\"}]`."
+  @spec list_renderers(conn, keyword) :: result([map])
+  def list_renderers(conn \\ @conn, opts \\ []), do: Rendering.list_renderers(conn, opts)
+
+  @doc """
+  Prompts of conversations: `%{items: [%{tokens: [1, 2], problem: nil}], stop: ["<|im_end|>"]}`.
+
+  A conversation is a list of messages (`[%{role: "user", content: "..."}]`), or text, which is one message of the user.
+  Option: `:renderer` ("auto", "chat_template", "role_colon", "raw", "tinker:NAME").
+  """
+  @spec build_generation_prompt(conn, model, [term], keyword) :: result(map)
+  def build_generation_prompt(conn \\ @conn, model, conversations, opts \\ []),
+    do: Rendering.build_generation_prompt(conn, model, conversations, opts)
+
+  @doc """
+  Conversations to train on: `%{items: [%{tokens: [...], weights: [...], datum: datum, problem: nil}]}`.
+
+  Options: `:train_on` ("last_assistant", "all_assistant" or "all") and `:renderer`. `forward` and `mean_nll` take the
+  Datums, and an evaluator of `nll` does.
+  """
+  @spec build_supervised_example(conn, model, [term], keyword) :: result(map)
+  def build_supervised_example(conn \\ @conn, model, conversations, opts \\ []),
+    do: Rendering.build_supervised_example(conn, model, conversations, opts)
+
+  @doc """
+  What models generated, as messages: `%{items: [%{text: ..., reasoning: ..., tool_calls: [], termination: :stop}]}`.
+
+  A response is text, token ids, or a map with `:text` or `:tokens` and `:stop_reason`, as a sampled sequence has them.
+  Option: `:renderer`, that of the prompt. The model may be `nil` for the renderers "raw" and "role_colon".
+  """
+  @spec parse_response(conn, model | nil, [term], keyword) :: result(map)
+  def parse_response(conn \\ @conn, model, responses, opts \\ []),
+    do: Rendering.parse_response(conn, model, responses, opts)
+
+  @doc "What ends an answer to a prompt of the option `:renderer`: `%{stop: [...], stop_tokens: [...], eos_token: 2}`."
+  @spec get_stop_sequences(conn, model | nil, keyword) :: result(map)
+  def get_stop_sequences(conn \\ @conn, model, opts \\ []), do: Rendering.get_stop_sequences(conn, model, opts)
+
+  @doc "Token ids of texts, `%{items: [%{tokens: [1, 2], problem: nil}]}`; `add_special_tokens: true` adds what frames one."
+  @spec tokenize(conn, model, [String.t()], keyword) :: result(map)
+  def tokenize(conn \\ @conn, model, texts, opts \\ []), do: Rendering.tokenize(conn, model, texts, opts)
+
+  @doc "Texts of token ids, `%{items: [%{text: ..., problem: nil}]}`; `skip_special_tokens: true` leaves special ones out."
+  @spec detokenize(conn, model, [[non_neg_integer]], keyword) :: result(map)
+  def detokenize(conn \\ @conn, model, tokens, opts \\ []), do: Rendering.detokenize(conn, model, tokens, opts)
 
   # Experiments; CrucibleBridge.ExperimentLogger is a logger for CrucibleTrain
 

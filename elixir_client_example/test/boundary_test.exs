@@ -68,6 +68,7 @@ defmodule CrucibleBridge.BoundaryTest do
           V1.MetricsService,
           V1.GradingService,
           V1.ModelService,
+          V1.RenderingService,
           V1.TelemetryService,
           V1.WorkerService
         ],

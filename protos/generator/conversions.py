@@ -150,7 +150,8 @@ def encoded_of(type_: Type, field: Field, types: dict[str, Type]) -> str:
         function, pathless = _function(field.type_name, "to", types)
         if field.repeated:
             if type_.asked:
-                return f"each_encoded({function}, {value}, {path})"
+                one = f"lambda given, _: {function}(given)" if pathless else function
+                return f"each_encoded({one}, {value}, {path})"
             return f"[{function}(item) for item in {value}]"
         if type_.asked:
             call = f"encoded(lambda given, _: {function}(given), {value}, {path})" if pathless else ""

@@ -21,6 +21,7 @@ PAGES = (
     "metrics",
     "models",
     "orchestrator",
+    "rendering",
     "types",
     "worker",
 )

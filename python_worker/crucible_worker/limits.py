@@ -64,7 +64,7 @@ class WorkerLimits:
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
     max_model_items: int = 4_096
-    """Items of a ModelService call; more are refused."""
+    """Items of a ModelService or RenderingService call; more are refused."""
     max_samples_per_item: int = 1_000
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
     max_rendered_chars: int = 4_000_000

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import crucible_bridge
-from crucible_bridge.types import Metrics, Verdict
+from crucible_bridge.types import GetStopSequencesResponse, Metrics, Verdict
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
 from crucible_worker.cli.compared import Compared
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "one_line_each.md").read_text()
 LINES = dict(re.findall(r"^\| `(\w+)` \| `(.+)` \|$", PAGE, re.MULTILINE))
 JUDGE_URL = "http://127.0.0.1:8000/v1"
-SERVICES = ("MetricsService", "GradingService", "ModelService")
+SERVICES = ("MetricsService", "GradingService", "ModelService", "RenderingService")
 READY_SECONDS = 60.0
 
 pytestmark = pytest.mark.skipif(
@@ -196,12 +196,15 @@ def _skip_without_what_it_needs(line: str) -> None:
 
 
 def _assert_answered(found: Any) -> None:
-    """There are grades, answers of a model, or else metrics; each is one, and nothing is a problem."""
+    """There are grades, answers of a model or a tokenizer, or else metrics; each is one, and nothing is a problem."""
+    if isinstance(found, GetStopSequencesResponse):
+        assert found.eos_token is not None
+        return
     lists = [getattr(found, name, ()) for name in ("grades", "items", "sequences", "outputs")]
     several = found if isinstance(found, tuple) else next(filter(None, lists), ())
     for each in several:
         graded = getattr(each, "grade", each)
-        assert graded.problem is None
+        assert getattr(graded, "problem", None) is None
         assert getattr(graded, "verdict", Verdict.CORRECT) is Verdict.CORRECT
         assert getattr(each, "answer", "5") == "5"
     if not several:

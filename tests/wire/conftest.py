@@ -20,6 +20,7 @@ from crucible_bridge.v1 import (
     experiments_pb2_grpc,
     grading_pb2_grpc,
     models_pb2_grpc,
+    rendering_pb2_grpc,
     worker_pb2_grpc,
 )
 
@@ -64,6 +65,7 @@ class CannedWorker(
     experiments_pb2_grpc.ExperimentServiceServicer,
     grading_pb2_grpc.GradingServiceServicer,
     models_pb2_grpc.ModelServiceServicer,
+    rendering_pb2_grpc.RenderingServiceServicer,
     worker_pb2_grpc.WorkerServiceServicer,
 ):
     """Answers every call by what `replies` holds for its name: a message, an error, or a function of the request."""
@@ -116,6 +118,13 @@ class CannedWorker(
     Sample = _unary("Sample")
     ComputeLogprobs = _unary("ComputeLogprobs")
     Forward = _unary("Forward")
+    ListRenderers = _unary("ListRenderers")
+    BuildGenerationPrompt = _unary("BuildGenerationPrompt")
+    BuildSupervisedExample = _unary("BuildSupervisedExample")
+    ParseResponse = _unary("ParseResponse")
+    GetStopSequences = _unary("GetStopSequences")
+    Tokenize = _unary("Tokenize")
+    Detokenize = _unary("Detokenize")
     GetInfo = _unary("GetInfo")
     Drain = _unary("Drain")
 
@@ -135,6 +144,7 @@ async def address(worker: CannedWorker) -> AsyncIterator[str]:
     experiments_pb2_grpc.add_ExperimentServiceServicer_to_server(worker, server)
     grading_pb2_grpc.add_GradingServiceServicer_to_server(worker, server)
     models_pb2_grpc.add_ModelServiceServicer_to_server(worker, server)
+    rendering_pb2_grpc.add_RenderingServiceServicer_to_server(worker, server)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
     servicer = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]  # missing in the stubs
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)

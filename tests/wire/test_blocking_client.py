@@ -165,7 +165,7 @@ async def test_namespaces_list_their_calls(address: str):
 
     namespaces, calls = await in_a_thread(use)
 
-    services = {"evaluation", "experiments", "grading", "metrics", "models", "telemetry", "worker"}
+    services = {"evaluation", "experiments", "grading", "metrics", "models", "rendering", "telemetry", "worker"}
     assert services | {"close", "experiment", "follow", "unfollow", "wait_for_worker"} == {
         name for name in namespaces if not name.startswith("_")
     }

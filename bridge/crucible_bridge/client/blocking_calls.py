@@ -12,7 +12,7 @@ from crucible_bridge.client.evaluation import EvaluationClient, EvaluationPage, 
 from crucible_bridge.client.experiment_log import ExperimentLog
 from crucible_bridge.client.experiments import ExperimentsClient
 from crucible_bridge.client.following import PlannedFields
-from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike
+from crucible_bridge.client.given import ArrayLike, DatasetLike, DatumLike, ModelLike
 from crucible_bridge.client.grading import GradingClient, Pair
 from crucible_bridge.client.loop_thread import (
     BlockingConnection,
@@ -25,6 +25,7 @@ from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient, Prompt, Tokens
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW
 from crucible_bridge.client.plans import RegisteredPlan, StartedEvaluation
+from crucible_bridge.client.rendering import ConversationLike, RenderingClient, ResponseLike, TokenIds
 from crucible_bridge.client.request_fields import EvaluateFields, FieldsButModel
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
@@ -33,14 +34,18 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import (
     DEFAULT_JUDGE_SAMPLING,
     BatchLimits,
+    BuildGenerationPromptResponse,
+    BuildSupervisedExampleResponse,
     CodeGrades,
     CodeItem,
     CodeLimits,
+    DetokenizeResponse,
     EvaluationComparison,
     EvaluationState,
     ExtractedAnswer,
     ExtractedProgram,
     ForwardAnswer,
+    GetStopSequencesResponse,
     Grade,
     GradeItem,
     KLPenalty,
@@ -52,6 +57,7 @@ from crucible_bridge.types import (
     MeanNLL,
     Metrics,
     ModelRef,
+    ParseResponseResponse,
     RankBy,
     ReportFormat,
     RubricCriterion,
@@ -65,6 +71,7 @@ from crucible_bridge.types import (
     ScoreOptions,
     Scorer,
     TextScorerKind,
+    TokenizeResponse,
     TrajectoryBatch,
     Verdict,
     bounds,
@@ -84,6 +91,7 @@ from crucible_bridge.types.generated import (
     ListRunsResponse,
     LoggedMetrics,
     OpenExperimentResponse,
+    RendererInfo,
     RenderSampleResponse,
     SyncResponse,
     WorkerInfo,
@@ -97,6 +105,7 @@ __all__ = [
     "BlockingGradingClient",
     "BlockingMetricsClient",
     "BlockingModelsClient",
+    "BlockingRenderingClient",
     "BlockingTelemetryClient",
     "BlockingWorkerClient",
 ]
@@ -1208,6 +1217,161 @@ class BlockingModelsClient:
         return self._thread.run(self._client.forward(model, data, limits=limits, timeout=timeout))
 
 
+class BlockingRenderingClient:
+    """Renderers and tokenizers of the worker's models; only tokenizers are loaded.
+
+    Every call with a batch returns for each item, in order, a result or a `problem`. It raises an error only if no item
+    has a result.
+    """
+
+    def __init__(self, thread: LoopThread, client: RenderingClient) -> None:
+        self._thread = thread
+        self._client = client
+
+    def tokenize(
+        self, model: ModelLike, texts: Iterable[str], *, add_special_tokens: bool = False, timeout: float | None = None
+    ) -> TokenizeResponse:
+        """Token ids of texts.
+
+        Example: `(await bridge.rendering.tokenize("local:my-tokenizer", ["12+34="])).items[0].tokens`.
+
+        Args:
+            model: a reference, "embedded:NAME", "local:PATH" or "tinker:..."; PATH may have nothing else than a
+                tokenizer.
+            texts: at least one. The text of a special token becomes that token.
+            add_special_tokens: whether the special tokens that the tokenizer puts around a text are added.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: there is no text, or there are too many.
+            NotFound: there is no such model.
+            FailedPrecondition: it has no tokenizer, or it cannot be opened here.
+        """
+        return self._thread.run(
+            self._client.tokenize(model, texts, add_special_tokens=add_special_tokens, timeout=timeout)
+        )
+
+    def detokenize(
+        self,
+        model: ModelLike,
+        tokens: Iterable[TokenIds],
+        *,
+        skip_special_tokens: bool = False,
+        timeout: float | None = None,
+    ) -> DetokenizeResponse:
+        """Texts of token ids.
+
+        Args:
+            model: as for `tokenize`.
+            tokens: sequences of token ids, at least one.
+            skip_special_tokens: whether special tokens are left out of the texts.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: as for `tokenize`.
+        """
+        return self._thread.run(
+            self._client.detokenize(model, tokens, skip_special_tokens=skip_special_tokens, timeout=timeout)
+        )
+
+    def build_generation_prompt(
+        self,
+        model: ModelLike,
+        conversations: Iterable[ConversationLike],
+        *,
+        renderer: str = "auto",
+        timeout: float | None = None,
+    ) -> BuildGenerationPromptResponse:
+        """Prompts of conversations in token ids, and the stop sequences of their answers.
+
+        Args:
+            model: as for `tokenize`.
+            conversations: at least one; text is one message of the user.
+            renderer: "auto", "chat_template", "role_colon", "raw" or "tinker:NAME"; see docs/rendering.md.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: as for `tokenize`; FailedPrecondition if the renderer cannot be used with the model.
+        """
+        return self._thread.run(
+            self._client.build_generation_prompt(model, conversations, renderer=renderer, timeout=timeout)
+        )
+
+    def build_supervised_example(
+        self,
+        model: ModelLike,
+        conversations: Iterable[ConversationLike],
+        *,
+        train_on: str = "last_assistant",
+        renderer: str = "auto",
+        timeout: float | None = None,
+    ) -> BuildSupervisedExampleResponse:
+        """Conversations as training examples: token ids, the weight of each, and the same as a Datum.
+
+        Args:
+            model: as for `tokenize`.
+            conversations: at least one, each with a message of the assistant.
+            train_on: which tokens have weight 1: "last_assistant", "all_assistant" or "all".
+            renderer: as for `build_generation_prompt`.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: as for `build_generation_prompt`.
+        """
+        return self._thread.run(
+            self._client.build_supervised_example(
+                model, conversations, train_on=train_on, renderer=renderer, timeout=timeout
+            )
+        )
+
+    def parse_response(
+        self,
+        model: ModelLike | None,
+        texts: Iterable[ResponseLike],
+        *,
+        renderer: str = "auto",
+        timeout: float | None = None,
+    ) -> ParseResponseResponse:
+        """What models generated, as messages: text, reasoning, calls of tools, and how each ended.
+
+        Args:
+            model: as for `tokenize`; may be None for the renderers "raw" and "role_colon".
+            texts: at least one text, SampledSequence, or sequence of token ids.
+            renderer: that of the prompt.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: as for `build_generation_prompt`.
+        """
+        return self._thread.run(self._client.parse_response(model, texts, renderer=renderer, timeout=timeout))
+
+    def get_stop_sequences(
+        self, model: ModelLike | None = None, *, renderer: str = "auto", timeout: float | None = None
+    ) -> GetStopSequencesResponse:
+        """What ends an answer to a renderer's prompt: texts, and token ids where one token is such a text.
+
+        Args:
+            model: as for `parse_response`.
+            renderer: as for `build_generation_prompt`.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: as for `build_generation_prompt`.
+        """
+        return self._thread.run(self._client.get_stop_sequences(model, renderer=renderer, timeout=timeout))
+
+    def list_renderers(self, *, timeout: float | None = None) -> tuple[RendererInfo, ...]:
+        """Names what an evaluator's option `renderer` and the calls of this service accept.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        return self._thread.run(self._client.list_renderers(timeout=timeout))
+
+
 class BlockingTelemetryClient:
     """The event log."""
 
@@ -1416,6 +1580,8 @@ class BlockingBridge(BlockingConnection):
         """MetricsService."""
         self.models = BlockingModelsClient(thread, bridge.models)
         """ModelService."""
+        self.rendering = BlockingRenderingClient(thread, bridge.rendering)
+        """RenderingService."""
         self.telemetry = BlockingTelemetryClient(thread, bridge.telemetry)
         """TelemetryService."""
         self.worker = BlockingWorkerClient(thread, bridge.worker)

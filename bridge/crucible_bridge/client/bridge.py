@@ -20,6 +20,7 @@ from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
 from crucible_bridge.client.readiness import wait_for_worker
+from crucible_bridge.client.rendering import RenderingClient
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
 from crucible_bridge.types import EvaluationPlan, FollowPolicy, FollowRunResponse, ModelRef, parse_model
@@ -41,6 +42,8 @@ class Bridge:
         """MetricsService."""
         self.models = ModelsClient(calls)
         """ModelService."""
+        self.rendering = RenderingClient(calls)
+        """RenderingService."""
         self.telemetry = TelemetryClient(calls)
         """TelemetryService."""
         self.worker = WorkerClient(calls)

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from crucible_bridge.types import Dataset, DatasetSource, EvaluatorSpec, ModelRef, Sample, Tensor
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import (
+    Dataset,
+    DatasetSource,
+    EvaluatorSpec,
+    ModelRef,
+    Sample,
+    Tensor,
+    parse_model,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["ArrayLike", "DatasetLike", "DatumLike", "EvaluatorsLike", "ModelLike"]
+__all__ = ["ArrayLike", "DatasetLike", "DatumLike", "EvaluatorsLike", "ModelLike", "as_model"]
 
 ModelLike: TypeAlias = ModelRef | str
 """A reference to a model, or text as `parse_model` reads it: "embedded:NAME", "local:PATH", "openai:SERVER/MODEL"."""
@@ -47,3 +56,16 @@ list of samples, of rows (mappings such as {"question": ..., "answer": ...}) and
 
 ArrayLike: TypeAlias = "Tensor | npt.ArrayLike | HasNumpy"
 """What `crucible_bridge.arrays.as_array` accepts: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""
+
+
+def as_model(model: Any) -> ModelRef:
+    """The reference that a caller gave, perhaps as text.
+
+    Raises:
+        InvalidField: it is none.
+    """
+    if isinstance(model, str):
+        return parse_model(model)
+    if not isinstance(model, ModelRef):
+        raise InvalidField("model", f"is a {type(model).__name__}, not a reference to a model")
+    return model

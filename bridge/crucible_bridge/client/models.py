@@ -12,7 +12,7 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array
 from crucible_bridge.client.calls import Calls
-from crucible_bridge.client.given import DatumLike
+from crucible_bridge.client.given import DatumLike, as_model
 from crucible_bridge.client.plain_calls import PlainModelCalls
 from crucible_bridge.codec import model_calls as codec
 from crucible_bridge.errors import InvalidField
@@ -30,7 +30,6 @@ from crucible_bridge.types import (
     SampleItem,
     SampleRequest,
     SamplingParams,
-    parse_model,
 )
 from crucible_bridge.v1 import models_pb2_grpc
 
@@ -86,7 +85,7 @@ class ModelsClient(PlainModelCalls):
             prompt if isinstance(prompt, SampleItem) else _sample_item(prompt, num_samples, f"items[{index}]")
             for index, prompt in enumerate(_batch(prompts, "items"))
         )
-        request = SampleRequest(model=_model(model), items=items, sampling=sampling, limits=limits or BatchLimits())
+        request = SampleRequest(model=as_model(model), items=items, sampling=sampling, limits=limits or BatchLimits())
         message = codec.sample_request_to_v1(request)
         return await self._calls.unary(self._stub.Sample, message, codec.sample_answer_from_v1, timeout)
 
@@ -112,7 +111,7 @@ class ModelsClient(PlainModelCalls):
         inputs = tuple(
             _tokens(sequence, f"sequences[{index}]") for index, sequence in enumerate(_batch(sequences, "sequences"))
         )
-        request = LogprobsRequest(model=_model(model), sequences=inputs, limits=limits or BatchLimits())
+        request = LogprobsRequest(model=as_model(model), sequences=inputs, limits=limits or BatchLimits())
         message = codec.logprobs_request_to_v1(request)
         return await self._calls.unary(self._stub.ComputeLogprobs, message, codec.logprobs_answer_from_v1, timeout)
 
@@ -137,17 +136,9 @@ class ModelsClient(PlainModelCalls):
             BridgeError: as for `sample`; FailedPrecondition if the model cannot train.
         """
         sent = tuple(_datum(datum, f"data[{index}]") for index, datum in enumerate(_batch(data, "data")))
-        request = ForwardRequest(model=_model(model), data=sent, limits=limits or BatchLimits())
+        request = ForwardRequest(model=as_model(model), data=sent, limits=limits or BatchLimits())
         message = codec.forward_request_to_v1(request)
         return await self._calls.unary(self._stub.Forward, message, codec.forward_answer_from_v1, timeout)
-
-
-def _model(model: Any) -> ModelRef:
-    if isinstance(model, str):
-        return parse_model(model)
-    if not isinstance(model, ModelRef):
-        raise InvalidField("model", f"is a {type(model).__name__}, not a reference to a model")
-    return model
 
 
 def _batch(items: Iterable[Any], field: str) -> Iterable[Any]:

@@ -30,11 +30,12 @@ from crucible_bridge.types.generated import (
     ListRunsResponse,
     LoggedMetrics,
     OpenExperimentResponse,
+    RendererInfo,
     RenderSampleResponse,
     SyncResponse,
     WorkerInfo,
 )
-from crucible_bridge.v1 import evaluation_pb2, experiments_pb2, worker_pb2
+from crucible_bridge.v1 import evaluation_pb2, experiments_pb2, rendering_pb2, worker_pb2
 
 __all__ = [
     "PlainEvaluationCalls",
@@ -42,6 +43,7 @@ __all__ = [
     "PlainGradingCalls",
     "PlainMetricsCalls",
     "PlainModelCalls",
+    "PlainRenderingCalls",
     "PlainTelemetryCalls",
     "PlainWorkerCalls",
 ]
@@ -579,6 +581,34 @@ class PlainModelCalls:
     """Those of ModelService."""
 
     _calls: Calls
+
+
+class PlainRenderingCalls:
+    """Those of RenderingService."""
+
+    _calls: Calls
+
+    async def list_renderers(self, *, timeout: float | None = None) -> tuple[RendererInfo, ...]:
+        """Names what an evaluator's option `renderer` and the calls of this service accept.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: the call failed.
+        """
+        message = rendering_pb2.ListRenderersRequest()
+        call = self._calls.method(
+            "/crucible_bridge.v1.RenderingService/ListRenderers",
+            rendering_pb2.ListRenderersRequest,
+            rendering_pb2.ListRenderersResponse,
+        )
+        return await self._calls.unary(
+            call,
+            message,
+            lambda reply: each_decoded(generated.renderer_info_from_v1, reply.renderers, "renderers"),
+            timeout,
+        )
 
 
 class PlainWorkerCalls:

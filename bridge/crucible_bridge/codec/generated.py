@@ -6,7 +6,7 @@ import math
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
-from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1
+from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1, datum_from_v1, datum_to_v1
 from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
@@ -27,6 +27,7 @@ from crucible_bridge.codec.fields import (
     made,
     none_empty,
     of_type,
+    one_of,
     several,
     unicode_text,
     within,
@@ -66,6 +67,10 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BackendInfo,
     BatchLimits,
+    BuildGenerationPromptRequest,
+    BuildGenerationPromptResponse,
+    BuildSupervisedExampleRequest,
+    BuildSupervisedExampleResponse,
     CallTest,
     Checkpoint,
     CheckpointResult,
@@ -76,6 +81,9 @@ from crucible_bridge.types import (
     CodeLimits,
     CompareRequest,
     CriterionScore,
+    Detokenized,
+    DetokenizeRequest,
+    DetokenizeResponse,
     DrainReport,
     EvaluateRequest,
     Evaluation,
@@ -99,6 +107,9 @@ from crucible_bridge.types import (
     GateResponse,
     GateTier,
     GateVerdict,
+    GenerationPrompt,
+    GetStopSequencesRequest,
+    GetStopSequencesResponse,
     GetUrlRequest,
     GetUrlResponse,
     Grade,
@@ -108,6 +119,8 @@ from crucible_bridge.types import (
     HeldEnded,
     InputOutputTests,
     Limits,
+    ListRenderersRequest,
+    ListRenderersResponse,
     ListRunsRequest,
     ListRunsResponse,
     LoggedMetrics,
@@ -129,12 +142,17 @@ from crucible_bridge.types import (
     OpenExperimentResponse,
     OutputComparison,
     PairedComparison,
+    ParsedResponse,
+    ParseResponseRequest,
+    ParseResponseResponse,
     Patience,
     PlannedEvaluation,
     ProblemCounts,
     RankBy,
+    RawResponse,
     RegexScorer,
     RenderedPrompt,
+    RendererInfo,
     RenderSampleRequest,
     RenderSampleResponse,
     RubricCriterion,
@@ -151,25 +169,49 @@ from crucible_bridge.types import (
     SeriesPoint,
     ServerEngine,
     StdioTest,
+    SupervisedExample,
     SyncRequest,
     SyncResponse,
+    Termination,
+    Tokenized,
+    TokenizeRequest,
+    TokenizeResponse,
+    TokenSequence,
+    ToolCall,
     Trajectory,
     TrajectoryGroup,
     Transition,
     TruncatedPart,
     UnfollowRunRequest,
     UnfollowRunResponse,
+    UnparsedToolCall,
     Usage,
     WorkerInfo,
     bounds,
 )
-from crucible_bridge.v1 import evaluation_pb2, experiments_pb2, grading_pb2, models_pb2, types_pb2, worker_pb2
+from crucible_bridge.v1 import (
+    evaluation_pb2,
+    experiments_pb2,
+    grading_pb2,
+    models_pb2,
+    rendering_pb2,
+    types_pb2,
+    worker_pb2,
+)
 
 __all__ = [
     "backend_info_from_v1",
     "backend_info_to_v1",
     "batch_limits_from_v1",
     "batch_limits_to_v1",
+    "build_generation_prompt_request_from_v1",
+    "build_generation_prompt_request_to_v1",
+    "build_generation_prompt_response_from_v1",
+    "build_generation_prompt_response_to_v1",
+    "build_supervised_example_request_from_v1",
+    "build_supervised_example_request_to_v1",
+    "build_supervised_example_response_from_v1",
+    "build_supervised_example_response_to_v1",
     "call_test_from_v1",
     "call_test_to_v1",
     "checkpoint_from_v1",
@@ -190,6 +232,12 @@ __all__ = [
     "compare_request_to_v1",
     "criterion_score_from_v1",
     "criterion_score_to_v1",
+    "detokenize_request_from_v1",
+    "detokenize_request_to_v1",
+    "detokenize_response_from_v1",
+    "detokenize_response_to_v1",
+    "detokenized_from_v1",
+    "detokenized_to_v1",
     "drain_report_from_v1",
     "drain_report_to_v1",
     "evaluate_request_from_v1",
@@ -230,6 +278,12 @@ __all__ = [
     "gate_response_to_v1",
     "gated_metric_from_v1",
     "gated_metric_to_v1",
+    "generation_prompt_from_v1",
+    "generation_prompt_to_v1",
+    "get_stop_sequences_request_from_v1",
+    "get_stop_sequences_request_to_v1",
+    "get_stop_sequences_response_from_v1",
+    "get_stop_sequences_response_to_v1",
     "get_url_request_from_v1",
     "get_url_request_to_v1",
     "get_url_response_from_v1",
@@ -248,6 +302,10 @@ __all__ = [
     "input_output_tests_to_v1",
     "limits_from_v1",
     "limits_to_v1",
+    "list_renderers_request_from_v1",
+    "list_renderers_request_to_v1",
+    "list_renderers_response_from_v1",
+    "list_renderers_response_to_v1",
     "list_runs_request_from_v1",
     "list_runs_request_to_v1",
     "list_runs_response_from_v1",
@@ -290,6 +348,12 @@ __all__ = [
     "output_comparison_to_v1",
     "paired_comparison_from_v1",
     "paired_comparison_to_v1",
+    "parse_response_request_from_v1",
+    "parse_response_request_to_v1",
+    "parse_response_response_from_v1",
+    "parse_response_response_to_v1",
+    "parsed_response_from_v1",
+    "parsed_response_to_v1",
     "patience_from_v1",
     "patience_to_v1",
     "planned_evaluation_from_v1",
@@ -298,6 +362,8 @@ __all__ = [
     "problem_counts_to_v1",
     "rank_by_from_v1",
     "rank_by_to_v1",
+    "raw_response_from_v1",
+    "raw_response_to_v1",
     "regex_scorer_from_v1",
     "regex_scorer_to_v1",
     "render_sample_request_from_v1",
@@ -306,6 +372,8 @@ __all__ = [
     "render_sample_response_to_v1",
     "rendered_prompt_from_v1",
     "rendered_prompt_to_v1",
+    "renderer_info_from_v1",
+    "renderer_info_to_v1",
     "rubric_criterion_from_v1",
     "rubric_criterion_to_v1",
     "rubric_grade_from_v1",
@@ -334,10 +402,22 @@ __all__ = [
     "server_engine_to_v1",
     "stdio_test_from_v1",
     "stdio_test_to_v1",
+    "supervised_example_from_v1",
+    "supervised_example_to_v1",
     "sync_request_from_v1",
     "sync_request_to_v1",
     "sync_response_from_v1",
     "sync_response_to_v1",
+    "token_sequence_from_v1",
+    "token_sequence_to_v1",
+    "tokenize_request_from_v1",
+    "tokenize_request_to_v1",
+    "tokenize_response_from_v1",
+    "tokenize_response_to_v1",
+    "tokenized_from_v1",
+    "tokenized_to_v1",
+    "tool_call_from_v1",
+    "tool_call_to_v1",
     "trajectory_from_v1",
     "trajectory_group_from_v1",
     "trajectory_group_to_v1",
@@ -350,6 +430,8 @@ __all__ = [
     "unfollow_run_request_to_v1",
     "unfollow_run_response_from_v1",
     "unfollow_run_response_to_v1",
+    "unparsed_tool_call_from_v1",
+    "unparsed_tool_call_to_v1",
     "usage_from_v1",
     "usage_to_v1",
     "worker_info_from_v1",
@@ -359,6 +441,7 @@ __all__ = [
 FOLLOW_POLICY_PAIR = EnumPair(FollowPolicy, evaluation_pb2.FollowPolicy, "FOLLOW_POLICY_")
 GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
 GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
+TERMINATION_PAIR = EnumPair(Termination, rendering_pb2.Termination, "TERMINATION_")
 
 
 def usage_to_v1(value: Usage) -> types_pb2.Usage:
@@ -3309,6 +3392,610 @@ def get_url_response_from_v1(message: experiments_pb2.GetUrlResponse, field: str
     """Decode: The answer to GetUrl."""
     return GetUrlResponse(
         url=message.url,
+    )
+
+
+def renderer_info_to_v1(value: RendererInfo) -> rendering_pb2.RendererInfo:
+    """Encode: A renderer."""
+    return rendering_pb2.RendererInfo(
+        name=unicode_text(value.name),
+        description=unicode_text(value.description),
+        unavailable=unicode_text(value.unavailable),
+    )
+
+
+def renderer_info_from_v1(message: rendering_pb2.RendererInfo, field: str = "") -> RendererInfo:
+    """Decode: A renderer."""
+    return RendererInfo(
+        name=message.name,
+        description=message.description,
+        unavailable=message.unavailable,
+    )
+
+
+def list_renderers_request_to_v1(value: ListRenderersRequest, field: str = "") -> rendering_pb2.ListRenderersRequest:
+    """Encode: Lists the renderers.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, ListRenderersRequest, field)
+    return made(
+        rendering_pb2.ListRenderersRequest,
+        field,
+    )
+
+
+def list_renderers_request_from_v1(
+    message: rendering_pb2.ListRenderersRequest, field: str = ""
+) -> ListRenderersRequest:
+    """Decode: Lists the renderers."""
+    return ListRenderersRequest()
+
+
+def list_renderers_response_to_v1(value: ListRenderersResponse) -> rendering_pb2.ListRenderersResponse:
+    """Encode: The renderers of this worker."""
+    return rendering_pb2.ListRenderersResponse(
+        renderers=[renderer_info_to_v1(item) for item in value.renderers],
+    )
+
+
+def list_renderers_response_from_v1(
+    message: rendering_pb2.ListRenderersResponse, field: str = ""
+) -> ListRenderersResponse:
+    """Decode: The renderers of this worker.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ListRenderersResponse(
+        renderers=each_decoded(renderer_info_from_v1, message.renderers, child(field, "renderers")),
+    )
+
+
+def build_generation_prompt_request_to_v1(
+    value: BuildGenerationPromptRequest, field: str = ""
+) -> rendering_pb2.BuildGenerationPromptRequest:
+    """Encode: Renders conversations as prompts.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, BuildGenerationPromptRequest, field)
+    return made(
+        rendering_pb2.BuildGenerationPromptRequest,
+        field,
+        model=encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        conversations=each_encoded(
+            lambda given, _: conversation_to_v1(given), value.conversations, child(field, "conversations")
+        ),
+        renderer=value.renderer,
+    )
+
+
+def build_generation_prompt_request_from_v1(
+    message: rendering_pb2.BuildGenerationPromptRequest, field: str = ""
+) -> BuildGenerationPromptRequest:
+    """Decode: Renders conversations as prompts.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.renderer, bounds.BUILD_GENERATION_PROMPT_REQUEST_RENDERER_MAX_BYTES, child(field, "renderer"))
+    if not message.HasField("model"):
+        raise InvalidField(child(field, "model"), "is not given")
+    if not message.conversations:
+        raise InvalidField(child(field, "conversations"), "is empty, at least one is needed")
+    return BuildGenerationPromptRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")),
+        conversations=each_decoded(conversation_from_v1, message.conversations, child(field, "conversations")),
+        renderer=message.renderer,
+    )
+
+
+def generation_prompt_to_v1(value: GenerationPrompt) -> rendering_pb2.GenerationPrompt:
+    """Encode: The prompt of a conversation."""
+    return rendering_pb2.GenerationPrompt(
+        tokens=value.tokens,
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def generation_prompt_from_v1(message: rendering_pb2.GenerationPrompt, field: str = "") -> GenerationPrompt:
+    """Decode: The prompt of a conversation.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return GenerationPrompt(
+        tokens=tuple(message.tokens),
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def build_generation_prompt_response_to_v1(
+    value: BuildGenerationPromptResponse,
+) -> rendering_pb2.BuildGenerationPromptResponse:
+    """Encode: The prompts."""
+    return rendering_pb2.BuildGenerationPromptResponse(
+        items=[generation_prompt_to_v1(item) for item in value.items],
+        stop=[unicode_text(item) for item in value.stop],
+    )
+
+
+def build_generation_prompt_response_from_v1(
+    message: rendering_pb2.BuildGenerationPromptResponse, field: str = ""
+) -> BuildGenerationPromptResponse:
+    """Decode: The prompts.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return BuildGenerationPromptResponse(
+        items=each_decoded(generation_prompt_from_v1, message.items, child(field, "items")),
+        stop=tuple(message.stop),
+    )
+
+
+def build_supervised_example_request_to_v1(
+    value: BuildSupervisedExampleRequest, field: str = ""
+) -> rendering_pb2.BuildSupervisedExampleRequest:
+    """Encode: Renders conversations as training examples.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, BuildSupervisedExampleRequest, field)
+    return made(
+        rendering_pb2.BuildSupervisedExampleRequest,
+        field,
+        model=encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        conversations=each_encoded(
+            lambda given, _: conversation_to_v1(given), value.conversations, child(field, "conversations")
+        ),
+        train_on=value.train_on,
+        renderer=value.renderer,
+    )
+
+
+def build_supervised_example_request_from_v1(
+    message: rendering_pb2.BuildSupervisedExampleRequest, field: str = ""
+) -> BuildSupervisedExampleRequest:
+    """Decode: Renders conversations as training examples.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if message.train_on:
+        one_of(message.train_on, bounds.BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF, child(field, "train_on"))
+    at_most_bytes(
+        message.renderer, bounds.BUILD_SUPERVISED_EXAMPLE_REQUEST_RENDERER_MAX_BYTES, child(field, "renderer")
+    )
+    if not message.HasField("model"):
+        raise InvalidField(child(field, "model"), "is not given")
+    if not message.conversations:
+        raise InvalidField(child(field, "conversations"), "is empty, at least one is needed")
+    return BuildSupervisedExampleRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")),
+        conversations=each_decoded(conversation_from_v1, message.conversations, child(field, "conversations")),
+        train_on=message.train_on,
+        renderer=message.renderer,
+    )
+
+
+def supervised_example_to_v1(value: SupervisedExample) -> rendering_pb2.SupervisedExample:
+    """Encode: A conversation as a training example."""
+    return rendering_pb2.SupervisedExample(
+        tokens=value.tokens,
+        weights=value.weights,
+        datum=None if value.datum is None else datum_to_v1(value.datum),
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def supervised_example_from_v1(message: rendering_pb2.SupervisedExample, field: str = "") -> SupervisedExample:
+    """Decode: A conversation as a training example.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return SupervisedExample(
+        tokens=tuple(message.tokens),
+        weights=tuple(message.weights),
+        datum=datum_from_v1(message.datum, child(field, "datum")) if message.HasField("datum") else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def build_supervised_example_response_to_v1(
+    value: BuildSupervisedExampleResponse,
+) -> rendering_pb2.BuildSupervisedExampleResponse:
+    """Encode: The examples."""
+    return rendering_pb2.BuildSupervisedExampleResponse(
+        items=[supervised_example_to_v1(item) for item in value.items],
+    )
+
+
+def build_supervised_example_response_from_v1(
+    message: rendering_pb2.BuildSupervisedExampleResponse, field: str = ""
+) -> BuildSupervisedExampleResponse:
+    """Decode: The examples.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return BuildSupervisedExampleResponse(
+        items=each_decoded(supervised_example_from_v1, message.items, child(field, "items")),
+    )
+
+
+def raw_response_to_v1(value: RawResponse, field: str = "") -> rendering_pb2.RawResponse:
+    """Encode: What a model generated.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, RawResponse, field)
+    return made(
+        rendering_pb2.RawResponse,
+        field,
+        text=value.text,
+        tokens=value.tokens,
+        stop_reason=value.stop_reason,
+    )
+
+
+def raw_response_from_v1(message: rendering_pb2.RawResponse, field: str = "") -> RawResponse:
+    """Decode: What a model generated.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if message.stop_reason:
+        one_of(message.stop_reason, bounds.RAW_RESPONSE_STOP_REASON_ONE_OF, child(field, "stop_reason"))
+    return RawResponse(
+        text=message.text,
+        tokens=tuple(message.tokens),
+        stop_reason=message.stop_reason,
+    )
+
+
+def parse_response_request_to_v1(value: ParseResponseRequest, field: str = "") -> rendering_pb2.ParseResponseRequest:
+    """Encode: Parses what a model generated as messages of the assistant.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, ParseResponseRequest, field)
+    return made(
+        rendering_pb2.ParseResponseRequest,
+        field,
+        model=None
+        if value.model is None
+        else encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        responses=each_encoded(raw_response_to_v1, value.responses, child(field, "responses")),
+        renderer=value.renderer,
+    )
+
+
+def parse_response_request_from_v1(
+    message: rendering_pb2.ParseResponseRequest, field: str = ""
+) -> ParseResponseRequest:
+    """Decode: Parses what a model generated as messages of the assistant.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.renderer, bounds.PARSE_RESPONSE_REQUEST_RENDERER_MAX_BYTES, child(field, "renderer"))
+    if not message.responses:
+        raise InvalidField(child(field, "responses"), "is empty, at least one is needed")
+    return ParseResponseRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")) if message.HasField("model") else None,
+        responses=each_decoded(raw_response_from_v1, message.responses, child(field, "responses")),
+        renderer=message.renderer,
+    )
+
+
+def tool_call_to_v1(value: ToolCall) -> rendering_pb2.ToolCall:
+    """Encode: A call of a tool."""
+    return rendering_pb2.ToolCall(
+        name=unicode_text(value.name),
+        arguments=unicode_text(value.arguments),
+        id=unicode_text(value.id),
+    )
+
+
+def tool_call_from_v1(message: rendering_pb2.ToolCall, field: str = "") -> ToolCall:
+    """Decode: A call of a tool."""
+    return ToolCall(
+        name=message.name,
+        arguments=message.arguments,
+        id=message.id,
+    )
+
+
+def unparsed_tool_call_to_v1(value: UnparsedToolCall) -> rendering_pb2.UnparsedToolCall:
+    """Encode: Text with the marks of a call of a tool that cannot be parsed."""
+    return rendering_pb2.UnparsedToolCall(
+        text=unicode_text(value.text),
+        error=unicode_text(value.error),
+    )
+
+
+def unparsed_tool_call_from_v1(message: rendering_pb2.UnparsedToolCall, field: str = "") -> UnparsedToolCall:
+    """Decode: Text with the marks of a call of a tool that cannot be parsed."""
+    return UnparsedToolCall(
+        text=message.text,
+        error=message.error,
+    )
+
+
+def parsed_response_to_v1(value: ParsedResponse) -> rendering_pb2.ParsedResponse:
+    """Encode: A response as a message of the assistant."""
+    return rendering_pb2.ParsedResponse(
+        text=unicode_text(value.text),
+        reasoning=unicode_text(value.reasoning),
+        tool_calls=[tool_call_to_v1(item) for item in value.tool_calls],
+        unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
+        termination=None if value.termination is None else TERMINATION_PAIR.to_number[value.termination],
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def parsed_response_from_v1(message: rendering_pb2.ParsedResponse, field: str = "") -> ParsedResponse:
+    """Decode: A response as a message of the assistant.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ParsedResponse(
+        text=message.text,
+        reasoning=message.reasoning,
+        tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
+        unparsed_tool_calls=each_decoded(
+            unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
+        ),
+        termination=TERMINATION_PAIR.from_v1(message.termination, child(field, "termination"))
+        if message.termination
+        else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def parse_response_response_to_v1(value: ParseResponseResponse) -> rendering_pb2.ParseResponseResponse:
+    """Encode: The messages."""
+    return rendering_pb2.ParseResponseResponse(
+        items=[parsed_response_to_v1(item) for item in value.items],
+    )
+
+
+def parse_response_response_from_v1(
+    message: rendering_pb2.ParseResponseResponse, field: str = ""
+) -> ParseResponseResponse:
+    """Decode: The messages.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ParseResponseResponse(
+        items=each_decoded(parsed_response_from_v1, message.items, child(field, "items")),
+    )
+
+
+def get_stop_sequences_request_to_v1(
+    value: GetStopSequencesRequest, field: str = ""
+) -> rendering_pb2.GetStopSequencesRequest:
+    """Encode: Reads what ends an answer.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, GetStopSequencesRequest, field)
+    return made(
+        rendering_pb2.GetStopSequencesRequest,
+        field,
+        model=None
+        if value.model is None
+        else encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        renderer=value.renderer,
+    )
+
+
+def get_stop_sequences_request_from_v1(
+    message: rendering_pb2.GetStopSequencesRequest, field: str = ""
+) -> GetStopSequencesRequest:
+    """Decode: Reads what ends an answer.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_most_bytes(message.renderer, bounds.GET_STOP_SEQUENCES_REQUEST_RENDERER_MAX_BYTES, child(field, "renderer"))
+    return GetStopSequencesRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")) if message.HasField("model") else None,
+        renderer=message.renderer,
+    )
+
+
+def get_stop_sequences_response_to_v1(value: GetStopSequencesResponse) -> rendering_pb2.GetStopSequencesResponse:
+    """Encode: What ends an answer."""
+    return rendering_pb2.GetStopSequencesResponse(
+        stop=[unicode_text(item) for item in value.stop],
+        stop_tokens=value.stop_tokens,
+        eos_token=value.eos_token,
+    )
+
+
+def get_stop_sequences_response_from_v1(
+    message: rendering_pb2.GetStopSequencesResponse, field: str = ""
+) -> GetStopSequencesResponse:
+    """Decode: What ends an answer."""
+    return GetStopSequencesResponse(
+        stop=tuple(message.stop),
+        stop_tokens=tuple(message.stop_tokens),
+        eos_token=message.eos_token if message.HasField("eos_token") else None,
+    )
+
+
+def tokenize_request_to_v1(value: TokenizeRequest, field: str = "") -> rendering_pb2.TokenizeRequest:
+    """Encode: Encodes texts.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, TokenizeRequest, field)
+    return made(
+        rendering_pb2.TokenizeRequest,
+        field,
+        model=encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        texts=several(value.texts, child(field, "texts")),
+        add_special_tokens=value.add_special_tokens,
+    )
+
+
+def tokenize_request_from_v1(message: rendering_pb2.TokenizeRequest, field: str = "") -> TokenizeRequest:
+    """Decode: Encodes texts.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("model"):
+        raise InvalidField(child(field, "model"), "is not given")
+    if not message.texts:
+        raise InvalidField(child(field, "texts"), "is empty, at least one is needed")
+    return TokenizeRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")),
+        texts=tuple(message.texts),
+        add_special_tokens=message.add_special_tokens,
+    )
+
+
+def tokenized_to_v1(value: Tokenized) -> rendering_pb2.Tokenized:
+    """Encode: The tokens of a text."""
+    return rendering_pb2.Tokenized(
+        tokens=value.tokens,
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def tokenized_from_v1(message: rendering_pb2.Tokenized, field: str = "") -> Tokenized:
+    """Decode: The tokens of a text.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return Tokenized(
+        tokens=tuple(message.tokens),
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def tokenize_response_to_v1(value: TokenizeResponse) -> rendering_pb2.TokenizeResponse:
+    """Encode: The tokens."""
+    return rendering_pb2.TokenizeResponse(
+        items=[tokenized_to_v1(item) for item in value.items],
+    )
+
+
+def tokenize_response_from_v1(message: rendering_pb2.TokenizeResponse, field: str = "") -> TokenizeResponse:
+    """Decode: The tokens.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return TokenizeResponse(
+        items=each_decoded(tokenized_from_v1, message.items, child(field, "items")),
+    )
+
+
+def token_sequence_to_v1(value: TokenSequence, field: str = "") -> rendering_pb2.TokenSequence:
+    """Encode: Token ids of one text.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, TokenSequence, field)
+    return made(
+        rendering_pb2.TokenSequence,
+        field,
+        tokens=value.tokens,
+    )
+
+
+def token_sequence_from_v1(message: rendering_pb2.TokenSequence, field: str = "") -> TokenSequence:
+    """Decode: Token ids of one text."""
+    return TokenSequence(
+        tokens=tuple(message.tokens),
+    )
+
+
+def detokenize_request_to_v1(value: DetokenizeRequest, field: str = "") -> rendering_pb2.DetokenizeRequest:
+    """Encode: Decodes tokens.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, DetokenizeRequest, field)
+    return made(
+        rendering_pb2.DetokenizeRequest,
+        field,
+        model=encoded(lambda given, _: model_ref_to_v1(given), value.model, child(field, "model")),
+        sequences=each_encoded(token_sequence_to_v1, value.sequences, child(field, "sequences")),
+        skip_special_tokens=value.skip_special_tokens,
+    )
+
+
+def detokenize_request_from_v1(message: rendering_pb2.DetokenizeRequest, field: str = "") -> DetokenizeRequest:
+    """Decode: Decodes tokens.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("model"):
+        raise InvalidField(child(field, "model"), "is not given")
+    if not message.sequences:
+        raise InvalidField(child(field, "sequences"), "is empty, at least one is needed")
+    return DetokenizeRequest(
+        model=model_ref_from_v1(message.model, child(field, "model")),
+        sequences=each_decoded(token_sequence_from_v1, message.sequences, child(field, "sequences")),
+        skip_special_tokens=message.skip_special_tokens,
+    )
+
+
+def detokenized_to_v1(value: Detokenized) -> rendering_pb2.Detokenized:
+    """Encode: The text of tokens."""
+    return rendering_pb2.Detokenized(
+        text=unicode_text(value.text),
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def detokenized_from_v1(message: rendering_pb2.Detokenized, field: str = "") -> Detokenized:
+    """Decode: The text of tokens.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return Detokenized(
+        text=message.text,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+    )
+
+
+def detokenize_response_to_v1(value: DetokenizeResponse) -> rendering_pb2.DetokenizeResponse:
+    """Encode: The texts."""
+    return rendering_pb2.DetokenizeResponse(
+        items=[detokenized_to_v1(item) for item in value.items],
+    )
+
+
+def detokenize_response_from_v1(message: rendering_pb2.DetokenizeResponse, field: str = "") -> DetokenizeResponse:
+    """Decode: The texts.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return DetokenizeResponse(
+        items=each_decoded(detokenized_from_v1, message.items, child(field, "items")),
     )
 
 

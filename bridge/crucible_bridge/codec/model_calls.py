@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from crucible_bridge.codec.answer_room import kept_within
 from crucible_bridge.codec.data import (
     datum_from_v1,
     datum_to_v1,
@@ -34,7 +35,6 @@ from crucible_bridge.codec.generated import (
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
-from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BatchLimits,
     ForwardAnswer,
@@ -51,7 +51,6 @@ from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
 
 __all__ = [
-    "RESERVED_ITEM_BYTES",
     "batch_limits_from_v1",
     "batch_limits_to_v1",
     "forward_answer_from_v1",
@@ -67,9 +66,6 @@ __all__ = [
     "sample_request_from_v1",
     "sample_request_to_v1",
 ]
-
-RESERVED_ITEM_BYTES = 256
-"""Room that is reserved for every item of a reply: enough for its problem."""
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -161,14 +157,14 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
 
 def sample_answer_to_v1(answer: SampleAnswer, max_bytes: int) -> pb.SampleResponse:
     """Encode continuations into a message of at most so many bytes."""
-    items = _within(max_bytes, pb.SampledItem, map(sampled_item_to_v1, answer.items), len(answer.items))
+    items = kept_within(max_bytes, pb.SampledItem, map(sampled_item_to_v1, answer.items), len(answer.items))
     return pb.SampleResponse(items=items, model_fingerprint=answer.model_fingerprint, usage=_usage_to_v1(answer.usage))
 
 
 def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeLogprobsResponse:
     """Encode log-probabilities into a message of at most so many bytes."""
     return pb.ComputeLogprobsResponse(
-        sequences=_within(
+        sequences=kept_within(
             max_bytes, pb.SequenceLogprobs, map(sequence_logprobs_to_v1, answer.sequences), len(answer.sequences)
         ),
         model_fingerprint=answer.model_fingerprint,
@@ -179,7 +175,9 @@ def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeL
 def forward_answer_to_v1(answer: ForwardAnswer, max_bytes: int) -> pb.ForwardResponse:
     """Encode the outputs of a forward pass into a message of at most so many bytes."""
     return pb.ForwardResponse(
-        outputs=_within(max_bytes, pb.ForwardOutput, map(forward_output_to_v1, answer.outputs), len(answer.outputs)),
+        outputs=kept_within(
+            max_bytes, pb.ForwardOutput, map(forward_output_to_v1, answer.outputs), len(answer.outputs)
+        ),
         model_fingerprint=answer.model_fingerprint,
         usage=_usage_to_v1(answer.usage),
     )
@@ -237,23 +235,3 @@ def _or_problem(message: M, field: str, decode: Callable[[M, str], T]) -> T | Pr
         return decode(message, field)
     except InvalidField as error:
         return problem_of(error)
-
-
-def _within(max_bytes: int, item: Callable[..., Any], messages: Iterable[Any], count: int) -> list[Any]:
-    """The messages; those without room left are replaced by their problem."""
-    kept: list[Any] = []
-    # One share more than items: for the rest of the message.
-    room = max_bytes - RESERVED_ITEM_BYTES * (count + 1)
-    for message in messages:
-        size = message.ByteSize()
-        if size <= max(room, RESERVED_ITEM_BYTES // 2):
-            room -= size
-            kept.append(message)
-        else:
-            kept.append(item(problem=_too_large(size, max_bytes)))
-    return kept
-
-
-def _too_large(size: int, max_bytes: int) -> types_pb2.Problem:
-    message = f"an answer of {size:,} bytes has no room left in a message of {max_bytes:,}: send smaller batches"
-    return types_pb2.Problem(reason=Reason.ANSWER_TOO_LARGE, message=message)

@@ -13,7 +13,7 @@ from crucible_bridge.types.results import Metrics
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Conversation, Sample
+    from crucible_bridge.types.data import Conversation, Datum, Sample
     from crucible_bridge.types.datasets import Dataset
     from crucible_bridge.types.grade_items import GradeItem, RubricItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendInfo",
     "BatchLimits",
+    "BuildGenerationPromptRequest",
+    "BuildGenerationPromptResponse",
+    "BuildSupervisedExampleRequest",
+    "BuildSupervisedExampleResponse",
     "CallTest",
     "Checkpoint",
     "CheckpointResult",
@@ -36,6 +40,9 @@ __all__ = [
     "CodeLimits",
     "CompareRequest",
     "CriterionScore",
+    "DetokenizeRequest",
+    "DetokenizeResponse",
+    "Detokenized",
     "DrainReport",
     "EvaluateRequest",
     "Evaluation",
@@ -59,6 +66,9 @@ __all__ = [
     "GateTier",
     "GateVerdict",
     "GatedMetric",
+    "GenerationPrompt",
+    "GetStopSequencesRequest",
+    "GetStopSequencesResponse",
     "GetUrlRequest",
     "GetUrlResponse",
     "Grade",
@@ -69,6 +79,8 @@ __all__ = [
     "InputOutputTests",
     "KLPostUpdate",
     "Limits",
+    "ListRenderersRequest",
+    "ListRenderersResponse",
     "ListRunsRequest",
     "ListRunsResponse",
     "LogHparamsRequest",
@@ -91,15 +103,20 @@ __all__ = [
     "OpenExperimentResponse",
     "OutputComparison",
     "PairedComparison",
+    "ParseResponseRequest",
+    "ParseResponseResponse",
+    "ParsedResponse",
     "Patience",
     "PlannedEvaluation",
     "Problem",
     "ProblemCounts",
     "RankBy",
+    "RawResponse",
     "RegexScorer",
     "RenderSampleRequest",
     "RenderSampleResponse",
     "RenderedPrompt",
+    "RendererInfo",
     "RubricGrade",
     "RubricGrades",
     "RunBest",
@@ -113,11 +130,19 @@ __all__ = [
     "SeriesPoint",
     "ServerEngine",
     "StdioTest",
+    "SupervisedExample",
     "SyncRequest",
     "SyncResponse",
+    "Termination",
+    "TokenSequence",
+    "TokenizeRequest",
+    "TokenizeResponse",
+    "Tokenized",
+    "ToolCall",
     "TruncatedPart",
     "UnfollowRunRequest",
     "UnfollowRunResponse",
+    "UnparsedToolCall",
     "Usage",
     "WorkerInfo",
 ]
@@ -154,6 +179,21 @@ class GateVerdict(enum.StrEnum):
     """A metric is worse than allowed."""
     INCONCLUSIVE = "inconclusive"
     """The samples cannot tell."""
+
+
+class Termination(enum.StrEnum):
+    """How a response ended."""
+
+    STOP = "stop"
+    """With a stop sequence of the renderer."""
+    EOS = "eos"
+    """With the end-of-sequence token, which is none of the renderer's stop sequences."""
+    TRUNCATED = "truncated"
+    """Without an end: at max_tokens, or by a full context."""
+    MALFORMED = "malformed"
+    """With an end, but not as the format wants it: text after the end, reasoning that is not closed, a call of a
+    tool that cannot be parsed.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1639,6 +1679,269 @@ class GetUrlResponse:
 
     url: str = ""
     """The URL; empty while there is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RendererInfo:
+    """A renderer."""
+
+    name: str = ""
+    """As an evaluator's option `renderer` names it: "auto", "role_colon", "tinker:qwen3"."""
+    description: str = ""
+    """What it does, in one sentence."""
+    unavailable: str = ""
+    """Why it cannot be used in this worker; empty if it can. A model's tokenizer may still lack its tokens."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ListRenderersRequest:
+    """Lists the renderers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ListRenderersResponse:
+    """The renderers of this worker."""
+
+    renderers: tuple[RendererInfo, ...] = ()
+    """Each once: the worker's own, then those of tinker-cookbook, if it is installed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuildGenerationPromptRequest:
+    """Renders conversations as prompts."""
+
+    model: ModelRef
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
+    conversations: tuple[Conversation, ...]
+    """At least one, at most max_model_items."""
+    renderer: str = ""
+    """The renderer; "auto" if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationPrompt:
+    """The prompt of a conversation."""
+
+    tokens: tuple[int, ...] = ()
+    """Token ids, up to where the answer begins; empty if there is a problem."""
+    problem: Problem | None = None
+    """Why there is no prompt."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuildGenerationPromptResponse:
+    """The prompts."""
+
+    items: tuple[GenerationPrompt, ...] = ()
+    """One for each conversation, in their order."""
+    stop: tuple[str, ...] = ()
+    """Texts that end an answer, as GetStopSequences returns them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSupervisedExampleRequest:
+    """Renders conversations as training examples."""
+
+    model: ModelRef
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
+    conversations: tuple[Conversation, ...]
+    """At least one, at most max_model_items. Each has a message of the assistant, unless `train_on` is "all"."""
+    train_on: str = ""
+    """Which tokens have weight 1: those of the assistant's last message ("last_assistant", also if empty; what
+    follows it is left out), of all its messages ("all_assistant"), or all ("all").
+    """
+    renderer: str = ""
+    """The renderer; "auto" if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedExample:
+    """A conversation as a training example."""
+
+    tokens: tuple[int, ...] = ()
+    """All token ids; empty if there is a problem."""
+    weights: tuple[float, ...] = ()
+    """The weight of each of them. That of the first token never counts: no model predicts it."""
+    datum: Datum | None = None
+    """The same as a Datum: the input without the last token, "target_tokens" and "weights" without the first one."""
+    problem: Problem | None = None
+    """Why there is no example."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSupervisedExampleResponse:
+    """The examples."""
+
+    items: tuple[SupervisedExample, ...] = ()
+    """One for each conversation, in their order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RawResponse:
+    """What a model generated."""
+
+    text: str = ""
+    """The text, special tokens included if the caller has them; not read if there are `tokens`."""
+    tokens: tuple[int, ...] = ()
+    """The token ids, in place of the text."""
+    stop_reason: str = ""
+    """The `stop_reason` of its SampledSequence, "stop" or "length": samplers remove the stop sequence from the text.
+    If empty, only a stop sequence in the response shows that it ended.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParseResponseRequest:
+    """Parses what a model generated as messages of the assistant."""
+
+    model: ModelRef | None = None
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
+    It may be None if the responses are texts, and the renderer is "raw" or "role_colon".
+    """
+    responses: tuple[RawResponse, ...]
+    """At least one, at most max_model_items."""
+    renderer: str = ""
+    """The renderer of the prompt; "auto" if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool."""
+
+    name: str = ""
+    """The tool."""
+    arguments: str = ""
+    """Its arguments, as JSON."""
+    id: str = ""
+    """The model's id of the call; empty if the format has none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UnparsedToolCall:
+    """Text with the marks of a call of a tool that cannot be parsed."""
+
+    text: str = ""
+    """The text."""
+    error: str = ""
+    """Why it cannot be parsed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedResponse:
+    """A response as a message of the assistant."""
+
+    text: str = ""
+    """The answer, without reasoning, calls of tools, and stop sequence."""
+    reasoning: str = ""
+    """The reasoning, without its tags; empty if there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools, in order."""
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""
+    termination: Termination | None = None
+    """How it ended; unspecified if there is a problem."""
+    problem: Problem | None = None
+    """Why it is not parsed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParseResponseResponse:
+    """The messages."""
+
+    items: tuple[ParsedResponse, ...] = ()
+    """One for each response, in their order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetStopSequencesRequest:
+    """Reads what ends an answer."""
+
+    model: ModelRef | None = None
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
+    It may be None if the renderer is "raw" or "role_colon"; token ids are then not known.
+    """
+    renderer: str = ""
+    """The renderer; "auto" if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetStopSequencesResponse:
+    """What ends an answer."""
+
+    stop: tuple[str, ...] = ()
+    """Texts, for SamplingParams.stop; empty if only the end-of-sequence token ends an answer."""
+    stop_tokens: tuple[int, ...] = ()
+    """The ids of those that are one token, in the same order."""
+    eos_token: int | None = None
+    """The end-of-sequence token, if the tokenizer has one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeRequest:
+    """Encodes texts."""
+
+    model: ModelRef
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
+    texts: tuple[str, ...]
+    """At least one, at most max_model_items. The text of a special token becomes that token."""
+    add_special_tokens: bool = False
+    """Whether the special tokens that the tokenizer puts around a text are added."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenized:
+    """The tokens of a text."""
+
+    tokens: tuple[int, ...] = ()
+    """Token ids; empty if the text is, or if there is a problem."""
+    problem: Problem | None = None
+    """Why there are none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeResponse:
+    """The tokens."""
+
+    items: tuple[Tokenized, ...] = ()
+    """One for each text, in their order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSequence:
+    """Token ids of one text."""
+
+    tokens: tuple[int, ...] = ()
+    """The ids."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DetokenizeRequest:
+    """Decodes tokens."""
+
+    model: ModelRef
+    """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
+    sequences: tuple[TokenSequence, ...]
+    """At least one, at most max_model_items."""
+    skip_special_tokens: bool = False
+    """Whether special tokens are left out of the texts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Detokenized:
+    """The text of tokens."""
+
+    text: str = ""
+    """The text; bytes that are not UTF-8 become U+FFFD."""
+    problem: Problem | None = None
+    """Why there is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DetokenizeResponse:
+    """The texts."""
+
+    items: tuple[Detokenized, ...] = ()
+    """One for each sequence, in their order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

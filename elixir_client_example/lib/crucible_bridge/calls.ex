@@ -11,6 +11,7 @@ defmodule CrucibleBridge.Calls do
     {V1.GradingService.Service, V1.GradingService.Stub},
     {V1.MetricsService.Service, V1.MetricsService.Stub},
     {V1.ModelService.Service, V1.ModelService.Stub},
+    {V1.RenderingService.Service, V1.RenderingService.Stub},
     {V1.TelemetryService.Service, V1.TelemetryService.Stub},
     {V1.WorkerService.Service, V1.WorkerService.Stub}
   ]

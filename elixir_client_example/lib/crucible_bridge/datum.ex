@@ -115,6 +115,9 @@ defmodule CrucibleBridge.Datum do
 
   defp chunk({kind, _value} = packed, _field) when kind in [:tokens, :image, :image_asset], do: {:ok, packed}
 
+  # As a reply has it.
+  defp chunk(%{chunk: {kind, _value} = packed}, _field) when kind in [:tokens, :image, :image_asset], do: {:ok, packed}
+
   defp chunk(%{tokens: tokens}, field) do
     with {:ok, tensor} <- tokens(tokens, field <> ".tokens"), do: {:ok, {:tokens, tensor}}
   end

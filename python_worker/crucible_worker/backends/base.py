@@ -35,6 +35,8 @@ from crucible_bridge.types import (
     Datum,
     ModelInput,
     ModelRef,
+    ParsedResponse,
+    RawResponse,
     SampledSequence,
     SamplingParams,
     ServerEngine,
@@ -104,6 +106,8 @@ class Tokenizer(abc.ABC):
     """The token that begins a text, if the model has one, whether or not `encode` puts it there."""
     has_chat_template: bool
     """Whether `encode_chat` works; a model without a template gets plain text."""
+    vocabulary: int | None = None
+    """Number of its tokens: ids are below it; None if unknown."""
 
     @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
@@ -138,6 +142,18 @@ class Tokenizer(abc.ABC):
             "the model has no tokenizer at hand: the text of its tokens is not known", reason=Reason.NO_TOKENIZER
         )
 
+    async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
+        """Token ids of each text, with all the special tokens that the tokenizer puts around a text, or with none."""
+        return await self.encode_all(texts, continuations=not add_special_tokens)
+
+    async def detokenize(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> Sequence[str]:
+        """The text of each sequence of tokens, with or without the special ones.
+
+        Raises:
+            FailedPrecondition: the tokenizer cannot decode (NO_TOKENIZER).
+        """
+        return await asyncio.gather(*map(self.decode if skip_special_tokens else self.show, sequences))
+
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included; empty if the tokenizer cannot decode."""
         return ""
@@ -157,10 +173,27 @@ class Tokenizer(abc.ABC):
                 not installed (EXTRA_NOT_INSTALLED), or has no such renderer for this tokenizer (UNKNOWN_RENDERER).
             InvalidField: the renderer refuses the conversation.
         """
-        raise FailedPrecondition(
-            "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
-            reason=Reason.NO_COOKBOOK_TOKENIZER,
-        )
+        raise _no_cookbook_tokenizer()
+
+    async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
+        """A response as one of tinker-cookbook's renderers parses it.
+
+        Args:
+            renderer: its name in tinker-cookbook.
+            response: what the model generated.
+
+        Raises:
+            FailedPrecondition: as of `render_cookbook`.
+            InvalidField: the renderer refuses the response.
+        """
+        raise _no_cookbook_tokenizer()
+
+
+def _no_cookbook_tokenizer() -> FailedPrecondition:
+    return FailedPrecondition(
+        "the model's tokenizer is not at hand as tinker-cookbook's renderers need it: local models have such a one",
+        reason=Reason.NO_COOKBOOK_TOKENIZER,
+    )
 
 
 class Capability(enum.StrEnum):
@@ -372,6 +405,16 @@ class Backend(abc.ABC, Generic[RefT]):
             PermissionDenied: the path leads out of the roots.
             FailedPrecondition: the backend cannot be used here (an extra is not installed), or the files are refused.
         """
+
+    async def open_tokenizer(self, model: RefT) -> Tokenizer | None:
+        """A model's tokenizer alone, if it has one and the backend can find it without the model; else with the model.
+
+        Raises:
+            BridgeError: as `open` and `Model.load` do.
+        """
+        opened = await self.open(model)
+        await opened.load()
+        return opened.tokenizer
 
     async def aclose(self) -> None:
         """End every child process and free all resources. Idempotent, and quick: at most a second."""

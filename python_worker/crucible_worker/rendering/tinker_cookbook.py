@@ -5,19 +5,28 @@ Importing tinker-cookbook takes a second or two and imports torch: only the firs
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage
+from crucible_bridge.types import (
+    ChatMessage,
+    ParsedResponse,
+    RawResponse,
+    Termination,
+    ToolCall,
+    UnparsedToolCall,
+)
 from crucible_worker.backends.base import Rendered
 
-__all__ = ["check_installed", "preload", "render"]
+__all__ = ["check_installed", "is_installed", "names", "parse", "preload", "render"]
 
 _MAX_SHOWN_BYTES = 300
 """Bytes of the text of tinker-cookbook's errors."""
@@ -29,8 +38,34 @@ def check_installed() -> None:
     Raises:
         FailedPrecondition: it is not installed (EXTRA_NOT_INSTALLED).
     """
-    if importlib.util.find_spec("tinker_cookbook") is None:
+    if not is_installed():
         raise _not_installed("tinker_cookbook")
+
+
+def is_installed() -> bool:
+    """Whether tinker-cookbook is installed. Imports nothing."""
+    return importlib.util.find_spec("tinker_cookbook") is not None
+
+
+def names() -> Sequence[str]:
+    """The names of its built-in renderers, in its order; none if it is not installed. Imports nothing.
+
+    It has no list of them: its source compares a name with each.
+    """
+    spec = importlib.util.find_spec("tinker_cookbook")
+    source = None if spec is None or not spec.origin else Path(spec.origin).parent / "renderers" / "__init__.py"
+    if source is None or not source.is_file():
+        return ()
+    made = (node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef))
+    compared = [
+        node
+        for function in made
+        if function.name == "get_renderer"
+        for node in ast.walk(function)
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "name"
+    ]
+    found = [value.value for node in compared for value in node.comparators if isinstance(value, ast.Constant)]
+    return tuple(dict.fromkeys(name for name in found if isinstance(name, str)))
 
 
 def preload() -> None:
@@ -63,6 +98,64 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
         raise InvalidField(
             "input.messages", f"are refused by the renderer {renderer!r}: {_error_text(error)}"
         ) from error
+
+
+def parse(tokenizer: Any, renderer: str, response: RawResponse) -> ParsedResponse:
+    """Parse what a model generated with a renderer of tinker-cookbook.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+        renderer: its name in tinker-cookbook.
+        response: text or tokens. If its `stop_reason` is "stop" and nothing in it ends it, its stop sequence was
+            removed, and is put back before it is parsed.
+
+    Raises:
+        FailedPrecondition: as of `render`.
+        InvalidField: the renderer refuses the response.
+    """
+    made = _made(tokenizer, renderer)
+    tokens = list(response.tokens) or tokenizer.encode(response.text, add_special_tokens=False)
+    try:
+        return _response(made, tokenizer, tokens, removed=response.stop_reason == "stop")
+    except Exception as error:  # foreign code on foreign text: any error concerns this response
+        raise InvalidField("response", f"is refused by the renderer {renderer!r}: {_error_text(error)}") from error
+
+
+def _response(made: Any, tokenizer: Any, tokens: list[int], *, removed: bool) -> ParsedResponse:
+    stops = made.get_stop_sequences()
+    ends = [index for index, token in enumerate(tokens) if token in stops]
+    if len(ends) > 1:  # it raises an error, or parses all: what was generated after the first end is none of the answer
+        message, _ = made.parse_response(tokens[: ends[0] + 1])
+        return _parsed(message, Termination.MALFORMED)
+    whole = str(tokenizer.decode(tokens))
+    ended = bool(ends) or any(isinstance(stop, str) and stop in whole for stop in stops)
+    message, said = made.parse_response(tokens)
+    if said == "malformed" and not ended and removed:
+        stop = stops[0]
+        end = tokenizer.encode(stop, add_special_tokens=False) if isinstance(stop, str) else [stop]
+        message, said = made.parse_response([*tokens, *end])
+    # It calls a response without an end malformed; that is truncated here.
+    unclean = Termination.MALFORMED if ended else Termination.TRUNCATED
+    termination = {"stop_sequence": Termination.STOP, "eos": Termination.EOS}.get(str(said), unclean)
+    return _parsed(message, termination)
+
+
+def _parsed(message: Mapping[str, Any], termination: Termination) -> ParsedResponse:
+    content = message["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    unparsed = message.get("unparsed_tool_calls") or []
+    if unparsed and termination is not Termination.TRUNCATED:
+        termination = Termination.MALFORMED
+    return ParsedResponse(
+        text="".join(part["text"] for part in parts if part["type"] == "text"),
+        reasoning="\n\n".join(part["thinking"] for part in parts if part["type"] == "thinking"),
+        tool_calls=tuple(
+            ToolCall(name=call.function.name, arguments=call.function.arguments, id=call.id or "")
+            for call in message.get("tool_calls") or []
+        ),
+        unparsed_tool_calls=tuple(UnparsedToolCall(text=call.raw_text, error=call.error) for call in unparsed),
+        termination=termination,
+    )
 
 
 def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, str]]) -> Rendered:

@@ -27,6 +27,7 @@ from crucible_bridge.v1 import (
     grading_pb2,
     metrics_pb2,
     models_pb2,
+    rendering_pb2,
     worker_pb2,
 )
 from crucible_worker.config import Settings
@@ -48,13 +49,14 @@ from crucible_worker.services.handlers import Handlers
 from crucible_worker.services.health import OVERALL, Health
 from crucible_worker.services.metrics import MetricsService
 from crucible_worker.services.models import ModelService
+from crucible_worker.services.rendering import RenderingService
 from crucible_worker.services.telemetry import TelemetryService
 from crucible_worker.services.worker import WorkerService
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
 
-__all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "TELEMETRY", "WORKER", "Worker"]
+__all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "RENDERING", "TELEMETRY", "WORKER", "Worker"]
 
 FOLLOW_SHARE = 0.05
 """Share of a drain's time: to leave followed runs to other workers."""
@@ -79,6 +81,7 @@ EXPERIMENTS = experiments_pb2.DESCRIPTOR.services_by_name["ExperimentService"].f
 GRADING = grading_pb2.DESCRIPTOR.services_by_name["GradingService"].full_name
 METRICS = metrics_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name
 MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+RENDERING = rendering_pb2.DESCRIPTOR.services_by_name["RenderingService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
 
@@ -104,7 +107,7 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(self._limits)
-        self._health = Health((EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, TELEMETRY, WORKER))
+        self._health = Health((EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, RENDERING, TELEMETRY, WORKER))
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
         self._grading: GradingService | None = None
@@ -238,7 +241,7 @@ class Worker:
         self._register(self._server, self._parts)
         self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
         await self._server.start()
-        for service in (OVERALL, METRICS, MODELS, TELEMETRY):
+        for service in (OVERALL, METRICS, MODELS, RENDERING, TELEMETRY):
             self._health.set(service, True)
         self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
 
@@ -257,10 +260,31 @@ class Worker:
         )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
         experiments = ExperimentService(parts.evaluations.experiments)
-        services = (evaluation, experiments, self._metrics, self._models, self._grading, telemetry, worker)
+        rendering = RenderingService(parts.models, self._limits)
+        services = (
+            evaluation,
+            experiments,
+            self._metrics,
+            self._models,
+            self._grading,
+            rendering,
+            telemetry,
+            worker,
+        )
         handlers.add_generic_rpc_handlers(service.handler() for service in services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, TELEMETRY, WORKER, HEALTH, reflection.SERVICE_NAME)
+        names = (
+            EVALUATION,
+            EXPERIMENTS,
+            GRADING,
+            METRICS,
+            MODELS,
+            RENDERING,
+            TELEMETRY,
+            WORKER,
+            HEALTH,
+            reflection.SERVICE_NAME,
+        )
         reflection.enable_server_reflection(names, server)
         if self._door is not None:
             server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))

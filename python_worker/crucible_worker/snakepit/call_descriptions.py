@@ -57,6 +57,13 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.ModelService/Sample": "Continuations of prompts, with the log-probabilities of their tokens.",
     "/crucible_bridge.v1.ModelService/ComputeLogprobs": "Log-probabilities of every token of sequences, but for the first; of a model without a sampling side by forward passes.",
     "/crucible_bridge.v1.ModelService/Forward": "Log-probabilities of given targets, by forward passes of a training side.",
+    "/crucible_bridge.v1.RenderingService/ListRenderers": "Names what an evaluator's option `renderer` and the calls of this service accept.",
+    "/crucible_bridge.v1.RenderingService/BuildGenerationPrompt": "Prompts of conversations, in tokens.",
+    "/crucible_bridge.v1.RenderingService/BuildSupervisedExample": "Training examples of conversations: tokens, and the weight of each.",
+    "/crucible_bridge.v1.RenderingService/ParseResponse": "Messages of what models generated: text, reasoning, calls of tools, and how it ended.",
+    "/crucible_bridge.v1.RenderingService/GetStopSequences": "What ends an answer to a renderer's prompt.",
+    "/crucible_bridge.v1.RenderingService/Tokenize": "Tokens of texts.",
+    "/crucible_bridge.v1.RenderingService/Detokenize": "Texts of tokens.",
     "/crucible_bridge.v1.WorkerService/GetInfo": "Versions, backends, evaluators, limits, load.",
     "/crucible_bridge.v1.WorkerService/Drain": "Interrupts what runs, answers once that is written down, then ends the process.",
 }

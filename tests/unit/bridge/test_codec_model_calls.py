@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from crucible_bridge import codec
-from crucible_bridge.codec.model_calls import RESERVED_ITEM_BYTES
+from crucible_bridge.codec.answer_room import RESERVED_ITEM_BYTES
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BatchLimits,

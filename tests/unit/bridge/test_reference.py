@@ -15,6 +15,7 @@ from crucible_bridge.v1 import (
     metrics_pb2,
     models_pb2,
     orchestrator_pb2,
+    rendering_pb2,
     types_pb2,
     worker_pb2,
 )
@@ -27,6 +28,7 @@ FILES: dict[str, FileDescriptor] = {
     "grading": grading_pb2.DESCRIPTOR,
     "metrics": metrics_pb2.DESCRIPTOR,
     "models": models_pb2.DESCRIPTOR,
+    "rendering": rendering_pb2.DESCRIPTOR,
     "orchestrator": orchestrator_pb2.DESCRIPTOR,
     "types": types_pb2.DESCRIPTOR,
     "worker": worker_pb2.DESCRIPTOR,

@@ -19,6 +19,7 @@ from crucible_bridge.v1 import (
     grading_pb2,
     metrics_pb2,
     models_pb2,
+    rendering_pb2,
     worker_pb2,
 )
 from crucible_worker.snakepit.arguments import Arguments
@@ -39,7 +40,7 @@ ANYTHING = st.recursive(
     max_leaves=9,
 )
 """What JSON and msgpack can hold."""
-MODULES = (evaluation_pb2, events_pb2, experiments_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2)
+MODULES = (evaluation_pb2, events_pb2, experiments_pb2, grading_pb2, metrics_pb2, models_pb2, rendering_pb2, worker_pb2)
 
 
 def test_every_call_is_a_tool():

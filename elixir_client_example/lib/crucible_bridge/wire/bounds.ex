@@ -29,6 +29,17 @@ defmodule CrucibleBridge.Wire.Bounds do
       deadline_ms: %{least: 1},
       item_timeout_ms: %{least: 1}
     },
+    V1.BuildGenerationPromptRequest => %{
+      model: %{required: true},
+      conversations: %{required: true},
+      renderer: %{max_bytes: 200}
+    },
+    V1.BuildSupervisedExampleRequest => %{
+      model: %{required: true},
+      conversations: %{required: true},
+      train_on: %{one_of: ["", "last_assistant", "all_assistant", "all"]},
+      renderer: %{max_bytes: 200}
+    },
     V1.CallTest => %{
       function: %{required: true},
       expected_json: %{required: true}
@@ -82,6 +93,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.DeleteEvaluationRequest => %{
       evaluation_id: %{required: true}
+    },
+    V1.DetokenizeRequest => %{
+      model: %{required: true},
+      sequences: %{required: true}
     },
     V1.EvaluateRequest => %{
       evaluation_id: %{max_bytes: 200},
@@ -163,6 +178,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.GetSamplesRequest => %{
       evaluation_id: %{required: true},
       page_size: %{least: 0, most: 10_000}
+    },
+    V1.GetStopSequencesRequest => %{
+      renderer: %{max_bytes: 200}
     },
     V1.GetUrlRequest => %{
       experiment_id: %{max_bytes: 200, required: true},
@@ -295,6 +313,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       absolute_tolerance: %{least: 0.0},
       relative_tolerance: %{least: 0.0}
     },
+    V1.ParseResponseRequest => %{
+      responses: %{required: true},
+      renderer: %{max_bytes: 200}
+    },
     V1.Patience => %{
       metric: %{max_bytes: 1_000, required: true},
       goal: %{required: true},
@@ -315,6 +337,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.RankBy => %{
       metric: %{required: true},
       goal: %{required: true}
+    },
+    V1.RawResponse => %{
+      stop_reason: %{one_of: ["", "stop", "length"]}
     },
     V1.ReadDatasetRequest => %{
       dataset: %{required: true},
@@ -369,6 +394,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.Tensor => %{
       dtype: %{required: true}
+    },
+    V1.TokenizeRequest => %{
+      model: %{required: true},
+      texts: %{required: true}
     },
     V1.UnfollowRunRequest => %{
       run_id: %{max_bytes: 200, required: true}

@@ -21,6 +21,7 @@ defmodule CrucibleBridge.Wire.Names do
     V1.OrchestratorCall,
     V1.Record,
     V1.ReportFormat,
+    V1.Termination,
     V1.Verdict
   ]
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, HubModel, LocalModel, ModelRef
-from crucible_worker.backends.base import Backend
+from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
 from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
 from crucible_worker.backends.local.hub.fetching import AT_ONCE, fetch
+from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
 from crucible_worker.backends.local.model import HostedModel, HostedModels
-from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
+from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
@@ -66,6 +68,7 @@ class LocalBackend(Backend):
         self._device = device
         self._host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, limits)
         self._models = HostedModels(self._host)
+        self._tokenizers = LoneTokenizers(self._host, "open_tokenizer")
         self._numpy_host = HostProcess(_NUMPY_HOST, (), _ONE_THREAD, limits)
         self._numpy_models = HostedModels(self._numpy_host)
         self._cache = HubCache(os.environ)
@@ -102,19 +105,44 @@ class LocalBackend(Backend):
                 MODEL_REFUSED).
             BackendError: the host failed; retryable if it died.
         """
-        commit = None
-        if isinstance(model, HubModel) and self._asks_hub and not self._is_pinned_here(model):
-            _refuse_missing()
-            async with self._fetches:
-                commit = await fetch(model)
-        checkpoint = self._find(model, commit)
+        checkpoint = self._find(model, await self._fetched(model))
         if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
             return await self._numpy_models.open(checkpoint)
         return await self._models.open(checkpoint)
 
+    async def open_tokenizer(self, model: ModelRef) -> Tokenizer | None:
+        """A model's tokenizer; of a directory, neither weights nor a configuration are needed, and none are read.
+
+        Raises:
+            BridgeError: as of `open`; FailedPrecondition if there is no tokenizer (NO_TOKENIZER).
+        """
+        if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
+            return await super().open_tokenizer(model)
+        _refuse_missing()
+        match model:
+            case LocalModel(path):
+                directory, roots = resolve(self._roots, path), self._roots
+            case HubModel():
+                directory = self._cache.snapshot(model, await self._fetched(model))
+                roots = (self._cache.repository(model),)
+            case _:
+                directory = self._find(model).directory
+                roots = (directory,)
+        files = await asyncio.to_thread(check_tokenizer_files, directory, roots)
+        key = await asyncio.to_thread(_key_of, directory, files)
+        return await self._tokenizers.open(key, directory.name, {"path": str(directory), "alone": True})
+
     async def aclose(self) -> None:
         """End the hosts, within a second. Idempotent."""
         await asyncio.gather(self._host.aclose(), self._numpy_host.aclose())
+
+    async def _fetched(self, model: ModelRef) -> str | None:
+        """The commit of a model of the hub, which is in the cache then; None if the hub need not be queried."""
+        if not isinstance(model, HubModel) or not self._asks_hub or self._is_pinned_here(model):
+            return None
+        _refuse_missing()
+        async with self._fetches:
+            return await fetch(model)
 
     def _by_numpy(self, missing: str) -> bool:
         """Whether embedded models are computed without torch: where it is missing, and no GPU was asked for."""
@@ -148,6 +176,21 @@ class LocalBackend(Backend):
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
+
+
+def _key_of(directory: Path, files: Sequence[Path]) -> str:
+    """A name of a tokenizer's present files: if one of them changes, it is loaded again.
+
+    Raises:
+        NotFound: a file is gone.
+    """
+    try:
+        states = [
+            (file.name, state.st_size, state.st_mtime_ns, state.st_ino) for file in files if (state := file.stat())
+        ]
+    except FileNotFoundError:
+        raise NotFound(f"a file of {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
+    return json.dumps([str(directory), states])
 
 
 def _refuse_missing() -> None:

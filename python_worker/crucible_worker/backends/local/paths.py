@@ -23,7 +23,9 @@ __all__ = [
     "adapter_files",
     "check_adapter",
     "check_files",
+    "check_tokenizer_files",
     "has_all_shards",
+    "has_tokenizer",
     "model_files",
     "resolve",
 ]
@@ -37,6 +39,8 @@ RELEVANT_SUFFIXES = frozenset({".json", ".safetensors", ".txt", ".model", ".jinj
 """Endings of a model's files: configuration, tokenizers (`vocab.txt`, `tokenizer.model`), chat templates, weights."""
 PICKLED_SUFFIXES = frozenset({".bin", ".ckpt", ".pkl", ".pt", ".pth"})
 """Endings of weights that can run code."""
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
+"""A directory with one of these has a tokenizer."""
 INDEX = "model.safetensors.index.json"
 """Names the files of a sharded checkpoint."""
 
@@ -107,6 +111,31 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     if "config.json" not in names:
         raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason=Reason.NO_MODEL_CONFIG)
     _refuse_outside(directory, (*files, *_shards(directory)), roots)
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a directory has the files of a tokenizer."""
+    return any((directory / name).is_file() for name in _TOKENIZERS)
+
+
+def check_tokenizer_files(directory: Path, roots: Sequence[Path]) -> tuple[Path, ...]:
+    """Refuse a directory without a tokenizer, or with files that lead out of the roots; weights are not looked at.
+
+    Returns:
+        The files that determine the tokenizer.
+
+    Raises:
+        NotFound: the directory no longer exists.
+        FailedPrecondition: there is no tokenizer (NO_TOKENIZER).
+        PermissionDenied: a file lies outside of the roots.
+    """
+    files = tuple(file for file in model_files(directory) if file.suffix != ".safetensors")
+    if not has_tokenizer(directory):
+        raise FailedPrecondition(
+            f"{directory.name!r} has no tokenizer: save it there with save_pretrained()", reason=Reason.NO_TOKENIZER
+        )
+    _refuse_outside(directory, files, roots)
+    return files
 
 
 def _without_weights(directory: Path) -> str:

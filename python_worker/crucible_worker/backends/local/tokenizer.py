@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -10,7 +11,14 @@ import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage
+from crucible_bridge.types import (
+    ChatMessage,
+    ParsedResponse,
+    RawResponse,
+    Termination,
+    ToolCall,
+    UnparsedToolCall,
+)
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 
@@ -29,6 +37,10 @@ class HostedTokenizer(Tokenizer):
     """The end-of-sequence token."""
     has_chat_template: bool
     """Whether the model has a chat template."""
+    vocabulary: int | None = None
+    """Number of its tokens: ids are below it; None if unknown."""
+    alone: bool = False
+    """Whether it was opened without its model."""
 
     async def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, with the special tokens that the model wants before it."""
@@ -40,8 +52,8 @@ class HostedTokenizer(Tokenizer):
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> tuple[tuple[int, ...], ...]:
         """Encode several texts in one call, each like `encode` or `encode_continuation`."""
-        answers = await self.call("encode", texts=list(texts), special=not continuations)
-        return tuple(tuple(tokens_from_bytes(tokens).tolist()) for tokens in answers)
+        answers = await self._ask("encode", texts=list(texts), special=not continuations, closed=False)
+        return _all_unpacked(answers)
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> tuple[int, ...]:
         """Token ids of a conversation by the model's own chat template.
@@ -56,29 +68,61 @@ class HostedTokenizer(Tokenizer):
         """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
         if not self.has_chat_template:
             raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
-        answer = await self.call(
+        answer = await self._ask(
             "encode_chat",
             messages=[{"role": message.role, "content": message.content} for message in messages],
             generation_prompt=generation_prompt,
         )
         return Rendered(tokens=tuple(tokens_from_bytes(answer["tokens"]).tolist()), text=answer["text"])
 
+    async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> tuple[tuple[int, ...], ...]:
+        """Token ids of each text, exactly as the tokenizer gives them."""
+        answers = await self._ask("encode", texts=list(texts), special=add_special_tokens, closed=True)
+        return await asyncio.to_thread(_all_unpacked, answers)
+
+    async def detokenize(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> tuple[str, ...]:
+        """The text of each sequence."""
+        packed = await asyncio.to_thread(_all_packed, sequences)
+        return tuple(await self._ask("decode_all", sequences=packed, special=not skip_special_tokens))
+
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones."""
-        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=False)
+        return await self._ask("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=False)
 
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""
-        return await self.call("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=True)
+        return await self._ask("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=True)
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
         """Encode a conversation by a renderer of tinker-cookbook, see `Tokenizer`."""
-        answer = await self.call(
+        answer = await self._ask(
             "render",
             renderer=renderer,
             messages=[{"role": message.role, "content": message.content} for message in messages],
             train_on=train_on,
         )
         return Rendered(**answer)
+
+    async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
+        """Parse a response by a renderer of tinker-cookbook, see `Tokenizer`."""
+        found = await self._ask("parse", renderer=renderer, response=dataclasses.asdict(response))
+        return ParsedResponse(
+            text=found["text"],
+            reasoning=found["reasoning"],
+            tool_calls=tuple(ToolCall(**call) for call in found["tool_calls"]),
+            unparsed_tool_calls=tuple(UnparsedToolCall(**call) for call in found["unparsed_tool_calls"]),
+            termination=Termination(found["termination"]),
+        )
+
+    async def _ask(self, op: str, **fields: Any) -> Any:
+        return await self.call(op, alone=self.alone, **fields)
+
+
+def _all_packed(sequences: Sequence[Sequence[int]]) -> list[bytes]:
+    return [tokens_to_bytes(np.array(tokens, np.int64)) for tokens in sequences]
+
+
+def _all_unpacked(answers: Sequence[bytes]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(tokens_from_bytes(tokens).tolist()) for tokens in answers)

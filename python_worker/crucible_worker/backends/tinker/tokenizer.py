@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage
+from crucible_bridge.types import ChatMessage, ParsedResponse, RawResponse
 from crucible_worker.backends.base import Rendered, Tokenizer
+from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.limits import WorkerLimits
@@ -62,6 +63,7 @@ class TextHost:
         # Xet's threads reserve more memory than a child may use.
         environment = {"HF_HUB_DISABLE_XET": "1"}
         self._host = HostProcess("crucible_worker.backends.tinker.host", environment=environment, limits=limits)
+        self._tokenizers = LoneTokenizers(self._host, "open")
 
     async def load(self, name: TokenizerName) -> HostedTokenizer:
         """Load a tokenizer; it may be fetched from the Hugging Face hub, or come from the hub's offline cache.
@@ -70,28 +72,11 @@ class TextHost:
             FailedPrecondition: it cannot be loaded, or not within a limit.
             BackendError: the host failed; retryable if it died.
         """
-
-        async def call(op: str, **fields: Any) -> Any:
-            return await self._call(name, op, fields)
-
-        return HostedTokenizer(call=call, **await self._open(name))
+        return await self._tokenizers.open(_key(name), name.base_model, dataclasses.asdict(name))
 
     async def aclose(self) -> None:
         """End the host, within a second. Idempotent."""
         await self._host.aclose()
-
-    async def _call(self, name: TokenizerName, op: str, fields: dict[str, Any]) -> Any:
-        while True:
-            try:
-                return await self._host.call(op, model=_key(name), **fields)
-            except BridgeError as error:
-                if error.reason != Reason.MODEL_NOT_OPEN:
-                    raise
-            # Its process was killed or evicted, or the host was restarted.
-            await self._open(name)
-
-    async def _open(self, name: TokenizerName) -> dict[str, Any]:
-        return await self._host.call("open", model=_key(name), **dataclasses.asdict(name))
 
 
 class ServedTokenizer(Tokenizer):
@@ -143,6 +128,11 @@ class ServedTokenizer(Tokenizer):
         """Whether it has a chat template."""
         return self.there().has_chat_template
 
+    @property
+    def vocabulary(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        """Number of its tokens."""
+        return self.there().vocabulary
+
     async def encode(self, text: str) -> Sequence[int]:
         """Token ids of plain text, with the special tokens that the model wants before it.
 
@@ -183,6 +173,18 @@ class ServedTokenizer(Tokenizer):
             InvalidField: the renderer refuses the conversation.
         """
         return await self.there().render_cookbook(renderer, messages, train_on=train_on)
+
+    async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
+        """Parse a response by a renderer of tinker-cookbook; raises as `render_cookbook` does."""
+        return await self.there().parse_cookbook(renderer, response)
+
+    async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
+        """Token ids of each text, exactly as the tokenizer gives them."""
+        return await self.there().tokenize(texts, add_special_tokens=add_special_tokens)
+
+    async def detokenize(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> Sequence[str]:
+        """The text of each sequence."""
+        return await self.there().detokenize(sequences, skip_special_tokens=skip_special_tokens)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without the special ones."""

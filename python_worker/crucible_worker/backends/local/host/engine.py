@@ -24,6 +24,7 @@ from crucible_worker.backends.local.host.loading import LoadedModel, load, resol
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, is_out_of_memory, to_backend_error
 from crucible_worker.backends.local.host.sizes import read_config
+from crucible_worker.backends.local.host.text_engine import TextEngine
 from crucible_worker.backends.local.host.text_process import TextProcess
 
 __all__ = ["MAX_OPEN_MODELS", "Engine"]
@@ -77,6 +78,7 @@ class Engine:
         self._answer = answer
         self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
         self._models: OrderedDict[str, _Opened] = OrderedDict()
+        self._tokenizers = TextEngine(bounds, fork_server, answer)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
     def submit(self, message: dict[str, Any]) -> None:
@@ -88,9 +90,15 @@ class Engine:
                     self._loader.submit(self._load, identity, message)
                 case "ping":
                     self._answer(identity, None)
-                case "encode" | "encode_chat" | "render" | "decode":
-                    self._texts_of(message).submit(identity, message)
+                case "open_tokenizer":
+                    self._tokenizers.submit({**message, "op": "open"})
+                case "encode" | "encode_chat" | "render" | "decode" | "decode_all" | "parse":
+                    if message["alone"]:
+                        self._tokenizers.submit(message)
+                    else:
+                        self._texts_of(message).submit(identity, message)
                 case "abort":
+                    self._tokenizers.submit(message)
                     for opened in list(self._models.values()):
                         if opened.texts is not None:
                             opened.texts.abort(identity)
@@ -200,7 +208,7 @@ class Engine:
             model_type = read_config(directory).get("model_type")
         texts = TextProcess(self._fork_server.fork(str(model_type)), self._bounds, self._answer)
         # First: it checks that the host can load the rest.
-        has_texts = texts.load(directory.name, {"path": str(directory)})
+        has_texts = texts.load(directory.name, {"path": str(directory), "alone": False})
         if opened is not None:
             return opened.scheduler.loaded, texts
         try:

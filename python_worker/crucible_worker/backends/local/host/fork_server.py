@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable
 
 from crucible_worker.children import fork_server
@@ -52,6 +53,7 @@ class ForkServer:
     ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._last_number = 0
+        self._forking = threading.Lock()
         parent = os.getpid()
         if os.fork() == 0:
             try:
@@ -66,11 +68,15 @@ class ForkServer:
         theirs.close()
 
     def fork(self, name: str) -> Child:
-        """Fork a child that is prepared for a name. Called by one thread at a time.
+        """Fork a child that is prepared for a name; threads wait for each other.
 
         Raises:
             ForkServerEnded: it was killed, or could not fork.
         """
+        with self._forking:
+            return self._fork(name)
+
+    def _fork(self, name: str) -> Child:
         ours, theirs = socket.socketpair()
         self._last_number += 1
         told = name.encode(errors="replace")[:_MAX_NAME_BYTES].decode(errors="replace")

@@ -15,6 +15,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.adapters import apply_adapter
 from crucible_worker.backends.local.host.refusals import refusing
+from crucible_worker.backends.local.paths import has_tokenizer
 
 __all__ = ["LoadedModel", "load", "load_tokenizer", "resolve_device"]
 
@@ -177,8 +178,7 @@ def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, l
 
 def load_tokenizer(directory: Path) -> Any | None:
     """The tokenizer next to the weights, if there is one."""
-    names = {file.name for file in directory.iterdir()}
-    if names.isdisjoint({"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt"}):
+    if not has_tokenizer(directory):
         return None
     return AutoTokenizer.from_pretrained(directory, trust_remote_code=False, local_files_only=True)
 

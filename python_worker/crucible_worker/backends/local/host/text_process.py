@@ -19,10 +19,12 @@ from crucible_worker.backends.local.host.text_child import IMPORT_COOKBOOK, LOAD
 from crucible_worker.children.frames import TooLong, receive
 from crucible_worker.children.messages import error_from_map, pack, unpack
 
-__all__ = ["CHARS_PER_SECOND", "TextProcess"]
+__all__ = ["CHARS_PER_SECOND", "COOKBOOK_OPS", "TextProcess"]
 
 CHARS_PER_SECOND = 250_000
 """A text gets a second more for each so many characters: a slow tokenizer reads twice as many per second."""
+COOKBOOK_OPS = ("render", "parse")
+"""Requests that tinker-cookbook answers."""
 _IMPORT_SECONDS = 120.0
 """Further seconds for the import of tinker-cookbook, which no checkpoint causes."""
 
@@ -134,7 +136,7 @@ class TextProcess:
     def _result(self, message: dict[str, Any]) -> Any:
         seconds = self._bounds.max_rendering_seconds + _chars(message) / CHARS_PER_SECOND
         try:
-            if message["op"] == "render" and not self._cookbook:
+            if message["op"] in COOKBOOK_OPS and not self._cookbook:
                 self._ask({"op": IMPORT_COOKBOOK}, _IMPORT_SECONDS)
                 self._cookbook = True
             return self._ask(message, seconds)
@@ -181,6 +183,10 @@ def _chars(message: dict[str, Any]) -> int:
             return sum(map(len, message["texts"]))
         case "decode":
             return len(message["tokens"])
+        case "decode_all":
+            return sum(map(len, message["sequences"]))
+        case "parse":
+            return len(message["response"]["text"]) + len(message["response"]["tokens"])
         case _:
             return sum(len(one["content"]) for one in message["messages"])
 

@@ -13,12 +13,12 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage
+from crucible_bridge.types import ChatMessage, RawResponse
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.rendering import tinker_cookbook
 
-__all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer"]
+__all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer", "facts_of"]
 
 MAX_TOKEN_CHARS = 4_096
 """Most characters of a token; the longest one of common tokenizers is 128 blanks."""
@@ -41,7 +41,7 @@ class Texts:
         self._max_rendered_chars = max_rendered_chars
 
     def answer(self, message: dict[str, Any]) -> Any:
-        """Answer a request: encode, encode_chat, decode or render.
+        """Answer a request: encode, encode_chat, decode, decode_all, render or parse.
 
         Raises:
             InvalidField: the chat template refuses the messages.
@@ -49,12 +49,19 @@ class Texts:
         """
         match message["op"]:
             case "encode":
-                return [_packed(tokens) for tokens in self._encode_texts(message["texts"], special=message["special"])]
+                encode = self._encoded if message["closed"] else self._encode_texts
+                return [_packed(tokens) for tokens in encode(message["texts"], special=message["special"])]
             case "encode_chat":
                 return self._encode_chat(message["messages"], prompted=message["generation_prompt"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
+            case "decode_all":
+                sequences = [tokens_from_bytes(tokens).tolist() for tokens in message["sequences"]]
+                return [self._decoded(tokens, special=message["special"]) for tokens in sequences]
+            case "parse":
+                response = RawResponse(**{**message["response"], "tokens": tuple(message["response"]["tokens"])})
+                return dataclasses.asdict(tinker_cookbook.parse(self._tokenizer, message["renderer"], response))
             case _:
                 messages = [ChatMessage(**plain) for plain in message["messages"]]
                 rendered = tinker_cookbook.render(
@@ -109,6 +116,16 @@ class Texts:
 def _beyond(what: str, most: int) -> BackendError:
     message = f"{what}, {most:,} are accepted (max_rendered_chars)"
     return BackendError(message, reason=Reason.RENDERING_LIMIT, retryable=False)
+
+
+def facts_of(tokenizer: Any) -> dict[str, Any]:
+    """Facts that the worker needs about a tokenizer."""
+    return {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "has_chat_template": bool(getattr(tokenizer, "chat_template", None)),
+        "vocabulary": len(tokenizer),
+    }
 
 
 def check_tokenizer(tokenizer: Any, directory: Path) -> None:

@@ -66,7 +66,10 @@ class _Opened:
                 return [tokens_to_bytes(np.array(self.characters.encode(text), np.int64)) for text in message["texts"]]
             case "decode":
                 return self.characters.decode(tokens_from_bytes(message["tokens"]).tolist(), special=message["special"])
-            case "render":
+            case "decode_all":
+                sequences = [tokens_from_bytes(tokens).tolist() for tokens in message["sequences"]]
+                return [self.characters.decode(tokens, special=message["special"]) for tokens in sequences]
+            case "render" | "parse":
                 raise FailedPrecondition(
                     "renderers of tinker-cookbook need PyTorch: install crucible-bridge[local]",
                     reason=Reason.EXTRA_NOT_INSTALLED,

@@ -25,15 +25,15 @@ def main() -> None:
     # Imported only now: these take seconds.
     from crucible_worker.backends.local.host import text_child
     from crucible_worker.backends.local.host.fork_server import ForkServer
+    from crucible_worker.backends.local.host.text_engine import TextEngine
     from crucible_worker.backends.tinker.host import tokenizers
-    from crucible_worker.backends.tinker.host.engine import Engine
     from crucible_worker.rendering import tinker_cookbook
 
     # It imports torch, which maps more memory than a child may use: the children share it.
     tinker_cookbook.preload()
     # Forked before the first thread starts.
     fork_server = ForkServer(functools.partial(text_child.serve, bounds=bounds, load=tokenizers.load))
-    engine = Engine(bounds, fork_server, Replies(end).send)
+    engine = TextEngine(bounds, fork_server, Replies(end).send)
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))
     # The worker has closed its end: exit at once.

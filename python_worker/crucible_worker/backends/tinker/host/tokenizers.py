@@ -11,7 +11,7 @@ from tinker.lib.public_interfaces.sampling_client import (
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.host.texts import Texts
+from crucible_worker.backends.local.host.texts import Texts, facts_of
 
 __all__ = ["load"]
 
@@ -33,9 +33,4 @@ def load(message: dict[str, Any], max_rendered_chars: int) -> tuple[Texts, dict[
         # Loaders fail in many ways, with the same meaning; their texts contain addresses and paths.
         why = f"that of {base_model!r} cannot be loaded ({type(error).__name__})"
         raise FailedPrecondition(why, reason=Reason.NO_TOKENIZER) from error
-    facts = {
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "has_chat_template": bool(getattr(tokenizer, "chat_template", None)),
-    }
-    return Texts(tokenizer, max_rendered_chars), facts
+    return Texts(tokenizer, max_rendered_chars), facts_of(tokenizer)

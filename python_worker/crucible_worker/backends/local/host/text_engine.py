@@ -1,4 +1,4 @@
-"""The tokenizers of the text host: each has a separate process."""
+"""Tokenizers without a model: each has a separate process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.fork_server import Child, ForkServer, ForkServerEnded
+from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
 from crucible_worker.backends.local.host.text_process import TextProcess
 
-__all__ = ["LOADERS", "MAX_TOKENIZERS", "Engine"]
+__all__ = ["LOADERS", "MAX_TOKENIZERS", "TextEngine"]
 
 MAX_TOKENIZERS = 16
 """Most processes with a tokenizer; the least recently used one is ended."""
@@ -33,7 +33,7 @@ class _Opened:
     facts: dict[str, Any]
 
 
-class Engine:
+class TextEngine:
     """Accepts requests from the pipe's thread; the threads of the processes answer them.
 
     Args:
@@ -48,7 +48,6 @@ class Engine:
         self._answer = answer
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._lock = threading.Lock()
-        self._forking = threading.Lock()
         self._loaders = ThreadPoolExecutor(LOADERS, thread_name_prefix="loader")
 
     def submit(self, message: dict[str, Any]) -> None:
@@ -93,9 +92,10 @@ class Engine:
         model = message["model"]
         if (opened := self._living(model)) is not None:
             return opened.facts
-        texts = TextProcess(self._fork(), self._bounds, self._answer)
-        named = {"base_model": message["base_model"], "tokenizer_id": message["tokenizer_id"]}
-        facts = texts.load(message["base_model"], named)
+        texts = TextProcess(self._fork_server.fork(""), self._bounds, self._answer)
+        facts = texts.load(message["name"], message["load"])
+        if not facts:
+            raise FailedPrecondition(f"{message['name']!r} has no tokenizer", reason=Reason.NO_TOKENIZER)
         with self._lock:
             other = self._opened.get(model)
             if other is not None and not other.texts.dead:  # loaded by another thread meanwhile
@@ -111,10 +111,6 @@ class Engine:
         with self._lock:
             opened = self._opened.get(model)
         return None if opened is None or opened.texts.dead else opened
-
-    def _fork(self) -> Child:
-        with self._forking:
-            return self._fork_server.fork("")
 
 
 def _error_of(error: Exception) -> BridgeError:

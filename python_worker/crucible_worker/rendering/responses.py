@@ -1,0 +1,140 @@
+"""What a model generated, as a message of the assistant: text, reasoning, calls of tools, and how it ended.
+
+    <think>6*7</think>It is <tool_call>{"name": "show", "arguments": {"n": 42}}</tool_call><|im_end|>
+
+has the reasoning "6*7", the text "It is", one call of the tool "show", and ended with a stop sequence.
+"""
+
+from __future__ import annotations
+
+import json
+
+from crucible_bridge.types import ParsedResponse, RawResponse, Termination, ToolCall, UnparsedToolCall
+from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.renderers import RAW, ROLE_COLONS, answer_of
+from crucible_worker.rendering.stops import Stops
+from crucible_worker.rendering.thinking import part_thinking, reasoning_spans
+
+__all__ = ["parse_text"]
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_STOPPED = "stop"
+
+
+def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) -> ParsedResponse:
+    """Parse a response by one of the worker's own renderers; in linear time.
+
+    - `raw`: the text as it stands. `role_colon`: the answer without the white space around it. Neither has reasoning or
+      calls of tools.
+    - `auto` and `chat_template`: reasoning as `thinking.py` separates it, and calls of tools as JSON with a name and
+      arguments in `<tool_call>...</tool_call>`.
+
+    Args:
+        response: for its `stop_reason`.
+        text: its text.
+        stops: what ends it.
+        renderer: see `renderers.py`.
+    """
+    if renderer in ROLE_COLONS:
+        return _role_colon(response, text, stops, renderer)
+    content, termination, rest = _ended(text, stops)
+    if termination is Termination.TRUNCATED and response.stop_reason == _STOPPED:
+        termination = Termination.STOP
+    if rest.strip():
+        termination = Termination.MALFORMED
+    if renderer == RAW:
+        return ParsedResponse(text=content, termination=termination)
+    return _message(content, termination, stops.opening)
+
+
+def _ended(text: str, stops: Stops) -> tuple[str, Termination, str]:
+    """The text before the first thing that ends it, how it ended, and the text after that."""
+    ends = [(text.find(stop), Termination.STOP, stop) for stop in stops.texts if stop]
+    if stops.end and stops.end not in stops.texts:
+        ends.append((text.find(stops.end), Termination.EOS, stops.end))
+    found = [end for end in ends if end[0] >= 0]
+    if not found:
+        return text, Termination.TRUNCATED, ""
+    start, termination, stop = min(found, key=lambda end: end[0])
+    return text[:start], termination, text[start + len(stop) :]
+
+
+def _role_colon(response: RawResponse, text: str, stops: Stops, renderer: str) -> ParsedResponse:
+    """As tinker-cookbook's renderer: text after one stop sequence is left out, two of them are malformed."""
+    at_end = bool(stops.end) and text.endswith(stops.end)
+    body = text.removesuffix(stops.end) if at_end else text
+    ends = body.count(role_colon.STOP)
+    if ends > 1 or (ends and at_end):
+        termination = Termination.MALFORMED
+    elif ends:
+        termination = Termination.STOP
+    elif at_end:
+        termination = Termination.EOS
+    else:
+        termination = Termination.STOP if response.stop_reason == _STOPPED else Termination.TRUNCATED
+    return ParsedResponse(text=answer_of(body, renderer), termination=termination)
+
+
+def _message(content: str, termination: Termination, opening: str) -> ParsedResponse:
+    if opening and not content.lstrip().startswith(opening):
+        content = f"{opening}{content}"
+    clean = termination in (Termination.STOP, Termination.EOS)
+    if clean and _is_open(content):
+        termination = Termination.MALFORMED
+    reasoning, said = part_thinking(content)
+    said, calls, unparsed = _without_calls(said)
+    if clean and unparsed:
+        termination = Termination.MALFORMED
+    return ParsedResponse(
+        text=said,
+        reasoning=reasoning,
+        tool_calls=tuple(calls),
+        unparsed_tool_calls=tuple(unparsed),
+        termination=termination,
+    )
+
+
+def _is_open(content: str) -> bool:
+    """Whether reasoning extends to the end because nothing closes it."""
+    spans = reasoning_spans(content)
+    return bool(spans) and spans[-1][1] == len(content) and not content.endswith(("</think>", "</thinking>"))
+
+
+def _without_calls(text: str) -> tuple[str, list[ToolCall], list[UnparsedToolCall]]:
+    if _OPEN not in text:
+        return text, [], []
+    kept: list[str] = []
+    calls: list[ToolCall] = []
+    unparsed: list[UnparsedToolCall] = []
+    end = 0
+    while (start := text.find(_OPEN, end)) >= 0:
+        kept.append(text[end:start])
+        close = text.find(_CLOSE, start)
+        end = len(text) if close < 0 else close + len(_CLOSE)
+        inner = text[start + len(_OPEN) : len(text) if close < 0 else close]
+        found = "is not closed" if close < 0 else _call(inner)
+        if isinstance(found, ToolCall):
+            calls.append(found)
+        else:
+            unparsed.append(UnparsedToolCall(text=text[start:end], error=found))
+    kept.append(text[end:])
+    return "".join(kept).strip(), calls, unparsed
+
+
+def _call(text: str) -> ToolCall | str:
+    """A call of a tool; else what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}"
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return "has no name of a tool"
+    arguments = value.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return "has arguments that are no object"
+    given = value.get("id")
+    return ToolCall(
+        name=value["name"],
+        arguments=json.dumps(arguments, ensure_ascii=False),
+        id=given if isinstance(given, str) else "",
+    )

@@ -1,0 +1,88 @@
+"""What ends an answer to a renderer's prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import ChatMessage
+from crucible_worker.backends.base import Tokenizer
+from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.prompts import render_question
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, ROLE_COLON
+
+__all__ = ["Stops", "find_stops", "takes_template"]
+
+_QUESTION = "question"
+_ANSWER = "answer"
+"""Contents of the messages by which a template shows what it writes after an answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stops:
+    """What ends an answer."""
+
+    texts: Sequence[str] = ()
+    """Stop sequences of the renderer."""
+    tokens: Sequence[int] = ()
+    """Those of them that are one token, in the same order."""
+    end: str = ""
+    """The text of the end-of-sequence token; empty if there is none, or if its text is not known."""
+    opening: str = ""
+    """What the renderer opens the answer with: the end of a prompt, if it is a tag of reasoning."""
+
+
+def takes_template(tokenizer: Tokenizer, renderer: str) -> bool:
+    """Whether the model's chat template makes the prompt."""
+    return renderer == CHAT_TEMPLATE or (renderer == AUTO and tokenizer.has_chat_template)
+
+
+async def find_stops(tokenizer: Tokenizer | None, renderer: str) -> Stops:
+    """Find out what ends an answer.
+
+    A chat template does not say. It is rendered with an answer, and a special token that follows it is what ends one.
+
+    Args:
+        tokenizer: the model's; None if the renderer is `raw` or `role_colon`, and no tokens are wanted.
+        renderer: see `renderers.py`.
+
+    Raises:
+        FailedPrecondition: the renderer cannot be used with the tokenizer.
+    """
+    texts: Sequence[str] = (role_colon.STOP,) if renderer == ROLE_COLON else ()
+    if tokenizer is None:
+        return Stops(texts=texts)
+    opening = ""
+    if renderer.startswith(COOKBOOK):
+        texts = tuple((await render_question(tokenizer, _QUESTION, renderer)).stop)
+    elif takes_template(tokenizer, renderer):
+        texts, opening = await _closing(tokenizer), await _opening(tokenizer)
+    encoded = await tokenizer.tokenize(texts, add_special_tokens=False) if texts else ()
+    end = "" if tokenizer.eos_token_id is None else await tokenizer.show([tokenizer.eos_token_id])
+    return Stops(
+        texts=texts, tokens=tuple(tokens[0] for tokens in encoded if len(tokens) == 1), end=end, opening=opening
+    )
+
+
+async def _closing(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The special token that a chat template writes after an answer, if it writes one."""
+    messages = (ChatMessage("user", _QUESTION), ChatMessage("assistant", _ANSWER))
+    try:
+        text = (await tokenizer.render_chat(messages, generation_prompt=False)).text or ""
+    except InvalidField:  # a template of another kind of conversation: only its end-of-sequence token is known
+        return ()
+    _, found, closing = text.rpartition(_ANSWER)
+    (tokens,) = await tokenizer.tokenize([closing.lstrip()], add_special_tokens=False)
+    if not found or not tokens or await tokenizer.decode(tokens[:1]):
+        return ()
+    return (await tokenizer.show(tokens[:1]),)
+
+
+async def _opening(tokenizer: Tokenizer) -> str:
+    """The tag of reasoning with which a prompt ends, if it does."""
+    try:
+        text = (await tokenizer.render_chat((ChatMessage("user", _QUESTION),), generation_prompt=True)).text or ""
+    except InvalidField:
+        return ""
+    return next((tag for tag in ("<think>", "<thinking>") if text.rstrip().endswith(tag)), "")
