@@ -70,7 +70,7 @@ async def test_a_whole_checkpoint_starts_within_seconds(tmp_path: Path):
 
 
 async def test_a_checkpoint_is_held_by_links_while_it_is_read(tmp_path: Path):
-    """The trainer deletes it meanwhile, and nothing of the result changes; then the links go."""
+    """The trainer deletes it meanwhile, and nothing of the result changes; then the links go. Users see its own path."""
     gate = asyncio.Event()
     async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
         path = save(f.folder, 10)
@@ -81,10 +81,14 @@ async def test_a_checkpoint_is_held_by_links_while_it_is_read(tmp_path: Path):
         assert held == f.folder / ".crucible" / "run" / "checkpoint-10"
         assert (held / "model.safetensors").stat().st_ino == (path / "model.safetensors").stat().st_ino
         shutil.rmtree(path)
+        start = await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
         gate.set()
         released = await f.told(RELEASED, "checkpoint-10")
         (evaluation,) = (await f.evaluations()).values()
+        (checkpoint,) = (await f.bridge.evaluation.list_runs(run_id="run")).checkpoints
     assert evaluation.metrics.values["accuracy"] == 1.0
+    assert checkpoint.model == LocalModel(str(path))
+    assert start.metadata["model"] == f"local:{path}"
     assert released.metadata == {"name": "checkpoint-10", "path": str(held), "held": "links"}
     assert not held.exists()
 

@@ -9,9 +9,8 @@ from urllib.parse import quote
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.best_file import HOLD_FOLDER
 
-__all__ = ["HOLD_FOLDER", "RELEASED_SUFFIX", "directory_below", "folder_name", "is_below"]
+__all__ = ["RELEASED_SUFFIX", "directory_below", "folder_name", "is_below"]
 
 RELEASED_SUFFIX = ".released"
 """Ends the name of the file that says that a checkpoint was released; in a checkpoint it is the whole name."""
