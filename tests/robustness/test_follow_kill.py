@@ -104,7 +104,7 @@ async def _kill_while_training(folder: Path, *, count: int, kills: int, pause: f
         last = worker
         # Whatever the trainer's pace was: one is deleted while it is evaluated.
         deleted = save(killed.run, 2 * count)
-        await until(lambda: (killed.run / ".crucible" / "run" / deleted.name).exists(), seconds)
+        await until(lambda: any(killed.run.glob(f".crucible/*/{deleted.name}")), seconds)
         shutil.rmtree(deleted)
 
         async def settled() -> bool:

@@ -19,6 +19,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import FollowPolicy, HubModel, LocalModel
 from crucible_worker.follow.checkpoints import Naming, look
 from crucible_worker.follow.holding import hold
+from crucible_worker.follow.places import hold_name
 from tests.service.follow_kit import (
     FOUND,
     QUESTIONS,
@@ -70,7 +71,7 @@ async def test_a_whole_checkpoint_starts_within_seconds(tmp_path: Path):
 
 
 async def test_a_checkpoint_is_held_by_links_while_it_is_read(tmp_path: Path):
-    """The trainer deletes it meanwhile, and nothing of the result changes; then the links go."""
+    """The trainer deletes it meanwhile, and no result changes; then the links go. Users see its own path."""
     gate = asyncio.Event()
     async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
         path = save(f.folder, 10)
@@ -78,13 +79,17 @@ async def test_a_checkpoint_is_held_by_links_while_it_is_read(tmp_path: Path):
         found = await f.told(FOUND, "checkpoint-10")
         held = Path(found.metadata["path"])
         assert found.metadata["held"] == "links"
-        assert held == f.folder / ".crucible" / "run" / "checkpoint-10"
+        assert held == f.folder / ".crucible" / hold_name("run", f.state_dir) / "checkpoint-10"
         assert (held / "model.safetensors").stat().st_ino == (path / "model.safetensors").stat().st_ino
         shutil.rmtree(path)
+        start = await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
         gate.set()
         released = await f.told(RELEASED, "checkpoint-10")
         (evaluation,) = (await f.evaluations()).values()
+        (checkpoint,) = (await f.bridge.evaluation.list_runs(run_id="run")).checkpoints
     assert evaluation.metrics.values["accuracy"] == 1.0
+    assert checkpoint.model == LocalModel(str(path))
+    assert start.metadata["model"] == f"local:{path}"
     assert released.metadata == {"name": "checkpoint-10", "path": str(held), "held": "links"}
     assert not held.exists()
 
@@ -199,9 +204,12 @@ async def test_an_adapter_is_evaluated_on_its_model(tmp_path: Path):
         )
         models = {(each.request.run_id, each.request.step): each.request.model for each in await _all(f)}
     assert "--base-model" in reason
-    held = f.folder / ".crucible"
-    assert models["run", 1] == HubModel("someone/base", adapter_path=str(held / "run" / "checkpoint-1"))
-    assert models["other", 2] == LocalModel("base", adapter_path=str(held / "other" / "checkpoint-2"), dtype="float32")
+    held = [
+        str(f.folder / ".crucible" / hold_name(run_id, f.state_dir) / name)
+        for run_id, name in (("run", "checkpoint-1"), ("other", "checkpoint-2"))
+    ]
+    assert models["run", 1] == HubModel("someone/base", adapter_path=held[0])
+    assert models["other", 2] == LocalModel("base", adapter_path=held[1], dtype="float32")
 
 
 async def _all(f: Followed) -> list[Any]:
@@ -257,6 +265,49 @@ async def test_two_workers_share_a_run(tmp_path: Path):
         ]
 
 
+async def test_workers_of_two_journals_hold_for_themselves(tmp_path: Path):
+    """By one run id in one directory: what one releases, the other one still reads."""
+    gate = asyncio.Event()
+    async with (
+        following(tmp_path, backend=CheckpointBackend(gate=gate)) as slow,
+        following(tmp_path, root=slow.root, state_dir=tmp_path / "other") as quick,
+    ):
+        path = save(slow.folder, 2)
+        await slow.follow()
+        found = await slow.told(FOUND, "checkpoint-2")
+        await quick.follow()
+        await quick.told(RELEASED, "checkpoint-2")
+        shutil.rmtree(path)
+        held = Path(found.metadata["path"])
+        assert [each for each in slow.folder.glob(".crucible/*/*") if each.name == path.name] == [held]
+        gate.set()
+        await slow.told(RELEASED, "checkpoint-2")
+        for each in (slow, quick):
+            (evaluation,) = (await each.evaluations()).values()
+            assert evaluation.metrics.values["accuracy"] == 1.0
+        assert not held.parent.exists()
+
+
+async def test_what_is_held_in_a_folder_of_another_name_is_released(tmp_path: Path):
+    """The path in the journal says where it is, and not the folder's name of today."""
+    gate = asyncio.Event()
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        path = save(f.folder, 2)
+        await f.follow()
+        found = await f.told(FOUND, "checkpoint-2")
+    moved = tmp_path / "moved"
+    shutil.move(f.state_dir, moved)
+    shutil.rmtree(path)
+    held = Path(found.metadata["path"])
+    assert held.is_dir()
+    assert held.parent.name != hold_name("run", moved)
+    async with following(tmp_path, state_dir=moved) as f:
+        await f.told(RELEASED, "checkpoint-2")
+        (evaluation,) = (await f.evaluations()).values()
+        assert evaluation.metrics.values["accuracy"] == 1.0
+        assert not held.parent.exists()
+
+
 async def test_a_worker_that_starts_resumes(tmp_path: Path):
     """A run stays followed although no worker runs; checkpoints of the meantime are found by the next one."""
     async with following(tmp_path) as f:
@@ -308,7 +359,7 @@ async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
             await f.told(RELEASED, "checkpoint-2")
         assert found.metadata["held"] == "copy"
         assert "hard links are refused" in found.metadata["reason"]
-        assert found.metadata["path"] == str(other / "held" / "run" / "checkpoint-2")
+        assert found.metadata["path"] == str(other / "held" / hold_name("run", f.state_dir) / "checkpoint-2")
         assert list((other / "held").glob("*/*")) == []
     finally:
         shutil.rmtree(other)
@@ -374,7 +425,7 @@ async def test_what_was_held_and_not_recorded_is_evaluated(tmp_path: Path):
     """A worker was killed between the two, and the trainer has deleted the checkpoint since."""
     async with following(tmp_path) as f:
         path = save(f.folder, 10)
-        folder = f.folder / ".crucible" / "run"
+        folder = f.folder / ".crucible" / hold_name("run", f.state_dir)
         await _until_whole(f.folder, folder)
         shutil.rmtree(path)
         (folder / ".checkpoint-9.crucible-partial").mkdir()

@@ -116,7 +116,8 @@ _ExitWhenIdle = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0.0,
-        help="End once nothing runs and no checkpoint became whole for so long. [default: only by Ctrl-C]",
+        help="End once nothing runs and no checkpoint became whole for so long, from the start on. "
+        "[default: only by Ctrl-C]",
     ),
 ]
 _RunId = Annotated[

@@ -322,7 +322,7 @@ class Following:
     async def _release(self, row: CheckpointRow) -> None:
         """Let a checkpoint go: its evaluations have ended."""
         touched = await asyncio.to_thread(_touched, row)
-        await self._let_go(row.name)
+        await self._let_go_row(row)
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
         reason = f"{row.name} {touched}" if touched else ""
@@ -338,13 +338,17 @@ class Following:
 
     async def _skip(self, row: CheckpointRow, reason: str) -> None:
         """Do not evaluate a checkpoint that is held."""
-        await self._let_go(row.name)
+        await self._let_go_row(row)
         skipped = dataclasses.replace(row, state=CheckpointState.SKIPPED)
         await self._note(skipped, events.skipped(self._row.run_id, skipped, self._latest, reason))
 
-    async def _let_go(self, name: str) -> None:
+    async def _let_go_row(self, row: CheckpointRow) -> None:
+        """Let a checkpoint go where it is held: another folder, if the state directory was moved meanwhile."""
+        await self._let_go(row.name, self._folder if row.held == "nothing" else Path(row.path).parent)
+
+    async def _let_go(self, name: str, folder: Path | None = None) -> None:
         try:
-            await _to_its_end(release, self._folder, name)
+            await _to_its_end(release, self._folder if folder is None else folder, name)
         except OSError as error:
             # It is released all the same: what is left in the folder costs space alone.
             self._say("held_checkpoint_not_removed", str(error))

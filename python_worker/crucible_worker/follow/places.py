@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.best_file import HOLD_FOLDER
 
-__all__ = ["HOLD_FOLDER", "RELEASED_SUFFIX", "directory_below", "folder_name", "is_below"]
+__all__ = ["RELEASED_SUFFIX", "directory_below", "folder_name", "hold_name", "is_below"]
 
 RELEASED_SUFFIX = ".released"
 """Ends the name of the file that says that a checkpoint was released; in a checkpoint it is the whole name."""
 MAX_NAME_BYTES = 200
 """Longest name of a run's folder; longer ones are shortened to a digest."""
+
+DIGEST_DIGITS = 12
+"""Hexadecimal digits of the digest that tells state directories apart."""
 
 
 def directory_below(roots: Sequence[Path], text: str, field: str) -> Path:
@@ -62,6 +65,15 @@ def is_below(roots: Sequence[Path], path: str) -> bool:
         return any(real.is_relative_to(root.resolve()) for root in roots)
     except (OSError, RuntimeError):
         return False
+
+
+def hold_name(run_id: str, state_dir: Path) -> str:
+    """The name of the folder in which a run's checkpoints are held for the worker of a state directory.
+
+    Workers of two state directories may follow one directory by one run id: none releases what the other holds.
+    """
+    digest = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()
+    return f"{folder_name(run_id)}@{digest[:DIGEST_DIGITS]}"  # a quoted id has no @
 
 
 def folder_name(run_id: str) -> str:

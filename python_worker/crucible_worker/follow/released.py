@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from crucible_worker.follow.places import RELEASED_SUFFIX, folder_name
+from crucible_worker.follow.places import RELEASED_SUFFIX, folder_name, hold_name
 from crucible_worker.runs.journal.follows import CheckpointRow, FollowRow
 
 __all__ = ["Markers"]
@@ -23,8 +23,8 @@ class Markers:
     def __init__(self, state_dir: Path, row: FollowRow) -> None:
         self._row = row
         name = folder_name(row.run_id)
-        self.hold_folder = Path(row.hold_folder) / name
-        """Where its checkpoints are held: two runs may follow one directory."""
+        self.hold_folder = Path(row.hold_folder) / hold_name(row.run_id, state_dir)
+        """Where its checkpoints are held: two runs, or workers of two journals, may follow one directory."""
         self._released = state_dir / "released" / name
 
     def write(self, checkpoint: CheckpointRow) -> None:

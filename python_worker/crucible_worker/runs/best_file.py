@@ -17,13 +17,12 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.exports.files import whole_file
+from crucible_worker.runs.held_paths import own_model, own_path
 
 __all__ = ["BEST_FILE", "check_has_folder", "write_best"]
 
 BEST_FILE = "BEST"
 """Name of the file."""
-HOLD_FOLDER = ".crucible"
-"""Name of the folder in which the checkpoints of a followed directory are held while they are read."""
 
 
 def check_has_folder(model: ModelRef) -> str:
@@ -79,7 +78,7 @@ def write_best(
     if not gone:
         _found(roots, path, path)
     file = _found(roots, str(holder), path) / BEST_FILE
-    text = json.dumps({"checkpoint": name, "model": format_model(model), **facts}, allow_nan=False)
+    text = json.dumps({"checkpoint": name, "model": format_model(own_model(model)), **facts}, allow_nan=False)
     with whole_file(file) as out:
         out.write(f"{text}\n".encode())
     return file
@@ -104,17 +103,14 @@ def _parts(path: str) -> tuple[PurePath, str]:
 
     A checkpoint that is held while it is read, "sums/.crucible/RUN/step-600", belongs to "sums".
     """
-    pure = PurePath(path)
-    holder = pure.parent
-    if HOLD_FOLDER in pure.parts:
-        holder = PurePath(*pure.parts[: pure.parts.index(HOLD_FOLDER)])
+    pure = PurePath(own_path(path))
     if pure.name in ("", ".."):
         raise PermissionDenied(
             f"is {path!r}: {BEST_FILE} is written above the checkpoint, so name the checkpoint's own folder",
             reason=Reason.PATH_OUT_OF_ROOT,
             field="model",
         )
-    return holder, pure.name
+    return pure.parent, pure.name
 
 
 def _found(roots: Sequence[Path], path: str, shown: str) -> Path:

@@ -35,6 +35,7 @@ from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, G
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.runs.best_file import write_best
 from crucible_worker.runs.comparison import Known, compare_in
+from crucible_worker.runs.held_paths import own_model
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.patient_plans import (
     PatientPlan,
@@ -194,7 +195,7 @@ def _ended(connection: sqlite3.Connection, plan: PatientPlan) -> Iterator[Patien
         yield PatientStep(
             step=planned.step,
             evaluation_id=planned.evaluation_id,
-            model=format_model(evaluation.request.model),
+            model=format_model(own_model(evaluation.request.model)),
             value=value,
             best_step=planned.step,
             since=0,

@@ -28,6 +28,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
+from crucible_worker.runs.held_paths import own_model
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Reads
 
@@ -197,14 +198,15 @@ def _by_checkpoint(measured: Iterable[Measured]) -> Mapping[_Key, Sequence[Measu
 
 
 def _key(one: Measured) -> _Key:
-    return one.step is not None, one.step or 0, format_model(one.model)
+    return one.step is not None, one.step or 0, format_model(own_model(one.model))
 
 
 def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) -> Checkpoint:
-    base, adapter = _parts(found[0].model)
+    model = own_model(found[0].model)
+    base, adapter = _parts(model)
     return Checkpoint(
         step=found[0].step,
-        model=found[0].model,
+        model=model,
         base_model=base,
         adapter=adapter,
         model_fingerprint=next((one.model_fingerprint for one in reversed(found) if one.model_fingerprint), ""),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.types import HubModel, LocalModel, parse_model
 from crucible_worker.follow.models import NoBaseModel, model_of
-from crucible_worker.follow.places import directory_below, folder_name, is_below
+from crucible_worker.follow.places import directory_below, folder_name, hold_name, is_below
 from tests.tables import rows
 
 
@@ -45,6 +45,16 @@ def test_every_run_has_a_folder_of_its_own(run_id: str):
     assert 0 < len(name.encode()) <= 255
     assert "/" not in name
     assert not name.startswith(".")
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_every_state_directory_has_a_folder_of_its_own(run_id: str):
+    """The folder is the same after a restart, and no other run's."""
+    run_id = run_id.encode("utf-8", "replace").decode()
+    names = {hold_name(run_id, Path("/a")), hold_name(run_id, Path("/b")), folder_name(run_id)}
+    assert len(names) == 3
+    assert hold_name(run_id, Path("/a/")) in names
+    assert all(len(name.encode()) <= 255 for name in names)
 
 
 def test_known_names_stay_as_they_are():

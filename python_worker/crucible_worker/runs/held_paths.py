@@ -1,0 +1,34 @@
+"""The paths of held checkpoints: a followed directory's checkpoints have a second path while they are read.
+
+runs/sums/step-600                     the trainer's own path, which users see
+runs/sums/.crucible/RUN/step-600       the held path, which goes away when the checkpoint is released
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import PurePath
+
+from crucible_bridge.types import HubModel, LocalModel, ModelRef
+
+__all__ = ["HOLD_FOLDER", "own_model", "own_path"]
+
+HOLD_FOLDER = ".crucible"
+"""Name of the folder in which the checkpoints of a followed directory are held while they are read."""
+
+
+def own_path(path: str) -> str:
+    """The path at which the trainer saved a checkpoint; any other path than a held one is returned as it is."""
+    parts = PurePath(path).parts
+    if len(parts) < 3 or parts[-3] != HOLD_FOLDER:
+        return path
+    return str(PurePath(*parts[:-3], parts[-1]))
+
+
+def own_model(model: ModelRef) -> ModelRef:
+    """A model with the trainer's own path in place of a held one, of its adapter too."""
+    if not isinstance(model, LocalModel | HubModel):
+        return model
+    if model.adapter_path is not None:
+        model = dataclasses.replace(model, adapter_path=own_path(model.adapter_path))
+    return dataclasses.replace(model, path=own_path(model.path)) if isinstance(model, LocalModel) else model
