@@ -6,7 +6,6 @@ import math
 import pytest
 
 import crucible_bridge
-
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, Verdict
 from crucible_worker.server import Worker

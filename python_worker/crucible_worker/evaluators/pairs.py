@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,7 +20,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.rendering.prompts import messages_of
 
-__all__ = ["CHOSEN", "REJECTED", "pair_of"]
+__all__ = ["CHOSEN", "REJECTED", "pair_of", "parted"]
 
 CHOSEN, REJECTED = "chosen", "rejected"
 """Keys of the metadata that hold the answers, unless options name others."""
@@ -56,14 +57,14 @@ def pair_of(sample: Sample, chosen: str = CHOSEN, rejected: str = REJECTED) -> t
     elif sample.targets:
         preferred, path = sample.targets[0], "targets[0]"
     else:
-        sample, preferred = _parted(sample, chosen)
+        sample, preferred = _asked(sample, chosen)
         path = "conversation"
     if rejected not in sample.metadata:
         raise InvalidField(_path(rejected), "is missing: it has the answer that the chosen one is compared with")
     return _answered(sample, preferred, path), _answered(sample, sample.metadata[rejected], _path(rejected))
 
 
-def _parted(sample: Sample, chosen: str) -> tuple[Sample, str]:
+def _asked(sample: Sample, chosen: str) -> tuple[Sample, str]:
     """The question of a conversation, and the answer with which it ends."""
     messages = sample.input.messages if isinstance(sample.input, Conversation) else ()
     if len(messages) < 2 or messages[-1].role != _ASSISTANT:
@@ -76,16 +77,24 @@ def _answered(sample: Sample, value: str, path: str) -> Sample:
     messages = _messages_of(value, path)
     if messages is None:
         return _followed(sample, value, path)
+    before, answer = parted(messages, path)
+    if messages[0].role == _ASSISTANT and not before:
+        return _followed(sample, answer, path)
+    if messages[0].role == _ASSISTANT:
+        assert not isinstance(sample.input, Datum)
+        before = (*messages_of(sample.input), *before)
+    return dataclasses.replace(sample, input=Conversation(before), targets=(answer,))
+
+
+def parted(messages: Sequence[ChatMessage], path: str) -> tuple[tuple[ChatMessage, ...], str]:
+    """The messages before an answer, and the answer, with which they end.
+
+    Raises:
+        InvalidField: the last message is not the assistant's; the field is `path`.
+    """
     if messages[-1].role != _ASSISTANT:
         raise InvalidField(path, f"ends with a message of {messages[-1].role[:40]!r}, not of the assistant")
-    answer = messages[-1].content
-    if messages[0].role != _ASSISTANT:
-        return dataclasses.replace(sample, input=Conversation(messages[:-1]), targets=(answer,))
-    if len(messages) == 1:
-        return _followed(sample, answer, path)
-    assert not isinstance(sample.input, Datum)
-    question = Conversation((*messages_of(sample.input), *messages[:-1]))
-    return dataclasses.replace(sample, input=question, targets=(answer,))
+    return tuple(messages[:-1]), messages[-1].content
 
 
 def _followed(sample: Sample, answer: str, path: str) -> Sample:

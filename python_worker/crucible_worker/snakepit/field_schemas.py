@@ -241,6 +241,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "OrchestratorStart": ("window", "calls"),
     "Patience": ("metric", "goal", "patience"),
     "PlannedEvaluation": ("evaluators", "dataset"),
+    "PreferencePair": ("chosen", "rejected"),
     "RankBy": ("metric", "goal"),
     "ReadDatasetRequest": ("dataset",),
     "RegisterPlanRequest": ("plan",),

@@ -29,10 +29,12 @@ from crucible_bridge.types import (
     MeanNLL,
     MeanNLLRequest,
     PassAtKRequest,
+    PreferencePair,
     SamplingClientMetricsRequest,
     Tensor,
     TrajectoryBatch,
     TrajectoryMetricsRequest,
+    parse_model,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from tests.unit.bridge import strategies as some
@@ -178,6 +180,23 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[
             chosen_reference=numbers,
             rejected_reference=numbers,
             beta=some.finite,
+        ),
+        codec.dpo_metrics_request_to_bytes,
+        codec.dpo_metrics_request_from_bytes,
+        pb.ComputeDPOMetricsRequest,
+    ),
+    "dpo_metrics_of_models": (
+        st.builds(
+            DPOMetricsRequest,
+            beta=some.finite,
+            policy=st.just(parse_model("embedded:m")),
+            reference=st.just(parse_model("local:r")),
+            pairs=st.lists(
+                st.builds(PreferencePair, chosen=some.conversations, rejected=some.conversations),
+                min_size=1,
+                max_size=3,
+            ).map(tuple),
+            deadline_ms=some.optional(st.integers(1, 1_000_000)),
         ),
         codec.dpo_metrics_request_to_bytes,
         codec.dpo_metrics_request_from_bytes,
