@@ -49,6 +49,7 @@ def vectors(*dtypes: str) -> st.SearchStrategy[np.ndarray]:
 
 numbers = vectors("<f4", "<f8", "<i4", "<i8", "<u1", "?")
 integers = vectors("<i4", "<i8")
+preference_pairs = st.builds(PreferencePair, chosen=some.conversations, rejected=some.conversations)
 advantages = vectors("<f2", "<f4", "<f8") | some.bfloat16s().map(
     lambda tensor: Tensor(dtype=Dtype.BF16, shape=(len(tensor.data) // 2,), data=tensor.data)
 )
@@ -191,11 +192,7 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[
             beta=some.finite,
             policy=st.just(parse_model("embedded:m")),
             reference=st.just(parse_model("local:r")),
-            pairs=st.lists(
-                st.builds(PreferencePair, chosen=some.conversations, rejected=some.conversations),
-                min_size=1,
-                max_size=3,
-            ).map(tuple),
+            pairs=st.lists(preference_pairs, min_size=1, max_size=3).map(tuple),
             deadline_ms=some.optional(st.integers(1, 1_000_000)),
         ),
         codec.dpo_metrics_request_to_bytes,
