@@ -347,7 +347,12 @@ defmodule CrucibleBridge.CallsTest do
                CrucibleBridge.dpo_metrics(conn, pairs, beta: 1)
 
       asked = %{role: "user", content: "12+34="}
-      pair = %{chosen: [asked, %{role: "assistant", content: "46"}], rejected: [asked, %{role: "assistant", content: "45"}]}
+
+      pair = %{
+        chosen: [asked, %{role: "assistant", content: "46"}],
+        rejected: [asked, %{role: "assistant", content: "45"}]
+      }
+
       policy = "embedded:arithmetic@600"
 
       assert {:ok, %{metrics: %{values: %{"accuracy" => 1.0}}} = measured} =
