@@ -8,7 +8,15 @@ import pytest
 import crucible_bridge
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded, InvalidField, NotFound, Unavailable
-from crucible_bridge.types import ChatMessage, Conversation, DPOMetricsRequest, PreferencePair, Sample, parse_model
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    DPOMetrics,
+    DPOMetricsRequest,
+    PreferencePair,
+    Sample,
+    parse_model,
+)
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.server import Worker
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
@@ -34,6 +42,14 @@ def pair(chosen: str, rejected: str, prompt: str = "q") -> PreferencePair:
     )
 
 
+def columns_of(found: DPOMetrics) -> list[np.ndarray]:
+    """The log-probabilities that two models gave."""
+    columns = (found.chosen, found.rejected, found.chosen_reference, found.rejected_reference)
+    given = [column for column in columns if column is not None]
+    assert len(given) == len(columns)
+    return given
+
+
 PAIRS = [pair("aa", "b"), pair("b", "a")]
 
 
@@ -43,14 +59,13 @@ async def test_models_are_queried_for_both_answers():
     async with run_worker({"m": policy, "r": reference}) as worker:
         metrics = worker.bridge.metrics
         found = await metrics.compute_dpo_metrics_of_models(PAIRS, "embedded:m", "embedded:r", beta=BETA)
-        given = await metrics.compute_dpo_metrics(
-            found.chosen, found.rejected, found.chosen_reference, found.rejected_reference, beta=BETA
-        )
+        chosen, rejected, chosen_reference, rejected_reference = columns = columns_of(found)
+        given = await metrics.compute_dpo_metrics(*columns, beta=BETA)
 
-    assert found.chosen.tolist() == [-2.0, -3.0]
-    assert found.rejected.tolist() == [-3.0, -1.0]
-    assert found.chosen_reference.tolist() == [-4.0, -3.0]
-    assert found.rejected_reference.tolist() == [-3.0, -2.0]
+    assert chosen.tolist() == [-2.0, -3.0]
+    assert rejected.tolist() == [-3.0, -1.0]
+    assert chosen_reference.tolist() == [-4.0, -3.0]
+    assert rejected_reference.tolist() == [-3.0, -2.0]
     # The margins are beta * (2 - 0) and beta * (0 - 1).
     assert found.metrics.values["margin"] == BETA * (2 - 1) / 2
     assert found.metrics.values["dpo_loss"] == pytest.approx(
@@ -58,6 +73,8 @@ async def test_models_are_queried_for_both_answers():
     )
     assert found.metrics.values["accuracy"] == 0.5
     assert given == found.metrics
+    assert found.policy_usage is not None
+    assert found.reference_usage is not None
     assert found.policy_usage.calls == found.reference_usage.calls == 4
 
 
@@ -68,8 +85,8 @@ async def test_the_reference_may_be_columns_of_an_earlier_call():
         metrics = worker.bridge.metrics
         first = await metrics.compute_dpo_metrics_of_models(PAIRS, "embedded:m", "embedded:r", beta=BETA)
         calls = reference.calls
-        columns = (first.chosen_reference, first.rejected_reference)
-        second = await metrics.compute_dpo_metrics_of_models(PAIRS, "embedded:m", columns, beta=BETA)
+        _, _, *columns = columns_of(first)
+        second = await metrics.compute_dpo_metrics_of_models(PAIRS, "embedded:m", (columns[0], columns[1]), beta=BETA)
 
     assert second.metrics == first.metrics
     assert (second.chosen_reference, second.reference_usage) == (None, None)
@@ -135,9 +152,17 @@ def test_a_model_and_its_columns_exclude_each_other():
     """The request says which of them to leave out; pairs without a model are refused."""
     policy = parse_model("embedded:m")
     column = np.array([-1.0])
-    reference = {"chosen_reference": column, "rejected_reference": column}
-    both = DPOMetricsRequest(chosen=column, **reference, beta=BETA, policy=policy, pairs=tuple(PAIRS))
-    idle = DPOMetricsRequest(chosen=column, rejected=column, **reference, beta=BETA, pairs=tuple(PAIRS))
+    both = DPOMetricsRequest(
+        chosen=column, chosen_reference=column, rejected_reference=column, beta=BETA, policy=policy, pairs=tuple(PAIRS)
+    )
+    idle = DPOMetricsRequest(
+        chosen=column,
+        rejected=column,
+        chosen_reference=column,
+        rejected_reference=column,
+        beta=BETA,
+        pairs=tuple(PAIRS),
+    )
 
     for request, field in ((both, "chosen_logprobs"), (idle, "pairs")):
         with pytest.raises(InvalidField) as caught:
