@@ -240,6 +240,26 @@ defmodule CrucibleBridge do
   @spec dpo_metrics(conn, keyword, keyword) :: result(%{metrics: metrics})
   def dpo_metrics(conn \\ @conn, pairs, opts), do: Metrics.dpo_metrics(conn, pairs, opts)
 
+  @doc """
+  Metrics of preference pairs that models are asked for; the option `:beta` is required.
+
+      question = %{role: "user", content: "17+25="}
+
+      pair = %{
+        chosen: [question, %{role: "assistant", content: "42"}],
+        rejected: [question, %{role: "assistant", content: "43"}]
+      }
+
+      CrucibleBridge.dpo_metrics_of_models(conn, [pair], "tinker://...", "local:base", beta: 0.1)
+
+  `reference` may be the reply's `chosen_reference_logprobs` and `rejected_reference_logprobs` of an earlier call, as a
+  keyword of lists. The reply has the keys of `dpo_metrics/3`, the tensors of what was measured, and the usage.
+  `:deadline_ms` bounds the models.
+  """
+  @spec dpo_metrics_of_models(conn, [map], model, model | keyword, keyword) :: result(map)
+  def dpo_metrics_of_models(conn \\ @conn, pairs, policy, reference, opts),
+    do: Metrics.dpo_metrics_of_models(conn, pairs, policy, reference, opts)
+
   @doc "How stale samples are and how long sampling took, of each group's training step and seconds."
   @spec sampling_client_metrics(conn, [integer], [number], keyword) :: result(%{metrics: metrics})
   def sampling_client_metrics(conn \\ @conn, steps, seconds, opts \\ []),

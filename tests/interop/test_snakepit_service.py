@@ -93,6 +93,23 @@ async def test_requests_of_any_size_are_read_alike(tmp_path: Path, count: int):
     assert answer["metrics"]["nll"] == pytest.approx(-np.mean(logprobs, dtype="f8"), rel=1e-12)
 
 
+async def test_preference_pairs_of_models_are_lists_of_messages(tmp_path: Path):
+    """The tool of given log-probabilities takes two models, and conversations for them."""
+    policy = ScriptedModel(logprob=lambda token, position: -1.0 if token == ord("a") else -3.0)
+    reference = ScriptedModel(logprob=lambda token, position: -2.0)
+    asked = {"role": "user", "content": "q"}
+    pair = {
+        "chosen": [asked, {"role": "assistant", "content": "a"}],
+        "rejected": [asked, {"role": "assistant", "content": "b"}],
+    }
+    async with snakepit_worker(tmp_path, {"m": policy, "r": reference}) as (pool, _):
+        answered = await pool.execute(
+            "dpo_metrics", {"policy": "embedded:m", "reference": "embedded:r", "pairs": [pair], "dpo_beta": 0.5}
+        )
+
+    assert answered["metrics"]["margin"] == 0.5 * ((-1 + 2) - (-3 + 2))
+
+
 async def test_tensors_come_back_as_bytes(tmp_path: Path):
     """A binary result is `{:binary, bytes, described}`: raw elements, where they lie, and their type."""
     async with snakepit_worker(tmp_path, {"m": ScriptedModel()}) as (pool, _):

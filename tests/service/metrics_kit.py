@@ -82,7 +82,8 @@ def trajectories() -> pb.ComputeTrajectoryMetricsRequest:
 def dpo() -> pb.ComputeDPOMetricsRequest:
     """A request that is right."""
     names = ("chosen_logprobs", "rejected_logprobs", "chosen_reference_logprobs", "rejected_reference_logprobs")
-    return pb.ComputeDPOMetricsRequest(**{name: tensor(-1, -2) for name in names}, dpo_beta=0.1)
+    columns: dict[str, Any] = {name: tensor(-1, -2) for name in names}
+    return pb.ComputeDPOMetricsRequest(**columns, dpo_beta=0.1)
 
 
 def sampling() -> pb.ComputeSamplingClientMetricsRequest:

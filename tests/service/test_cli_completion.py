@@ -73,7 +73,7 @@ async def test_ids_are_those_of_the_state_directory(folder: Path):
     [
         (("sam",), ["samples"]),
         (("evaluate", "--run"), ["--run-id"]),
-        (("evaluate", "--evaluator", "p"), ["pass_at_k", "perplexity"]),
+        (("evaluate", "--evaluator", "p"), ["pass_at_k", "perplexity", "preference"]),
         (("evaluate", "--record", ""), ["full", "outputs", "none"]),
         (("evaluate", "--suite", "ch"), ["chat"]),
         (("samples", "x", "--verdict", "in"), ["incorrect"]),

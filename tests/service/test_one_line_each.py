@@ -75,10 +75,10 @@ async def _serving(folder: Path) -> AsyncIterator[Shared]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the lines are typed in, with the file that the section says how to make."""
+    """The folder that the lines are typed in, with the files that the section says how to make."""
     folder = tmp_path_factory.mktemp("lines")
-    ((content, name),) = re.findall(r"^    echo '(.*)' > (\S+)$", PAGE, re.MULTILINE)
-    (folder / name).write_text(f"{content}\n")
+    for content, name in re.findall(r"^    echo '(.*)' > (\S+)$", PAGE, re.MULTILINE):
+        (folder / name).write_text(f"{content}\n")
     return folder
 
 

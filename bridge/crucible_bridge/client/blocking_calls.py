@@ -40,6 +40,7 @@ from crucible_bridge.types import (
     CodeItem,
     CodeLimits,
     DetokenizeResponse,
+    DPOMetrics,
     EvaluationComparison,
     EvaluationState,
     ExtractedAnswer,
@@ -58,6 +59,7 @@ from crucible_bridge.types import (
     Metrics,
     ModelRef,
     ParseResponseResponse,
+    PreferencePair,
     RankBy,
     ReportFormat,
     RubricCriterion,
@@ -1082,6 +1084,38 @@ class BlockingMetricsClient:
         return self._thread.run(
             self._client.compute_dpo_metrics(
                 chosen, rejected, chosen_reference, rejected_reference, beta=beta, timeout=timeout
+            )
+        )
+
+    def compute_dpo_metrics_of_models(
+        self,
+        pairs: Iterable[PreferencePair],
+        policy: ModelRef | str,
+        reference: ModelRef | str | tuple[ArrayLike, ArrayLike],
+        *,
+        beta: float,
+        deadline_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> DPOMetrics:
+        """Metrics of preference pairs that models are queried for: those of `compute_dpo_metrics`.
+
+        Args:
+            pairs: two conversations each, which end with the chosen and the rejected answer of the assistant.
+            policy: the model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            reference: the model that the policy is compared with; or its log-probabilities of an earlier call,
+                `chosen_reference` and `rejected_reference`.
+            beta: above 0.
+            deadline_ms: milliseconds that the worker has for querying the models.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: a conversation does not end with the assistant's message, or lengths do not fit.
+            DeadlineExceeded: the models took longer than `deadline_ms`.
+            BackendError: a model could not be queried; the field names it, or the conversation.
+        """
+        return self._thread.run(
+            self._client.compute_dpo_metrics_of_models(
+                pairs, policy, reference, beta=beta, deadline_ms=deadline_ms, timeout=timeout
             )
         )
 

@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     Array,
     ClassificationMetricsRequest,
     Datum,
+    DPOMetrics,
     DPOMetricsRequest,
     KLPenalty,
     KLPenaltyRequest,
@@ -40,6 +41,7 @@ from crucible_bridge.types import (
     Metrics,
     ModelRef,
     PassAtKRequest,
+    PreferencePair,
     SamplingClientMetricsRequest,
     TrajectoryBatch,
     TrajectoryMetricsRequest,
@@ -224,6 +226,45 @@ class MetricsClient(PlainMetricsCalls):
         message = codec.dpo_metrics_request_to_bytes(request)
         return await self._metrics("ComputeDPOMetrics", pb.ComputeDPOMetricsResponse, message, timeout)
 
+    async def compute_dpo_metrics_of_models(
+        self,
+        pairs: Iterable[PreferencePair],
+        policy: ModelRef | str,
+        reference: ModelRef | str | tuple[ArrayLike, ArrayLike],
+        *,
+        beta: float,
+        deadline_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> DPOMetrics:
+        """Metrics of preference pairs that models are queried for: those of `compute_dpo_metrics`.
+
+        Args:
+            pairs: two conversations each, which end with the chosen and the rejected answer of the assistant.
+            policy: the model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            reference: the model that the policy is compared with; or its log-probabilities of an earlier call,
+                `chosen_reference` and `rejected_reference`.
+            beta: above 0.
+            deadline_ms: milliseconds that the worker has for querying the models.
+            timeout: seconds for the call.
+
+        Raises:
+            InvalidField: a conversation does not end with the assistant's message, or lengths do not fit.
+            DeadlineExceeded: the models took longer than `deadline_ms`.
+            BackendError: a model could not be queried; the field names it, or the conversation.
+        """
+        given = reference if isinstance(reference, tuple) else (None, None)
+        request = DPOMetricsRequest(
+            chosen_reference=_unread(given[0]),
+            rejected_reference=_unread(given[1]),
+            beta=beta,
+            policy=_model(policy),
+            reference=None if isinstance(reference, tuple) else _model(reference),
+            pairs=tuple(pairs),
+            deadline_ms=deadline_ms,
+        )
+        message = codec.dpo_metrics_request_to_bytes(request)
+        return await self._call("ComputeDPOMetrics", message, results.dpo_metrics_from_bytes, timeout)
+
     async def compute_sampling_client_metrics(
         self, steps: ArrayLike, seconds: ArrayLike, *, timeout: float | None = None
     ) -> Metrics:
@@ -289,9 +330,13 @@ class MetricsClient(PlainMetricsCalls):
         return await self._calls.unary(method, message, decode, timeout)
 
 
-def _unread(values: ArrayLike) -> Any:
+def _unread(values: ArrayLike | None) -> Any:
     """An array, unchanged: the codec reads it, and names its field in errors."""
     return values
+
+
+def _model(value: ModelRef | str) -> ModelRef:
+    return parse_model(value) if isinstance(value, str) else value
 
 
 def _source(value: Any, field: str) -> LogprobSource:

@@ -147,6 +147,7 @@ from crucible_bridge.types import (
     ParseResponseResponse,
     Patience,
     PlannedEvaluation,
+    PreferencePair,
     ProblemCounts,
     RankBy,
     RawResponse,
@@ -193,6 +194,7 @@ from crucible_bridge.v1 import (
     evaluation_pb2,
     experiments_pb2,
     grading_pb2,
+    metrics_pb2,
     models_pb2,
     rendering_pb2,
     types_pb2,
@@ -358,6 +360,8 @@ __all__ = [
     "patience_to_v1",
     "planned_evaluation_from_v1",
     "planned_evaluation_to_v1",
+    "preference_pair_from_v1",
+    "preference_pair_to_v1",
     "problem_counts_from_v1",
     "problem_counts_to_v1",
     "rank_by_from_v1",
@@ -3392,6 +3396,37 @@ def get_url_response_from_v1(message: experiments_pb2.GetUrlResponse, field: str
     """Decode: The answer to GetUrl."""
     return GetUrlResponse(
         url=message.url,
+    )
+
+
+def preference_pair_to_v1(value: PreferencePair, field: str = "") -> metrics_pb2.PreferencePair:
+    """Encode: Two answers to one prompt.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, PreferencePair, field)
+    return made(
+        metrics_pb2.PreferencePair,
+        field,
+        chosen=encoded(lambda given, _: conversation_to_v1(given), value.chosen, child(field, "chosen")),
+        rejected=encoded(lambda given, _: conversation_to_v1(given), value.rejected, child(field, "rejected")),
+    )
+
+
+def preference_pair_from_v1(message: metrics_pb2.PreferencePair, field: str = "") -> PreferencePair:
+    """Decode: Two answers to one prompt.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("chosen"):
+        raise InvalidField(child(field, "chosen"), "is not given")
+    if not message.HasField("rejected"):
+        raise InvalidField(child(field, "rejected"), "is not given")
+    return PreferencePair(
+        chosen=conversation_from_v1(message.chosen, child(field, "chosen")),
+        rejected=conversation_from_v1(message.rejected, child(field, "rejected")),
     )
 
 

@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.codec.bulk import Encoder, stored_from_v1, tensors_at, vector_from_v1
+from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.field_ranges import parsed, plainly, split
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.generated import usage_from_v1, usage_to_v1
+from crucible_bridge.codec.metrics import DPO_COLUMNS
 from crucible_bridge.codec.results import fill_metrics, metrics_from_v1, metrics_to_v1
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged, Usage
+from crucible_bridge.types import DPOMetrics, KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import types_pb2
 
 __all__ = [
+    "dpo_metrics_from_bytes",
+    "dpo_metrics_to_bytes",
     "kl_penalty_from_bytes",
     "kl_penalty_to_bytes",
     "kl_post_update_from_bytes",
@@ -123,8 +127,38 @@ def _usage_to_v1(usage: Usage | None) -> types_pb2.Usage | None:
     return None if usage is None else usage_to_v1(usage)
 
 
-def _usage_from_v1(message: pb.ComputeKLPostUpdateResponse | pb.IncorporateKLPenaltyResponse) -> Usage | None:
-    return usage_from_v1(message.usage, "usage") if message.HasField("usage") else None
+def _usage_from_v1(message: Any, name: str = "usage") -> Usage | None:
+    return usage_from_v1(getattr(message, name), name) if message.HasField(name) else None
+
+
+def dpo_metrics_to_bytes(result: DPOMetrics) -> bytes:
+    """Encode metrics of preference pairs."""
+    columns = {name: getattr(result, ours) for name, ours in DPO_COLUMNS.items()}
+    return pb.ComputeDPOMetricsResponse(
+        metrics=metrics_to_v1(result.metrics),
+        policy_usage=_usage_to_v1(result.policy_usage),
+        reference_usage=_usage_to_v1(result.reference_usage),
+        **{name: array_to_v1(column) for name, column in columns.items() if column is not None},
+    ).SerializeToString()
+
+
+def dpo_metrics_from_bytes(data: bytes) -> DPOMetrics:
+    """Decode metrics of preference pairs."""
+    message = parsed(pb.ComputeDPOMetricsResponse, data)
+    columns = {
+        ours: vector_from_v1(getattr(message, name), name)
+        for name, ours in DPO_COLUMNS.items()
+        if message.HasField(name)
+    }
+    return DPOMetrics(
+        metrics=metrics_from_v1(message.metrics, "metrics"),
+        policy_usage=_usage_from_v1(message, "policy_usage"),
+        reference_usage=_usage_from_v1(message, "reference_usage"),
+        chosen=columns.get("chosen"),
+        rejected=columns.get("rejected"),
+        chosen_reference=columns.get("chosen_reference"),
+        rejected_reference=columns.get("rejected_reference"),
+    )
 
 
 def mean_nll_to_bytes(result: MeanNLL) -> bytes:

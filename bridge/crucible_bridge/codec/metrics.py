@@ -15,11 +15,14 @@ from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
+from crucible_bridge.codec.generated import preference_pair_from_v1, preference_pair_to_v1
 from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ClassificationMetricsRequest,
     DPOMetricsRequest,
+    ModelRef,
     PassAtKRequest,
     SamplingClientMetricsRequest,
     TrajectoryBatch,
@@ -29,6 +32,7 @@ from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import types_pb2
 
 __all__ = [
+    "DPO_COLUMNS",
     "classification_metrics_request_from_bytes",
     "classification_metrics_request_to_bytes",
     "dpo_metrics_request_from_bytes",
@@ -47,12 +51,13 @@ _REWARDS = ("rewards", "final_rewards")
 _METRICS = ("transition_metrics", "trajectory_metrics")
 _PRESENT = ("transition_metric_present", "trajectory_metric_present")
 _TEXTS_AT_ONCE = 65_536
-_DPO = {
+DPO_COLUMNS: Mapping[str, str] = {
     "chosen_logprobs": "chosen",
     "rejected_logprobs": "rejected",
     "chosen_reference_logprobs": "chosen_reference",
     "rejected_reference_logprobs": "rejected_reference",
 }
+"""Columns of log-probabilities of preference pairs: fields of messages, and those of our types."""
 
 
 def trajectory_metrics_request_to_bytes(request: TrajectoryMetricsRequest) -> bytes:
@@ -102,15 +107,46 @@ def trajectory_metrics_request_from_bytes(data: bytes) -> TrajectoryMetricsReque
 
 def dpo_metrics_request_to_bytes(request: DPOMetricsRequest) -> bytes:
     """Encode a request for metrics of preference pairs."""
-    tensors = {name: _tensor(getattr(request, ours), name) for name, ours in _DPO.items()}
-    return made(pb.ComputeDPOMetricsRequest, "", **tensors, dpo_beta=request.beta).SerializeToString()
+    columns = {name: getattr(request, ours) for name, ours in DPO_COLUMNS.items()}
+    return made(
+        pb.ComputeDPOMetricsRequest,
+        "",
+        **{name: _tensor(column, name) for name, column in columns.items() if column is not None},
+        dpo_beta=request.beta,
+        policy=None if request.policy is None else model_ref_to_v1(request.policy),
+        reference=None if request.reference is None else model_ref_to_v1(request.reference),
+        pairs=[preference_pair_to_v1(pair, f"pairs[{index}]") for index, pair in enumerate(request.pairs)],
+        deadline_ms=request.deadline_ms,
+    ).SerializeToString()
 
 
 def dpo_metrics_request_from_bytes(data: bytes) -> DPOMetricsRequest:
     """Decode a request for metrics of preference pairs."""
     message = parsed(pb.ComputeDPOMetricsRequest, data)
-    columns = {ours: _vector(message, name, name) for name, ours in _DPO.items()}
-    return DPOMetricsRequest(**columns, beta=message.dpo_beta)
+    columns: dict[str, np.ndarray] = {}
+    models: dict[str, ModelRef] = {}
+    for (name, ours), model in zip(DPO_COLUMNS.items(), ("policy", "policy", "reference", "reference"), strict=True):
+        if not message.HasField(model):
+            columns[ours] = _vector(message, name, name)
+        elif message.HasField(name):
+            raise InvalidField(name, f"is given, and the {model} to query as well: leave one of them out")
+        else:
+            models[model] = model_ref_from_v1(getattr(message, model), model)
+    if message.pairs and not models:
+        raise InvalidField("pairs", "are given, and no model to query with them: set policy or reference")
+    if models and not message.pairs:
+        raise InvalidField("pairs", "is empty, and a model is to be queried with them")
+    return DPOMetricsRequest(
+        chosen=columns.get("chosen"),
+        rejected=columns.get("rejected"),
+        chosen_reference=columns.get("chosen_reference"),
+        rejected_reference=columns.get("rejected_reference"),
+        beta=message.dpo_beta,
+        policy=models.get("policy"),
+        reference=models.get("reference"),
+        pairs=tuple(preference_pair_from_v1(pair, f"pairs[{index}]") for index, pair in enumerate(message.pairs)),
+        deadline_ms=message.deadline_ms if message.HasField("deadline_ms") else None,
+    )
 
 
 def sampling_client_metrics_request_to_bytes(request: SamplingClientMetricsRequest) -> bytes:

@@ -108,6 +108,7 @@ __all__ = [
     "ParsedResponse",
     "Patience",
     "PlannedEvaluation",
+    "PreferencePair",
     "Problem",
     "ProblemCounts",
     "RankBy",
@@ -1679,6 +1680,16 @@ class GetUrlResponse:
 
     url: str = ""
     """The URL; empty while there is none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreferencePair:
+    """Two answers to one prompt."""
+
+    chosen: Conversation
+    """The prompt and the chosen answer, the assistant's, which is the last message."""
+    rejected: Conversation
+    """The prompt and the rejected answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types.data import Datum
-from crucible_bridge.types.generated import Usage
+from crucible_bridge.types.generated import PreferencePair, Usage
 from crucible_bridge.types.models import ModelRef
 from crucible_bridge.types.results import Metrics
 from crucible_bridge.types.trajectories import TrajectoryBatch
 
 __all__ = [
     "ClassificationMetricsRequest",
+    "DPOMetrics",
     "DPOMetricsRequest",
     "KLPenalty",
     "KLPenaltyRequest",
@@ -110,18 +111,46 @@ class TrajectoryMetricsRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPOMetricsRequest:
-    """Request for metrics of preference pairs: weighted sums of log-probabilities, shape (pairs,), nats."""
+    """Request for metrics of preference pairs: weighted sums of log-probabilities, shape (pairs,), nats, or models."""
 
-    chosen: np.ndarray
-    """The policy's, of the chosen answers."""
-    rejected: np.ndarray
-    """The policy's, of the rejected answers."""
-    chosen_reference: np.ndarray
-    """The reference's, of the chosen answers."""
-    rejected_reference: np.ndarray
-    """The reference's, of the rejected answers."""
+    chosen: np.ndarray | None = None
+    """The policy's, of the chosen answers; None if the policy is queried."""
+    rejected: np.ndarray | None = None
+    """The policy's, of the rejected answers; likewise."""
+    chosen_reference: np.ndarray | None = None
+    """The reference's, of the chosen answers; None if the reference is queried."""
+    rejected_reference: np.ndarray | None = None
+    """The reference's, of the rejected answers; likewise."""
     beta: float
     """Above 0."""
+    policy: ModelRef | None = None
+    """The policy to query, instead of its log-probabilities."""
+    reference: ModelRef | None = None
+    """The reference to query, instead of its log-probabilities."""
+    pairs: Sequence[PreferencePair] = ()
+    """The answers to measure, if a model is queried."""
+    deadline_ms: int | None = None
+    """Milliseconds for the models, from receipt."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DPOMetrics:
+    """Metrics of preference pairs, and what the queried models gave; None for a model that was not queried."""
+
+    metrics: Metrics
+    """`dpo_loss`, `accuracy`, `margin`, `chosen_reward`, `rejected_reward`."""
+    policy_usage: Usage | None = None
+    """Usage of the policy."""
+    reference_usage: Usage | None = None
+    """Usage of the reference."""
+    chosen: np.ndarray | None = None
+    """The policy's sums of log-probabilities of the chosen answers, shape (pairs,), nats."""
+    rejected: np.ndarray | None = None
+    """Likewise, of the rejected answers."""
+    chosen_reference: np.ndarray | None = None
+    """The reference's, of the chosen answers."""
+    rejected_reference: np.ndarray | None = None
+    """The reference's, of the rejected answers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

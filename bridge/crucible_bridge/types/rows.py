@@ -22,7 +22,7 @@ from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
 from crucible_bridge.types.data import ChatMessage, Conversation, Sample
 
-__all__ = ["SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
+__all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
 
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """The number of columns that an error names, and of characters of each."""
@@ -51,7 +51,8 @@ class Shape:
 
     def __str__(self) -> str:
         targets = " | ".join(self.targets)
-        return f"{{{self.input}, {targets}}}" if targets else f"{{{self.input}}}"
+        further = targets or self.needs
+        return f"{{{self.input}, {further}}}" if further else f"{{{self.input}}}"
 
 
 SHAPES = (
@@ -61,8 +62,12 @@ SHAPES = (
     Shape(input="messages"),
 )
 """A row may fit only one of them."""
-TEXT = Shape(input="text")
-"""Used only if none of the others fits."""
+LATER_SHAPES = (
+    Shape(input="text"),
+    Shape(input="prompt", needs="chosen"),
+    Shape(input="chosen", needs="rejected"),
+)
+"""Used only if none of `SHAPES` fits: the first that does. Of a preference pair, what is no input becomes metadata."""
 _ANSWERED = SHAPES[1]
 
 
@@ -158,10 +163,11 @@ class RowReader:
                 reason=Reason.AMBIGUOUS_COLUMNS,
             )
         if self._shape is None:
-            if not fitting and not TEXT.fits(row):
-                known = ", ".join(map(str, (*SHAPES, TEXT)))
+            later = [shape for shape in LATER_SHAPES if shape.fits(row)]
+            if not fitting and not later:
+                known = ", ".join(map(str, (*SHAPES, *LATER_SHAPES)))
                 raise MalformedRow('has no "input"', f"found: {_named(row)}; known: {known}; {self._cure}")
-            self._shape = fitting[0] if fitting else TEXT
+            self._shape = (*fitting, *later)[0]
         if not self._shape.fits(row):
             missing = self._shape.input if self._shape.input not in row else self._shape.needs
             raise MalformedRow(f'has no "{missing}"', f"found: {_named(row)}; the rows before are {self._shape}")

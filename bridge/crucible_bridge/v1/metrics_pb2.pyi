@@ -192,25 +192,53 @@ class ComputeTrajectoryMetricsResponse(_message.Message):
     metrics: _types_pb2.Metrics
     def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ...) -> None: ...
 
+class PreferencePair(_message.Message):
+    __slots__ = ("chosen", "rejected")
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    chosen: _types_pb2.Conversation
+    rejected: _types_pb2.Conversation
+    def __init__(self, chosen: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., rejected: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ...) -> None: ...
+
 class ComputeDPOMetricsRequest(_message.Message):
-    __slots__ = ("chosen_logprobs", "rejected_logprobs", "chosen_reference_logprobs", "rejected_reference_logprobs", "dpo_beta")
+    __slots__ = ("chosen_logprobs", "rejected_logprobs", "chosen_reference_logprobs", "rejected_reference_logprobs", "dpo_beta", "policy", "reference", "pairs", "deadline_ms")
     CHOSEN_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     REJECTED_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     CHOSEN_REFERENCE_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     REJECTED_REFERENCE_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     DPO_BETA_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     chosen_logprobs: _types_pb2.Tensor
     rejected_logprobs: _types_pb2.Tensor
     chosen_reference_logprobs: _types_pb2.Tensor
     rejected_reference_logprobs: _types_pb2.Tensor
     dpo_beta: float
-    def __init__(self, chosen_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., chosen_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., dpo_beta: _Optional[float] = ...) -> None: ...
+    policy: _types_pb2.ModelRef
+    reference: _types_pb2.ModelRef
+    pairs: _containers.RepeatedCompositeFieldContainer[PreferencePair]
+    deadline_ms: int
+    def __init__(self, chosen_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., chosen_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., dpo_beta: _Optional[float] = ..., policy: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., reference: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[PreferencePair, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ComputeDPOMetricsResponse(_message.Message):
-    __slots__ = ("metrics",)
+    __slots__ = ("metrics", "policy_usage", "reference_usage", "chosen_logprobs", "rejected_logprobs", "chosen_reference_logprobs", "rejected_reference_logprobs")
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_USAGE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_USAGE_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_REFERENCE_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_REFERENCE_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     metrics: _types_pb2.Metrics
-    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ...) -> None: ...
+    policy_usage: _types_pb2.Usage
+    reference_usage: _types_pb2.Usage
+    chosen_logprobs: _types_pb2.Tensor
+    rejected_logprobs: _types_pb2.Tensor
+    chosen_reference_logprobs: _types_pb2.Tensor
+    rejected_reference_logprobs: _types_pb2.Tensor
+    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., policy_usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., reference_usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., chosen_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., chosen_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., rejected_reference_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
 
 class ComputeSamplingClientMetricsRequest(_message.Message):
     __slots__ = ("sampling_client_steps", "sampling_seconds")

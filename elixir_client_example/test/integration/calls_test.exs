@@ -346,6 +346,30 @@ defmodule CrucibleBridge.CallsTest do
       assert {:ok, %{metrics: %{values: %{"accuracy" => 1.0, "margin" => _}}}} =
                CrucibleBridge.dpo_metrics(conn, pairs, beta: 1)
 
+      asked = %{role: "user", content: "12+34="}
+
+      pair = %{
+        chosen: [asked, %{role: "assistant", content: "46"}],
+        rejected: [asked, %{role: "assistant", content: "45"}]
+      }
+
+      policy = "embedded:arithmetic@600"
+
+      assert {:ok, %{metrics: %{values: %{"accuracy" => 1.0}}} = measured} =
+               CrucibleBridge.dpo_metrics_of_models(conn, [pair], policy, "embedded:arithmetic@180", beta: 0.1)
+
+      {:ok, chosen} = Tensor.unpack(measured.chosen_reference_logprobs)
+      {:ok, rejected} = Tensor.unpack(measured.rejected_reference_logprobs)
+      columns = [chosen_reference_logprobs: chosen, rejected_reference_logprobs: rejected]
+
+      assert {:ok, %{metrics: metrics}} =
+               CrucibleBridge.dpo_metrics_of_models(conn, [pair], policy, columns, beta: 0.1)
+
+      assert metrics == measured.metrics
+
+      assert {:error, %Error{field: "pairs[0].rejected[0]"}} =
+               CrucibleBridge.dpo_metrics_of_models(conn, [%{pair | rejected: ["45"]}], policy, policy, beta: 1)
+
       assert {:ok, %{metrics: %{values: %{"accuracy" => 0.5}}}} =
                CrucibleBridge.classification(conn, [:a, :b], [:a, :a])
 

@@ -18,7 +18,7 @@ __all__ = ["EVALUATORS", "MAX_IDS", "evaluation_ids", "one_of", "run_ids", "suit
 
 EVALUATORS = (
     *("accuracy", "bits_per_byte", "classification", "comparison", "inspect", "multiple_choice", "next_token_accuracy"),
-    *("nll", "pass_at_k", "perplexity", "rl_test_set", "rollout", "rubric"),
+    *("nll", "pass_at_k", "perplexity", "preference", "rl_test_set", "rollout", "rubric"),
 )
 """Kinds that come with the worker; a test compares them with the registry, which takes time to import."""
 MAX_IDS = 200

@@ -25,6 +25,7 @@ from crucible_worker.evaluators.nll import NLL
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.pass_at_k import PassAtK
 from crucible_worker.evaluators.perplexity import BitsPerByte, Perplexity
+from crucible_worker.evaluators.preference import Preference
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.evaluators.rollout import Rollout
 from crucible_worker.evaluators.rubric import RubricEvaluator
@@ -57,6 +58,7 @@ EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
             NLL,
             PassAtK,
             Perplexity,
+            Preference,
             RLTestSet,
             Rollout,
             RubricEvaluator,

@@ -22,7 +22,7 @@ from crucible_bridge.types import Metrics
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.sequences import check_column
 
-__all__ = ["dpo_metrics"]
+__all__ = ["dpo_margins", "dpo_metrics"]
 
 _CHOSEN, _REJECTED = "chosen_logprobs", "rejected_logprobs"
 _CHOSEN_REFERENCE, _REJECTED_REFERENCE = "chosen_reference_logprobs", "rejected_reference_logprobs"
@@ -52,6 +52,48 @@ def dpo_metrics(
     Raises:
         InvalidField: there is no pair, columns differ in length, or beta is not above 0 and finite.
     """
+    columns = _checked_columns(chosen, rejected, chosen_reference, rejected_reference, beta)
+    c, r, c_ref, r_ref = columns.values()
+    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
+        delta = _delta(c, c_ref, r, r_ref)
+        values = {
+            "dpo_loss": float(np.logaddexp(0.0, -beta * delta).mean()),
+            "accuracy": np.count_nonzero(delta > 0) / delta.size,
+            "margin": float((beta * delta).mean()),
+            "chosen_reward": float((beta * (c - c_ref)).mean()),
+            "rejected_reward": float((beta * (r - r_ref)).mean()),
+        }
+    return _metrics(
+        values,
+        {field: Defects.among(column).reason(column.size, of=field) for field, column in columns.items()},
+    )
+
+
+def dpo_margins(
+    chosen: np.ndarray,
+    rejected: np.ndarray,
+    chosen_reference: np.ndarray,
+    rejected_reference: np.ndarray,
+    *,
+    beta: float,
+) -> np.ndarray:
+    """The margin beta * delta of each pair: above 0 where the policy prefers the chosen answer more than the reference.
+
+    Arguments and errors are those of `dpo_metrics`.
+
+    Returns:
+        Shape (pairs,), nats; not finite where a log-probability is not.
+    """
+    columns = _checked_columns(chosen, rejected, chosen_reference, rejected_reference, beta)
+    c, r, c_ref, r_ref = columns.values()
+    with np.errstate(over="ignore", invalid="ignore"):
+        return beta * _delta(c, c_ref, r, r_ref)
+
+
+def _checked_columns(
+    chosen: np.ndarray, rejected: np.ndarray, chosen_reference: np.ndarray, rejected_reference: np.ndarray, beta: float
+) -> dict[str, np.ndarray]:
+    """The columns in float64, by the field that has each."""
     columns = {
         _CHOSEN: chosen,
         _REJECTED: rejected,
@@ -64,23 +106,7 @@ def dpo_metrics(
         raise InvalidField(_CHOSEN, "is empty")
     if not (math.isfinite(beta) and beta > 0):
         raise InvalidField("dpo_beta", f"is {beta}, it must be above 0 and finite")
-    c, r, c_ref, r_ref = (column.astype(np.float64) for column in columns.values())
-    with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
-        delta = _delta(c, c_ref, r, r_ref)
-        values = {
-            "dpo_loss": float(np.logaddexp(0.0, -beta * delta).mean()),
-            "accuracy": np.count_nonzero(delta > 0) / delta.size,
-            "margin": float((beta * delta).mean()),
-            "chosen_reward": float((beta * (c - c_ref)).mean()),
-            "rejected_reward": float((beta * (r - r_ref)).mean()),
-        }
-    return _metrics(
-        values,
-        {
-            field: Defects.among(column).reason(column.size, of=field)
-            for field, column in zip(columns, (c, r, c_ref, r_ref))
-        },
-    )
+    return {field: column.astype(np.float64) for field, column in columns.items()}
 
 
 def _delta(c: np.ndarray, c_ref: np.ndarray, r: np.ndarray, r_ref: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from crucible_worker.runs.batches import each, open_model
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.model_calls import logprobs_asker
 
-__all__ = ["model_logprobs"]
+__all__ = ["ask_each", "model_logprobs"]
+
+T = TypeVar("T")
 
 
 async def model_logprobs(
@@ -50,33 +53,70 @@ async def model_logprobs(
         BackendError: the model could not be called, or its answer is invalid; the field names the datum.
     """
     sequences = [_sequence(datum, f"data[{index}]") for index, datum in enumerate(data)]
-    answers: dict[int, np.ndarray] = {}
-    gate = CallGate(len(data))
+
+    def asker(opened: GatedModel) -> Callable[[int], Awaitable[np.ndarray]]:
+        logprobs_of = logprobs_asker(opened, field)
+        return lambda index: logprobs_of(sequences[index])
+
+    places = [f"data[{index}]" for index in range(len(data))]
+    return await ask_each(backends, model, places, asker, field=field, seconds=seconds, concurrency=concurrency)
+
+
+async def ask_each(
+    backends: Mapping[type[ModelRef], Backend],
+    model: ModelRef,
+    places: Sequence[str],
+    asker: Callable[[GatedModel], Callable[[int], Awaitable[T]]],
+    *,
+    field: str,
+    seconds: float | None,
+    concurrency: int,
+) -> tuple[list[T], Usage | None]:
+    """Ask a model something about each sequence of a request; the first error ends all.
+
+    Args:
+        backends: by the kind of reference that they open.
+        model: the model.
+        places: path of each sequence in the request.
+        asker: makes the function that asks about a sequence, given its index, from the open model.
+        field: path of the model in the request.
+        seconds: time for the whole batch, loading included; unbounded if None. No call starts after it.
+        concurrency: calls at once, at most.
+
+    Returns:
+        The answers in their order, and the usage of the calls, without a cost.
+
+    Raises:
+        DeadlineExceeded: time ran out.
+        BridgeError: the model cannot be opened, or `asker` or a call raises it; the field names model or sequence.
+    """
+    answers: dict[int, T] = {}
+    gate = CallGate(len(places))
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
             opened = GatedModel(await open_model(backends, model, gate, field), gate)
-            logprobs_of = logprobs_asker(opened, field)
+            asked = asker(opened)
 
             async def ask(index: int) -> None:
                 try:
-                    answers[index] = await logprobs_of(sequences[index])
+                    answers[index] = await asked(index)
                 except BridgeError as error:
-                    # The first error of a server may be about the model, and not about this datum.
-                    place = field if error.field == "model" else f"data[{index}]"
+                    # The first error of a server may be about the model, and not about this sequence.
+                    place = field if error.field == "model" else places[index]
                     raise at_field(error, place, own="model") from error
 
-            await each(len(data), ask, concurrency)
+            await each(len(places), ask, concurrency)
             usage = opened.meter.usage
     except TimeoutError:
         if not timer.expired():
             raise
         raise DeadlineExceeded(
-            f"is over: {len(answers):,} of {len(data):,} sequences had their log-probabilities", field="deadline_ms"
+            f"is over: {len(answers):,} of {len(places):,} sequences had their log-probabilities", field="deadline_ms"
         ) from None
     finally:
         gate.close()
-    return [answers[index] for index in range(len(data))], usage
+    return [answers[index] for index in range(len(places))], usage
 
 
 def _sequence(datum: Datum, field: str) -> ModelInput:

@@ -34,7 +34,7 @@ def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
             evaluator=spec.label,
             renderer=_of_model(plan.model, spec, evaluator),
             others={
-                name: resolved(model, _option(spec, f"{name.removesuffix(_JUDGE)}judge_renderer"))
+                name: _of_other(model, name, spec, evaluator)
                 for name, model in plan.auxiliary_models.get(index, {}).items()
                 if not isinstance(model, Unloaded)
             },
@@ -71,6 +71,13 @@ def _of_model(model: Model, spec: EvaluatorSpec, evaluator: Evaluator) -> str:
     if renderer != AUTO or not measures_likelihoods(evaluator):
         return resolved(model, renderer)
     return CHAT_TEMPLATE if model.tokenizer is not None and model.tokenizer.has_chat_template else AUTO
+
+
+def _of_other(model: Model, name: str, spec: EvaluatorSpec, evaluator: Evaluator) -> str:
+    """How a further model is prompted: a model that measures as the evaluated one does is rendered likewise."""
+    if measures_likelihoods(evaluator):
+        return _of_model(model, spec, evaluator)
+    return resolved(model, _option(spec, f"{name.removesuffix(_JUDGE)}judge_renderer"))
 
 
 def _option(spec: EvaluatorSpec, path: str) -> str:

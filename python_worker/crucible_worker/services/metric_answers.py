@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,17 @@ from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
 from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Array, KLPenalty, KLPenaltyRequest, KLPostUpdateRequest, PassAtKRequest, Ragged, Usage
+from crucible_bridge.types import (
+    Array,
+    DPOMetrics,
+    DPOMetricsRequest,
+    KLPenalty,
+    KLPenaltyRequest,
+    KLPostUpdateRequest,
+    PassAtKRequest,
+    Ragged,
+    Usage,
+)
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
@@ -42,7 +53,7 @@ Answer = tuple[bytes, int]
 """A response, and the number of tokens that it was computed from."""
 
 
-def check_number(sequences: Sequence[np.ndarray], limit: int, field: str = "data") -> None:
+def check_number(sequences: Sequence[Any], limit: int, field: str = "data") -> None:
     """Refuse more sequences than the limit; if they are no columns, errors name them `field`.
 
     Raises:
@@ -115,13 +126,14 @@ def trajectory_answer(data: bytes) -> Answer:
     return results.metrics_to_bytes(pb.ComputeTrajectoryMetricsResponse, metrics), int(tokens)
 
 
-def dpo_answer(data: bytes) -> Answer:
-    """Answer ComputeDPOMetrics."""
-    asked = codec.dpo_metrics_request_from_bytes(data)
-    metrics = dpo_metrics(
-        asked.chosen, asked.rejected, asked.chosen_reference, asked.rejected_reference, beta=asked.beta
-    )
-    return results.metrics_to_bytes(pb.ComputeDPOMetricsResponse, metrics), 0
+def dpo_answer(request: DPOMetricsRequest, measured: DPOMetrics) -> Answer:
+    """Answer ComputeDPOMetrics, given what queried models measured; the metrics there are ignored."""
+    columns: dict[str, np.ndarray] = {}
+    for name in codec.DPO_COLUMNS.values():
+        column = getattr(measured, name)
+        columns[name] = getattr(request, name) if column is None else column
+    metrics = dpo_metrics(**columns, beta=request.beta)
+    return results.dpo_metrics_to_bytes(dataclasses.replace(measured, metrics=metrics)), 0
 
 
 def sampling_client_answer(data: bytes) -> Answer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -20,13 +21,23 @@ from crucible_bridge.codec import token_metrics as token_codec
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import KLPenaltyRequest, KLPostUpdateRequest, ModelRef, Ragged, Usage
+from crucible_bridge.types import (
+    DPOMetrics,
+    DPOMetricsRequest,
+    KLPenaltyRequest,
+    KLPostUpdateRequest,
+    Metrics,
+    ModelRef,
+    Ragged,
+    Usage,
+)
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import most_draws
 from crucible_worker.runs.logprobs import model_logprobs
+from crucible_worker.runs.pair_logprobs import PairLogprobs, pair_logprobs
 from crucible_worker.runs.run_events import metrics_computed
 from crucible_worker.runs.usage import Charge
 from crucible_worker.services import metric_answers as answers
@@ -76,7 +87,7 @@ class MetricsService:
                 "IncorporateKLPenalty": registration.over_bytes(self._kl_penalty),
                 "ComputeMeanNLL": self._computed(functools.partial(answers.mean_nll_answer, limit)),
                 "ComputeTrajectoryMetrics": self._computed(answers.trajectory_answer),
-                "ComputeDPOMetrics": self._computed(answers.dpo_answer),
+                "ComputeDPOMetrics": registration.over_bytes(self._dpo),
                 "ComputeSamplingClientMetrics": self._computed(answers.sampling_client_answer),
                 "ComputeClassificationMetrics": self._computed(answers.classification_answer),
                 "ComputePassAtK": registration.over_bytes(self._pass_at_k),
@@ -114,6 +125,30 @@ class MetricsService:
         work = functools.partial(answers.kl_penalty_answer, request, base, field, usage)
         return await self._answer("IncorporateKLPenalty", started, data, work)
 
+    async def _dpo(self, data: bytes, context: Context) -> bytes:
+        started = time.perf_counter_ns()
+        request = await self._run(data, lambda: codec.dpo_metrics_request_from_bytes(data))
+        answers.check_number(request.pairs, self._limits.max_sequences_per_call, "pairs")
+        measured = DPOMetrics(metrics=Metrics({}))
+        if request.policy is not None:
+            found = await self._pairs("policy", request.policy, request, started)
+            usage = self._charge(found.usage, request.policy)
+            measured = dataclasses.replace(measured, chosen=found.chosen, rejected=found.rejected, policy_usage=usage)
+        if request.reference is not None:
+            found = await self._pairs("reference", request.reference, request, started)
+            usage = self._charge(found.usage, request.reference)
+            measured = dataclasses.replace(
+                measured, chosen_reference=found.chosen, rejected_reference=found.rejected, reference_usage=usage
+            )
+        work = functools.partial(answers.dpo_answer, request, measured)
+        return await self._answer("ComputeDPOMetrics", started, data, work)
+
+    async def _pairs(self, field: str, model: ModelRef, request: DPOMetricsRequest, started: int) -> PairLogprobs:
+        seconds, concurrency = _seconds_left(request.deadline_ms, started), self._limits.default_concurrency
+        return await pair_logprobs(
+            self._models, model, request.pairs, field=field, seconds=seconds, concurrency=concurrency
+        )
+
     async def _pass_at_k(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: codec.pass_at_k_request_from_bytes(data))
@@ -130,9 +165,7 @@ class MetricsService:
             return source, f"{field}_logprobs", None
         if not isinstance(source, ModelRef):
             return source, f"{field}.given.tensors", None
-        seconds = None
-        if request.deadline_ms is not None:
-            seconds = request.deadline_ms / 1000 - (time.perf_counter_ns() - started) / 1e9
+        seconds = _seconds_left(request.deadline_ms, started)
         model = f"{field}.model"
         concurrency = self._limits.default_concurrency
         found, usage = await model_logprobs(
@@ -155,3 +188,8 @@ class MetricsService:
         if not large and len(data) < LARGE_REQUEST_BYTES:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _seconds_left(deadline_ms: int | None, started: int) -> float | None:
+    """Seconds until a call's deadline, from its start by the performance counter; None if it has none."""
+    return None if deadline_ms is None else deadline_ms / 1000 - (time.perf_counter_ns() - started) / 1e9

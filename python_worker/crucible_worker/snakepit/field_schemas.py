@@ -256,6 +256,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "ParseResponseRequest": ("responses",),
     "Patience": ("metric", "goal", "patience"),
     "PlannedEvaluation": ("evaluators", "dataset"),
+    "PreferencePair": ("chosen", "rejected"),
     "RankBy": ("metric", "goal"),
     "ReadDatasetRequest": ("dataset",),
     "RegisterPlanRequest": ("plan",),

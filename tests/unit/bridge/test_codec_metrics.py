@@ -29,10 +29,12 @@ from crucible_bridge.types import (
     MeanNLL,
     MeanNLLRequest,
     PassAtKRequest,
+    PreferencePair,
     SamplingClientMetricsRequest,
     Tensor,
     TrajectoryBatch,
     TrajectoryMetricsRequest,
+    parse_model,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from tests.unit.bridge import strategies as some
@@ -47,6 +49,7 @@ def vectors(*dtypes: str) -> st.SearchStrategy[np.ndarray]:
 
 numbers = vectors("<f4", "<f8", "<i4", "<i8", "<u1", "?")
 integers = vectors("<i4", "<i8")
+preference_pairs = st.builds(PreferencePair, chosen=some.conversations, rejected=some.conversations)
 advantages = vectors("<f2", "<f4", "<f8") | some.bfloat16s().map(
     lambda tensor: Tensor(dtype=Dtype.BF16, shape=(len(tensor.data) // 2,), data=tensor.data)
 )
@@ -178,6 +181,19 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[
             chosen_reference=numbers,
             rejected_reference=numbers,
             beta=some.finite,
+        ),
+        codec.dpo_metrics_request_to_bytes,
+        codec.dpo_metrics_request_from_bytes,
+        pb.ComputeDPOMetricsRequest,
+    ),
+    "dpo_metrics_of_models": (
+        st.builds(
+            DPOMetricsRequest,
+            beta=some.finite,
+            policy=st.just(parse_model("embedded:m")),
+            reference=st.just(parse_model("local:r")),
+            pairs=st.lists(preference_pairs, min_size=1, max_size=3).map(tuple),
+            deadline_ms=some.optional(st.integers(1, 1_000_000)),
         ),
         codec.dpo_metrics_request_to_bytes,
         codec.dpo_metrics_request_from_bytes,

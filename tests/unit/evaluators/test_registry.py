@@ -37,7 +37,8 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(
         InvalidField,
         match="'bleu', known are: accuracy, bits_per_byte, classification, comparison, inspect, multiple_choice, "
-        "next_token_accuracy, nll, pass_at_k, perplexity, rl_test_set, rollout, rubric",
+        "next_token_accuracy, nll, pass_at_k, perplexity, preference, rl_test_set, rollout, "
+        "rubric",
     ) as caught:
         _create("bleu")
 
@@ -188,7 +189,7 @@ def test_keys_are_those_that_are_announced(kind: str, verdict: Verdict, reduce: 
 
     found = {*metrics.values, *metrics.undefined}
     listed = registry.keys_of(EvaluatorSpec(kind=kind, options=options))
-    if reduce is None and kind != "rollout":  # which describes the keys of all its reductions
+    if reduce is None and kind not in ("rollout", "preference"):  # they describe the keys of all their options
         assert list(listed) == list(registry.info(kind).keys)
     announced = {key: re.sub("<.+?>", "[^/]+", re.escape(key)) for key in listed}
     assert all(any(re.fullmatch(pattern, key) for pattern in announced.values()) for key in found)

@@ -3,7 +3,7 @@ defmodule CrucibleBridge.Calls.Metrics do
   # MetricsService; documented at CrucibleBridge. Sequences travel as columns wherever the worker takes them: a message a
   # sequence is what encoding would otherwise spend its time on.
 
-  alias CrucibleBridge.Calls.Evaluation
+  alias CrucibleBridge.Calls.{Evaluation, Models}
   alias CrucibleBridge.{Calls, Columns, Datum, Error, Tensor, Trajectory, V1, Wire}
   alias CrucibleBridge.Specification.Values
   alias CrucibleBridge.Wire.Message
@@ -70,6 +70,15 @@ defmodule CrucibleBridge.Calls.Metrics do
          } do
       Calls.unary(conn, request, opts)
     end
+  end
+
+  def dpo_metrics_of_models(conn, pairs, policy, reference, opts) do
+    with {:ok, beta} <- number(opts[:beta], "beta"),
+         {:ok, pairs} <- Columns.numbered(pairs, "pairs", &pair/2),
+         {:ok, policy} <- Evaluation.model(policy),
+         {:ok, fields} <- reference(reference),
+         fields = [policy: policy, pairs: pairs, dpo_beta: beta, deadline_ms: opts[:deadline_ms]] ++ fields,
+         do: Calls.unary(conn, struct!(V1.ComputeDPOMetricsRequest, fields), Calls.unbounded(opts))
   end
 
   def sampling_client_metrics(conn, steps, seconds, opts) do
@@ -168,6 +177,24 @@ defmodule CrucibleBridge.Calls.Metrics do
 
   defp source(given, opts) do
     with {:ok, model} <- Evaluation.model(given, opts), do: {:ok, %V1.LogprobSource{source: {:model, model}}}
+  end
+
+  defp pair(%{chosen: chosen, rejected: rejected}, field) do
+    with {:ok, chosen} <- Models.conversation(chosen, "#{field}.chosen"),
+         {:ok, rejected} <- Models.conversation(rejected, "#{field}.rejected"),
+         do: {:ok, %V1.PreferencePair{chosen: chosen, rejected: rejected}}
+  end
+
+  defp pair(_other, field), do: {:error, Error.invalid(field, "has no chosen and rejected conversation")}
+
+  defp reference([{_name, _values} | _] = columns) do
+    with {:ok, chosen} <- number_column(columns, :chosen_reference_logprobs),
+         {:ok, rejected} <- number_column(columns, :rejected_reference_logprobs),
+         do: {:ok, [chosen_reference_logprobs: chosen, rejected_reference_logprobs: rejected]}
+  end
+
+  defp reference(model) do
+    with {:ok, model} <- Evaluation.model(model), do: {:ok, [reference: model]}
   end
 
   defp number_column(pairs, name), do: Wire.pack(pairs[name], dtype: :f64, field: Atom.to_string(name))

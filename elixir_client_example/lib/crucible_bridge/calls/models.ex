@@ -21,6 +21,12 @@ defmodule CrucibleBridge.Calls.Models do
          do: call(conn, V1.ForwardRequest, model, [data: data], opts)
   end
 
+  # A list of messages as a conversation.
+  def conversation(messages, field) do
+    with {:ok, messages} <- Columns.numbered(messages, field, &message/2),
+         do: {:ok, %V1.Conversation{messages: messages}}
+  end
+
   # A model takes what time it takes; limits.deadline_ms bounds it, and leaves the answers that are there.
   defp call(conn, request, model, fields, opts) do
     with {:ok, model} <- Evaluation.model(model),
@@ -38,8 +44,8 @@ defmodule CrucibleBridge.Calls.Models do
   end
 
   defp item([%{role: _, content: _} | _] = messages, field) do
-    with {:ok, messages} <- Columns.numbered(messages, field, &message/2),
-         do: {:ok, %V1.SampleItem{prompt: {:conversation, %V1.Conversation{messages: messages}}}}
+    with {:ok, conversation} <- conversation(messages, field),
+         do: {:ok, %V1.SampleItem{prompt: {:conversation, conversation}}}
   end
 
   defp item([_ | _] = tokens, field), do: tokens(tokens, field)

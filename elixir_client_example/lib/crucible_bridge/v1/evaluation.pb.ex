@@ -196,8 +196,8 @@ end
 defmodule CrucibleBridge.V1.FileDataset do
   @moduledoc """
   A file of rows on the worker's disk. Without columns, its rows have one of these shapes: {input, target | output |
-  targets}, {question, answer}, {prompt, completion}, {messages}; or {text}, if none of the others fits. If two of the
-  others fit, the file is refused. "choices", "id" and "metadata" count with each shape. Every other column becomes
+  targets}, {question, answer}, {prompt, completion}, {messages}; or, if none of the others fits, the first that does
+  of {text}, {prompt, chosen}, {chosen, rejected}. If two of the others fit, the file is refused. "choices", "id" and "metadata" count with each shape. Every other column becomes
   metadata.
   """
 

@@ -248,9 +248,20 @@ defmodule CrucibleBridge.V1.ComputeTrajectoryMetricsResponse do
   field :metrics, 1, type: CrucibleBridge.V1.Metrics
 end
 
+defmodule CrucibleBridge.V1.PreferencePair do
+  @moduledoc """
+  Two answers to one prompt.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :chosen, 1, type: CrucibleBridge.V1.Conversation
+  field :rejected, 2, type: CrucibleBridge.V1.Conversation
+end
+
 defmodule CrucibleBridge.V1.ComputeDPOMetricsRequest do
   @moduledoc """
-  Preference pairs.
+  Preference pairs: log-probabilities, or models to query for them.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -267,6 +278,10 @@ defmodule CrucibleBridge.V1.ComputeDPOMetricsRequest do
     json_name: "rejectedReferenceLogprobs"
 
   field :dpo_beta, 5, type: :double, json_name: "dpoBeta"
+  field :policy, 6, type: CrucibleBridge.V1.ModelRef
+  field :reference, 7, type: CrucibleBridge.V1.ModelRef
+  field :pairs, 8, repeated: true, type: CrucibleBridge.V1.PreferencePair
+  field :deadline_ms, 9, proto3_optional: true, type: :int64, json_name: "deadlineMs"
 end
 
 defmodule CrucibleBridge.V1.ComputeDPOMetricsResponse do
@@ -277,6 +292,18 @@ defmodule CrucibleBridge.V1.ComputeDPOMetricsResponse do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :metrics, 1, type: CrucibleBridge.V1.Metrics
+  field :policy_usage, 2, type: CrucibleBridge.V1.Usage, json_name: "policyUsage"
+  field :reference_usage, 3, type: CrucibleBridge.V1.Usage, json_name: "referenceUsage"
+  field :chosen_logprobs, 4, type: CrucibleBridge.V1.Tensor, json_name: "chosenLogprobs"
+  field :rejected_logprobs, 5, type: CrucibleBridge.V1.Tensor, json_name: "rejectedLogprobs"
+
+  field :chosen_reference_logprobs, 6,
+    type: CrucibleBridge.V1.Tensor,
+    json_name: "chosenReferenceLogprobs"
+
+  field :rejected_reference_logprobs, 7,
+    type: CrucibleBridge.V1.Tensor,
+    json_name: "rejectedReferenceLogprobs"
 end
 
 defmodule CrucibleBridge.V1.ComputeSamplingClientMetricsRequest do

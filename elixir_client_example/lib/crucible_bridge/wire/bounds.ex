@@ -330,6 +330,10 @@ defmodule CrucibleBridge.Wire.Bounds do
       metric_prefix: %{max_bytes: 200},
       labels: %{max_bytes: 1_000, max_count: 64}
     },
+    V1.PreferencePair => %{
+      chosen: %{required: true},
+      rejected: %{required: true}
+    },
     V1.Prompt => %{
       system: %{max_bytes: 65_536},
       template: %{max_bytes: 65_536}

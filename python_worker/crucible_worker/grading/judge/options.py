@@ -34,6 +34,7 @@ __all__ = [
     "criteria_of",
     "judge_of",
     "judge_sampling_of",
+    "worker_model_of",
 ]
 
 JUDGE = "judge"
@@ -129,14 +130,27 @@ def judge_of(text: str, field: str) -> ModelRef:
     Raises:
         InvalidField: it is not a model, or a model of the orchestrator; `field` is the path of the options.
     """
-    path = f'{field}["{JUDGE}"]'
+    return worker_model_of(text, f'{field}["{JUDGE}"]', what="a judge")
+
+
+def worker_model_of(text: str, path: str, *, what: str) -> ModelRef:
+    """The model of the worker that an option names.
+
+    Args:
+        text: the value of the option.
+        path: of the option, for errors.
+        what: what the model is to the evaluator, for errors: "a judge".
+
+    Raises:
+        InvalidField: it is not a model, or a model of the orchestrator.
+    """
     try:
-        judge = parse_model(text)
+        model = parse_model(text)
     except InvalidField as error:
         raise InvalidField(path, error.message, reason=error.reason) from error
-    if isinstance(judge, OrchestratorModel):
-        raise InvalidField(path, "names a model of the orchestrator; a judge has to be a model of the worker")
-    return judge
+    if isinstance(model, OrchestratorModel):
+        raise InvalidField(path, f"names a model of the orchestrator; {what} has to be a model of the worker")
+    return model
 
 
 def judge_sampling_of(options: Mapping[str, Any]) -> SamplingParams:

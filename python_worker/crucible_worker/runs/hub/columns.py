@@ -9,7 +9,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types.rows import SHAPES, TEXT
+from crucible_bridge.types.rows import LATER_SHAPES, SHAPES
 
 __all__ = ["FIELD", "Column", "find_columns", "record_of", "row_of", "whole_rows"]
 
@@ -60,7 +60,7 @@ def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
         features: as `find_columns` takes them.
     """
     plain = {name: feature for name, feature in features.items() if _is_plain(feature)}
-    if "input" in features or not any(shape.fits(plain) for shape in (*SHAPES, TEXT)):
+    if "input" in features or not any(shape.fits(plain) for shape in (*SHAPES, *LATER_SHAPES)):
         return None
     return [_find(name, name, plain) for name in plain]
 
