@@ -294,6 +294,23 @@ async def test_a_checkpoint_that_is_written_again_is_not_evaluated_twice(tmp_pat
     assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
 
 
+@pytest.mark.parametrize("hindrance", ["name", "time"])
+async def test_a_checkpoint_that_cannot_be_recorded_holds_up_no_other(hindrance: str, tmp_path: Path):
+    """Its name is not UTF-8; or its files are of the year 2400, by a broken clock, and then it is evaluated as well."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 1, os.fsdecode(b"ckpt\xff-1" if hindrance == "name" else b"ckpt-1"))
+        if hindrance == "time":
+            for file in path.iterdir():
+                os.utime(file, (13_600_000_000, 13_600_000_000))
+        await f.follow(name_pattern="ckpt*-{step}")
+        save(f.folder, 2, "ckpt-2")
+        await f.told(RELEASED, "ckpt-2")
+        if hindrance == "time":
+            released = await f.told(RELEASED, "ckpt-1")
+            assert released.measurements["lag_seconds"] == 0.0
+        assert sorted(await f.evaluations()) == ([2] if hindrance == "name" else [1, 2])
+
+
 async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
     """As on another file system: the event says why, and the result is the same."""
     other = Path(tempfile.mkdtemp(prefix="crucible-follow-", dir="/dev/shm"))

@@ -45,6 +45,8 @@ ROUNDED_SECONDS = 2.0
 """By how much a file system may round the time of a change."""
 MAX_COPY_BYTES = 32 * 1024**3
 """Largest checkpoint that is copied if it cannot be held by links."""
+_LATEST_NS = (1 << 63) - 1
+"""In the year 2262: the journal has no later time, and files of a broken clock do."""
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -225,7 +227,7 @@ class Following:
             model="",
             held="nothing",
             held_identity="",
-            written_ns=int(checkpoint.written_at * 1e9),
+            written_ns=min(int(checkpoint.written_at * 1e9), _LATEST_NS),
         )
         why = ""
         if reason:
