@@ -105,6 +105,45 @@ async def test_a_released_checkpoint_is_marked(tmp_path: Path):
     assert f.events(SKIPPED) == []
 
 
+async def test_a_mark_is_written_into_the_checkpoint_alone(tmp_path: Path):
+    """Not through a link that has taken its place, or the name of the file in which the mark begins."""
+    gate = asyncio.Event()
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        moved, other = save(f.folder, 10), tmp_path / "other"
+        (save(f.folder, 20) / ".released.part").symlink_to(other)
+        await f.follow(mark=True)
+        await f.told(FOUND, "checkpoint-20")
+        moved.rename(tmp_path / "moved")
+        moved.symlink_to(tmp_path / "moved")
+        gate.set()
+        await f.told(RELEASED, "checkpoint-10")
+        await f.told(RELEASED, "checkpoint-20")
+        assert (f.state_dir / "released" / "run" / "checkpoint-10.released").exists()
+        assert (f.folder / "checkpoint-20" / ".released").is_file()
+    assert not (tmp_path / "moved" / ".released").exists()
+    assert not other.exists()
+
+
+async def test_a_directory_that_becomes_a_link_is_not_followed_out_of_its_root(tmp_path: Path):
+    """What is evaluated already ends as it would; when the directory is back, it is followed again."""
+    gate, outside = asyncio.Event(), tmp_path / "outside"
+    save(outside, 5)
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        save(f.folder, 10)
+        await f.follow()
+        await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
+        f.folder.rename(f.root / "moved")
+        f.folder.symlink_to(outside)
+        gate.set()
+        await f.told(RELEASED, "checkpoint-10")
+        f.folder.unlink()
+        (f.root / "moved").rename(f.folder)
+        save(f.folder, 20)
+        await f.told(RELEASED, "checkpoint-20")
+    assert f.events(FOUND) == [(FOUND, "checkpoint-10"), (FOUND, "checkpoint-20")]
+    assert [path.name for path in outside.iterdir()] == ["checkpoint-5"]
+
+
 async def test_a_half_written_checkpoint_waits(tmp_path: Path):
     """It is evaluated once it is whole, and the others do not wait for it."""
     async with following(tmp_path) as f:
