@@ -31,6 +31,7 @@ from tests.service.follow_kit import (
     save_adapter,
     weights,
 )
+from tests.service.patience_kit import patient_plan
 from tests.service.plans_kit import plan
 from tests.tables import rows
 
@@ -259,6 +260,22 @@ async def test_a_plan_decides_what_is_due(tmp_path: Path):
         await f.told(RELEASED, "checkpoint-5")
         assert [each.evaluation_id for each in (await f.evaluations()).values()] == ["p-step-5-0"]
     assert skipped.metadata["reason"] == "nothing of the plan p is due at step 3"
+
+
+@pytest.mark.parametrize("hold_folder", ["", "holds"])
+async def test_the_best_checkpoint_is_named_where_the_trainer_saved_it(hold_folder: str, tmp_path: Path):
+    """The file lies in the followed directory, wherever checkpoints are held."""
+    async with following(tmp_path) as f:
+        path, file = save(f.folder, 10), f.folder / "BEST"
+        options = {"hold_folder": hold_folder} if hold_folder else {}
+        await f.follow(plan=patient_plan(best_file=True), **options)
+        found = await f.told(FOUND, "checkpoint-10")
+        assert found.metadata["held"] == "links"
+        async with asyncio.timeout(60.0):
+            while not file.exists():
+                await asyncio.sleep(0.05)
+        best = json.loads(file.read_text())
+    assert (best["checkpoint"], best["model"]) == ("checkpoint-10", f"local:{path}")
 
 
 async def test_a_run_is_followed_until_it_is_unfollowed(tmp_path: Path):
