@@ -432,6 +432,15 @@ async def test_what_is_wrong_is_named(fields: dict[str, Any], field: str, reason
             await f.bridge.unfollow("run")
 
 
+async def test_a_file_is_not_followed(tmp_path: Path):
+    """Nothing could come of it; a directory that does not exist is waited for."""
+    async with following(tmp_path) as f:
+        f.folder.write_text("")
+        with pytest.raises(BridgeError, match="which is no directory") as caught:
+            await f.follow()
+    assert caught.value.field == "directory"
+
+
 async def test_another_way_is_refused_while_a_run_is_followed(tmp_path: Path):
     """The error names what differs; after the end of the following it is accepted."""
     async with following(tmp_path) as f:
