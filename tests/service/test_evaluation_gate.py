@@ -184,9 +184,7 @@ async def test_what_cannot_be_compared_is_inconclusive(evaluation: EvaluationCli
 
 @pytest.mark.parametrize("given", [{"max_drop": 1.7e308}, {"max_relative_drop": 1.7e308}])
 @pytest.mark.parametrize("key", ["accuracy", "accuracy_strict"])
-async def test_a_drop_beyond_every_score_is_inconclusive(
-    key: str, given: dict[str, float], evaluation: EvaluationClient
-):
+async def test_a_drop_beyond_every_score_is_inconclusive(key: str, given: dict[str, Any], evaluation: EvaluationClient):
     """Its square overflows; this is a verdict with its reason, and no internal error."""
     found = await evaluation.gate("base", "broken", policy(GateMetric(key=key, min_n=1, **given)))
 
