@@ -86,6 +86,36 @@ def test_a_run_is_followed_until_it_is_idle(tmp_path: Path):
     assert (ended["evaluation_id"], ended["run_id"], ended["step"]) == ("mine-step-40-0", "mine", 40)
 
 
+def test_names_of_checkpoints_stay_within_their_lines(tmp_path: Path):
+    """A line end in a name could make a command of GitHub Actions of what follows it."""
+    folder = _save(tmp_path / "mine", 10)
+    (folder / "trainer_state.json").write_text('{"global_step": 10}')
+    folder.rename(tmp_path / "mine" / "a\n::error::b\x1b[31m")
+
+    done = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "a\ufffd::error::b\ufffd[31m: found, step 10, held by links, " in done.stderr
+    assert not [line for line in done.stderr.splitlines() if line.startswith("::")]
+
+
+def test_what_is_no_directory_is_refused_and_a_missing_one_is_named(tmp_path: Path):
+    """A name of other bytes than UTF-8 cannot be in the journal."""
+    (tmp_path / "file").touch()
+    others = os.fsdecode(b"mine\xff")
+    (tmp_path / others).mkdir()
+
+    file = _follow("file", *WHAT, cwd=tmp_path)
+    assert (file.returncode, file.stdout) == (2, "")
+    assert file.stderr == f"crucible-worker: DIR is {str(tmp_path / 'file')!r}, which is no directory\n"
+    named = _follow(others, *WHAT, "--run-id=mine", cwd=tmp_path)
+    assert (named.returncode, named.stdout) == (2, "")
+    assert named.stderr == f"crucible-worker: DIR is {tmp_path}/mine\\xff, a path that is not UTF-8: rename it\n"
+    missing = _follow("later", *WHAT, "--exit-when-idle=0.1", cwd=tmp_path)
+    assert missing.returncode == 0, missing.stderr
+    assert missing.stderr.splitlines()[0] == f"{tmp_path}/later: waits for this directory, which does not exist yet"
+
+
 def test_ctrl_c_ends_it_and_the_same_command_resumes(tmp_path: Path):
     """The exit code is 130; an evaluation that was interrupted is resumed under its id."""
     run = tmp_path / "mine"

@@ -182,6 +182,16 @@ async def test_what_cannot_be_compared_is_inconclusive(evaluation: EvaluationCli
         assert found.reasons == (f"accuracy: it cannot be compared: {why}.",)
 
 
+@pytest.mark.parametrize("given", [{"max_drop": 1.7e308}, {"max_relative_drop": 1.7e308}])
+@pytest.mark.parametrize("key", ["accuracy", "accuracy_strict"])
+async def test_a_drop_beyond_every_score_is_inconclusive(key: str, given: dict[str, Any], evaluation: EvaluationClient):
+    """Its square overflows; this is a verdict with its reason, and no internal error."""
+    found = await evaluation.gate("base", "broken", policy(GateMetric(key=key, min_n=1, **given)))
+
+    assert found.reasons == (f"{key}: it cannot be compared: the drop that is allowed is beyond 1e+150.",)
+    assert found.verdict is GateVerdict.INCONCLUSIVE
+
+
 async def test_both_clients_decide_alike(evaluation: EvaluationClient):
     """The blocking client has the call too."""
     async with run_worker(models=MODELS) as worker:

@@ -32,6 +32,7 @@ from tests.service.follow_kit import (
     save_adapter,
     weights,
 )
+from tests.service.patience_kit import patient_plan
 from tests.service.plans_kit import plan
 from tests.tables import rows
 
@@ -108,6 +109,45 @@ async def test_a_released_checkpoint_is_marked(tmp_path: Path):
         save(f.folder, 20)
         await f.told(RELEASED, "checkpoint-20")
     assert f.events(SKIPPED) == []
+
+
+async def test_a_mark_is_written_into_the_checkpoint_alone(tmp_path: Path):
+    """Not through a link that has taken its place, or the name of the file in which the mark begins."""
+    gate = asyncio.Event()
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        moved, other = save(f.folder, 10), tmp_path / "other"
+        (save(f.folder, 20) / ".released.part").symlink_to(other)
+        await f.follow(mark=True)
+        await f.told(FOUND, "checkpoint-20")
+        moved.rename(tmp_path / "moved")
+        moved.symlink_to(tmp_path / "moved")
+        gate.set()
+        await f.told(RELEASED, "checkpoint-10")
+        await f.told(RELEASED, "checkpoint-20")
+        assert (f.state_dir / "released" / "run" / "checkpoint-10.released").exists()
+        assert (f.folder / "checkpoint-20" / ".released").is_file()
+    assert not (tmp_path / "moved" / ".released").exists()
+    assert not other.exists()
+
+
+async def test_a_directory_that_becomes_a_link_is_not_followed_out_of_its_root(tmp_path: Path):
+    """What is evaluated already ends as it would; when the directory is back, it is followed again."""
+    gate, outside = asyncio.Event(), tmp_path / "outside"
+    save(outside, 5)
+    async with following(tmp_path, backend=CheckpointBackend(gate=gate)) as f:
+        save(f.folder, 10)
+        await f.follow()
+        await f.recorder.wait_for(lambda event: event.kind is EventKind.EVALUATION_START, seconds=60.0)
+        f.folder.rename(f.root / "moved")
+        f.folder.symlink_to(outside)
+        gate.set()
+        await f.told(RELEASED, "checkpoint-10")
+        f.folder.unlink()
+        (f.root / "moved").rename(f.folder)
+        save(f.folder, 20)
+        await f.told(RELEASED, "checkpoint-20")
+    assert f.events(FOUND) == [(FOUND, "checkpoint-10"), (FOUND, "checkpoint-20")]
+    assert [path.name for path in outside.iterdir()] == ["checkpoint-5"]
 
 
 async def test_a_half_written_checkpoint_waits(tmp_path: Path):
@@ -230,6 +270,22 @@ async def test_a_plan_decides_what_is_due(tmp_path: Path):
     assert skipped.metadata["reason"] == "nothing of the plan p is due at step 3"
 
 
+@pytest.mark.parametrize("hold_folder", ["", "holds"])
+async def test_the_best_checkpoint_is_named_where_the_trainer_saved_it(hold_folder: str, tmp_path: Path):
+    """The file lies in the followed directory, wherever checkpoints are held."""
+    async with following(tmp_path) as f:
+        path, file = save(f.folder, 10), f.folder / "BEST"
+        options = {"hold_folder": hold_folder} if hold_folder else {}
+        await f.follow(plan=patient_plan(best_file=True), **options)
+        found = await f.told(FOUND, "checkpoint-10")
+        assert found.metadata["held"] == "links"
+        async with asyncio.timeout(60.0):
+            while not file.exists():
+                await asyncio.sleep(0.05)
+        best = json.loads(file.read_text())
+    assert (best["checkpoint"], best["model"]) == ("checkpoint-10", f"local:{path}")
+
+
 async def test_a_run_is_followed_until_it_is_unfollowed(tmp_path: Path):
     """Then nothing more is found; what has begun ends. The same call again resumes, and evaluates nothing twice."""
     async with following(tmp_path) as f:
@@ -345,6 +401,23 @@ async def test_a_checkpoint_that_is_written_again_is_not_evaluated_twice(tmp_pat
     assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
 
 
+@pytest.mark.parametrize("hindrance", ["name", "time"])
+async def test_a_checkpoint_that_cannot_be_recorded_holds_up_no_other(hindrance: str, tmp_path: Path):
+    """Its name is not UTF-8; or its files are of the year 2400, by a broken clock, and then it is evaluated as well."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 1, os.fsdecode(b"ckpt\xff-1" if hindrance == "name" else b"ckpt-1"))
+        if hindrance == "time":
+            for file in path.iterdir():
+                os.utime(file, (13_600_000_000, 13_600_000_000))
+        await f.follow(name_pattern="ckpt*-{step}")
+        save(f.folder, 2, "ckpt-2")
+        await f.told(RELEASED, "ckpt-2")
+        if hindrance == "time":
+            released = await f.told(RELEASED, "ckpt-1")
+            assert released.measurements["lag_seconds"] == 0.0
+        assert sorted(await f.evaluations()) == ([2] if hindrance == "name" else [1, 2])
+
+
 async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
     """As on another file system: the event says why, and the result is the same."""
     other = Path(tempfile.mkdtemp(prefix="crucible-follow-", dir="/dev/shm"))
@@ -408,6 +481,15 @@ async def test_what_is_wrong_is_named(fields: dict[str, Any], field: str, reason
         assert (caught.value.reason, caught.value.field) == (reason, field)
         with pytest.raises(NotFound):
             await f.bridge.unfollow("run")
+
+
+async def test_a_file_is_not_followed(tmp_path: Path):
+    """Nothing could come of it; a directory that does not exist is waited for."""
+    async with following(tmp_path) as f:
+        f.folder.write_text("")
+        with pytest.raises(BridgeError, match="which is no directory") as caught:
+            await f.follow()
+    assert caught.value.field == "directory"
 
 
 async def test_another_way_is_refused_while_a_run_is_followed(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -125,6 +126,9 @@ def _place(field: str, *, by_flags: bool) -> str:
 
 def _plan(typed: Typed, asked: Asked, parts: EvaluatorParts | None) -> EvaluationPlan:
     plan_id = asked.run_id if asked.plan_id is None else asked.plan_id
+    shown = os.fsencode(asked.directory.resolve()).decode(errors="backslashreplace")
+    if shown != str(asked.directory.resolve()):
+        raise InvalidField("DIR", f"is {shown}, a path that is not UTF-8: rename it")
     if not asked.run_id:
         raise InvalidField("--run-id", "is needed: the directory has no name")
     if asked.plan_file is not None:

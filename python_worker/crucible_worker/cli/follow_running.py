@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import FollowRunRequest
 from crucible_worker.cli.here import opened
+from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.config import Settings
 from crucible_worker.follow.following import Following
@@ -80,6 +82,8 @@ async def run(
                     after = parts.evaluations.head().sequence
                     with refusing():
                         row, _ = await follows.begin(request, by_command=True)
+                    if not await asyncio.to_thread(os.path.isdir, row.directory):
+                        lines.say(f"{row.directory}: waits for this directory, which does not exist yet")
                     async with lines.shown(row.run_id, after):
                         unfinished = await _until_idle(follows, row, lines, idle_seconds)
                 finally:
@@ -172,7 +176,7 @@ class _Lines:
     def say(self, line: str) -> None:
         """Write a line for people."""
         if not self._as_json:
-            typer.echo(line, err=True)
+            typer.echo(one_line(line), err=True)
 
     async def _write(self, run_id: str, done: asyncio.Event) -> None:
         while True:
@@ -205,7 +209,7 @@ class _Lines:
         elif event.kind in _ENDS:
             await self._tell_end(event)
         elif event.kind is not EventKind.SAMPLE_COMPLETE:
-            self._show(event.evaluation_id, event)
+            self._show(one_line(event.evaluation_id), event)
 
     async def _tell_end(self, event: Event) -> None:
         try:
@@ -218,7 +222,7 @@ class _Lines:
         infos = await self._evaluations.infos(spec.kind for spec in evaluation.request.evaluators)
         problem = evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
-        typer.echo(f"{evaluation.evaluation_id}: {evaluation.state.value}{why}")
+        typer.echo(one_line(f"{evaluation.evaluation_id}: {evaluation.state.value}{why}"))
         for sentence in evaluator_sentences(evaluation, infos):
             typer.echo(f"  {sentence}")
 

@@ -14,6 +14,7 @@ import typer
 
 from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.once import OnceCommand
+from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.options import EXIT_INTERRUPTED, Config, Json, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
@@ -167,9 +168,9 @@ def _write_junit(file: Path, report: GateResponse, baseline: str, candidate: str
 def _print(report: GateResponse, baseline: str, candidate: str, *, github: bool, as_json: bool) -> None:
     from crucible_worker.reports.gates import gate_as_data, github_lines
 
-    lines = [f"{report.verdict.name}: {_line(candidate)} against {_line(baseline)}"]
+    lines = [f"{report.verdict.name}: {one_line(candidate)} against {one_line(baseline)}"]
     for each in report.metrics:
-        lines += [f"{each.verdict.name:<12} {_line(each.key)}: {_line(' '.join(each.reasons))}"]
+        lines += [f"{each.verdict.name:<12} {one_line(each.key)}: {one_line(' '.join(each.reasons))}"]
     if github:
         lines += github_lines(report, candidate)
     if as_json:
@@ -181,8 +182,3 @@ def _print(report: GateResponse, baseline: str, candidate: str, *, github: bool,
         pass  # its reader has read enough: the verdict is in the exit code
     except OSError as error:
         refuse(f"cannot write to standard output: {error.strerror}")
-
-
-def _line(text: str) -> str:
-    """A text within its line: a line end would begin another one, which could look like a command of GitHub Actions."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -141,7 +141,7 @@ class Lookout:
         try:
             return self._examine(candidate, folder, before)
         except Incomplete as error:
-            verdict = Unfinished(name=candidate.name, step=candidate.step, reason=error.reason)
+            verdict = Unfinished(name=_as_text(candidate.name), step=candidate.step, reason=error.reason)
             return _Seen(verdict, folder, lasting=error.by_names and _is_old(folder))
 
     def _examine(self, candidate: Candidate, folder: Stamp, before: _Seen | None) -> _Seen:
@@ -151,6 +151,8 @@ class Lookout:
         step = candidate.step if candidate.step is not None else step_of_trainer_state(path)
         if step is None and not candidate.expected:
             return _Seen(None, folder, lasting=_is_old(folder))
+        if candidate.name != _as_text(candidate.name):
+            raise Incomplete("has a name that is not UTF-8; rename it", by_names=True)
         contents = examine(path, self._naming.marker)
         if step is None:
             raise Incomplete("has no step: neither its name nor a trainer_state.json has one")
@@ -194,6 +196,11 @@ def whole(path: Path, naming: Naming) -> str:
         return error.reason
     settled = _is_finished(folder, contents) or _settled(folder, contents)
     return "" if settled and _stamp(path) == folder else _CHANGES
+
+
+def _as_text(name: str) -> str:
+    """A name of a folder, with an escape in place of each byte that is not UTF-8: no event could have that."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _checkpoint(candidate: Candidate, step: int, contents: Contents) -> Checkpoint:

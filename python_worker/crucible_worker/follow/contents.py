@@ -143,8 +143,10 @@ def step_of_trainer_state(path: Path) -> int | None:
     try:
         reader = JsonReader(_read(path, TRAINER_STATE, MAX_TRAINER_STATE_BYTES).decode())
         for name in reader.members():
-            value = reader.value()
-            if name == "global_step":
+            if name != "global_step":
+                reader.pass_over()
+            else:
+                value = reader.value()
                 if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63:
                     return value
                 break
@@ -165,7 +167,7 @@ def _is_complete(path: Path, name: str) -> bool:
     try:
         reader = JsonReader(_read(path, name, MAX_TRAINER_STATE_BYTES).decode())
         for _ in reader.members():
-            reader.value()
+            reader.pass_over()
         return reader.ended()
     except (ValueError, RecursionError, Incomplete):
         return False
@@ -231,8 +233,11 @@ def _without(name: str, names: Collection[str]) -> str:
 
 def _check_config(path: Path, name: str) -> None:
     try:
-        if not isinstance(json.loads(_read(path, name, MAX_CONFIG_BYTES)), dict):
-            raise ValueError("it is not an object")
+        reader = JsonReader(_read(path, name, MAX_CONFIG_BYTES).decode())
+        for _ in reader.members():
+            reader.pass_over()
+        if not reader.ended():
+            raise ValueError("text follows the object")
     except (ValueError, RecursionError) as error:
         _malformed(name, error)
 
@@ -263,9 +268,11 @@ def _end_of_tensors(header: str) -> int:
     end = 0
     reader = JsonReader(header)
     for name in reader.members():
-        tensor = reader.value()
         if name == _METADATA:
+            for _ in reader.members():
+                reader.text()
             continue
+        tensor = reader.value()
         offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
         if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(offset) is int for offset in offsets)):
             raise ValueError(f"the tensor {name[:100]!r} has no data_offsets")

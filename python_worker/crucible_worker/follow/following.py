@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.follow import events
-from crucible_worker.follow.checkpoints import Checkpoint, Lookout, Naming, Unfinished
+from crucible_worker.follow.checkpoints import Checkpoint, Looked, Lookout, Naming, Unfinished
 from crucible_worker.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
 from crucible_worker.follow.models import NoBaseModel, model_of
 from crucible_worker.follow.policies import chosen
@@ -45,6 +46,8 @@ ROUNDED_SECONDS = 2.0
 """By how much a file system may round the time of a change."""
 MAX_COPY_BYTES = 32 * 1024**3
 """Largest checkpoint that is copied if it cannot be held by links."""
+_LATEST_NS = (1 << 63) - 1
+"""In the year 2262: the journal has no later time, and files of a broken clock do."""
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -182,7 +185,7 @@ class Following:
         if not (self.unfinished or self._recovered or await asyncio.to_thread(self._changes.there_may_be)):
             return
         try:
-            looked = await asyncio.to_thread(self._lookout.look)
+            looked = await asyncio.to_thread(self._look)
         except OSError as error:
             self._say("checkpoints_not_looked_for", str(error))
             return
@@ -203,6 +206,17 @@ class Following:
             if self._stopping.is_set():
                 return
             await self._take(checkpoint, reason or await self._why_not(checkpoint), latest)
+
+    def _look(self) -> Looked:
+        """What is in the directory. One that a link has replaced is not below its model root any more.
+
+        Raises:
+            OSError: it cannot be read, or leads elsewhere.
+        """
+        directory = self._row.directory
+        if (real := os.path.realpath(directory)) != directory:
+            raise OSError(f"{directory} has become a link to {real}; follow that folder")
+        return self._lookout.look()
 
     async def _why_not(self, checkpoint: Checkpoint) -> str:
         """Why a checkpoint that the policy wants is not evaluated; empty if it is."""
@@ -225,7 +239,7 @@ class Following:
             model="",
             held="nothing",
             held_identity="",
-            written_ns=int(checkpoint.written_at * 1e9),
+            written_ns=min(int(checkpoint.written_at * 1e9), _LATEST_NS),
         )
         why = ""
         if reason:

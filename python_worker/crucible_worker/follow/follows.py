@@ -190,6 +190,8 @@ class Follows:
         except InvalidNaming as error:
             raise InvalidField({"pattern": "name_pattern"}.get(error.field, error.field), error.problem) from error
         directory = directory_below(self._roots, request.directory, "directory")
+        if directory.exists() and not directory.is_dir():
+            raise InvalidField("directory", f"is {request.directory!r}, which is no directory")
         hold_folder = (
             directory_below(self._roots, request.hold_folder, "hold_folder")
             if request.hold_folder

@@ -214,8 +214,10 @@ def _record(held: Path) -> tuple[Checkpoint, Held] | None:
         checkpoint = dict(record["checkpoint"])
         found = Checkpoint(**checkpoint | {"path": Path(checkpoint["path"]), "files": tuple(checkpoint["files"])})
         how = Held(path=held, how=record["how"], why=record["why"], identity=record["identity"])
-        return (found, how) if found.name == held.name and examine(held).identity == how.identity else None
-    except (OSError, ValueError, KeyError, TypeError, Incomplete):
+        if found.name != held.name or type(found.step) is not int or type(found.written_at) is not float:
+            return None
+        return (found, how) if examine(held).identity == how.identity else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, Incomplete):
         return None
 
 
@@ -261,6 +263,9 @@ def _put(
 ) -> Held:
     """Fill a folder under a temporary name, verify it, then give it its name."""
     held, partial = _folders(place, checkpoint.name)
+    for folder in (place.parent, place):
+        if folder.is_symlink():  # it may lead out of the model root, and what is held there could not be read
+            raise _Refused(f"{folder} is a symbolic link; name its target as the folder of held checkpoints")
     try:
         place.mkdir(parents=True, exist_ok=True)
         _remove(partial)

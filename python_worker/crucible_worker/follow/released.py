@@ -40,7 +40,7 @@ class Markers:
             _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
         if self._row.mark:
             try:
-                _put(Path(checkpoint.source) / RELEASED_SUFFIX, content)
+                _put(self._folder_of(checkpoint) / RELEASED_SUFFIX, content)
             except FileNotFoundError:
                 return  # the trainer has deleted it meanwhile
             except OSError as error:
@@ -48,12 +48,11 @@ class Markers:
 
     def remove(self, checkpoint: CheckpointRow) -> None:
         """Remove the files of an older checkpoint of this name."""
-        paths = [self._released / f"{checkpoint.name}{RELEASED_SUFFIX}"]
+        with contextlib.suppress(OSError):
+            (self._released / f"{checkpoint.name}{RELEASED_SUFFIX}").unlink(missing_ok=True)
         if self._row.mark:
-            paths.append(Path(checkpoint.source) / RELEASED_SUFFIX)
-        for path in paths:
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                (self._folder_of(checkpoint) / RELEASED_SUFFIX).unlink(missing_ok=True)
 
     def tidy(self) -> None:
         """Remove the folders of held checkpoints, unless something is in them."""
@@ -61,9 +60,22 @@ class Markers:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
+    def _folder_of(self, checkpoint: CheckpointRow) -> Path:
+        """The checkpoint's own folder.
+
+        Raises:
+            OSError: a link has taken its place, and leads anywhere.
+        """
+        folder = Path(checkpoint.source)
+        if folder.resolve() != folder or not folder.is_relative_to(self._row.directory):
+            raise OSError(f"{folder} leads out of the followed folder")
+        return folder
+
 
 def _put(path: Path, content: str) -> None:
     """Write a file that appears whole."""
     part = path.with_name(f"{path.name}.part")
-    part.write_text(content)
+    part.unlink(missing_ok=True)  # a link of this name would be written through
+    with part.open("x") as file:
+        file.write(content)
     os.replace(part, path)

@@ -30,6 +30,7 @@ POWER = 0.8
 """The probability of detection."""
 
 _HALVINGS = 100
+_SMALLEST = 1e-150  # of a difference, in standard errors
 
 
 def detectable(stderr: float, units: int, confidence: float) -> float:
@@ -44,7 +45,9 @@ def detectable(stderr: float, units: int, confidence: float) -> float:
 
 
 def needed(difference: float, stderr: float, units: int, confidence: float) -> float | None:
-    """Units with which a two-sided paired t-test detects a difference of this size; None if the difference is 0.
+    """Units with which a two-sided paired t-test detects a difference of this size.
+
+    None if the difference is 0, or so small next to its error that no float64 is their number.
 
     Args:
         difference: in the scores' unit.
@@ -52,7 +55,7 @@ def needed(difference: float, stderr: float, units: int, confidence: float) -> f
         units: that `stderr` was made from; at least 2.
         confidence: of the test, above 0 and below 1.
     """
-    if difference == 0:
+    if abs(difference) <= _SMALLEST * stderr or difference == 0:
         return None
     variance = (stderr / difference) ** 2 * units
     # The normal distribution needs no more than Student's: the answer is this number, or one that is a little larger.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
@@ -19,10 +20,20 @@ from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.exports.files import whole_file
 from crucible_worker.runs.held_paths import own_model, own_path
 
-__all__ = ["BEST_FILE", "check_has_folder", "write_best"]
+__all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
 
 BEST_FILE = "BEST"
 """Name of the file."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """Where the checkpoint of a followed run is, as opposed to where it was held while it was read."""
+
+    directory: str
+    """The followed directory."""
+    source: str
+    """The checkpoint's folder in it."""
 
 
 def check_has_folder(model: ModelRef) -> str:
@@ -49,6 +60,7 @@ def write_best(
     facts: Mapping[str, str | float | None],
     *,
     gone: bool = False,
+    followed: Followed | None = None,
 ) -> Path:
     """Write the file into the folder that holds the checkpoint's folder; it appears whole, or not at all.
 
@@ -57,6 +69,7 @@ def write_best(
         model: the checkpoint.
         facts: what the file says of it besides its name.
         gone: whether the checkpoint's folder may be gone: its trainer removes old ones.
+        followed: where the checkpoint is, if a followed run has it; the model is where it was held then.
 
     Returns:
         The file's path.
@@ -66,19 +79,27 @@ def write_best(
         FailedPrecondition: there is no root.
         NotFound: no root has the checkpoint. If it was held while it was read, the trainer's own folder counts.
         PermissionDenied: the checkpoint, or the folder that holds it, is outside of every root.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or something of its name is no file.
     """
     path = check_has_folder(model)
     if not roots:
         raise FailedPrecondition("this worker has no model root (--model-root)", reason=Reason.NO_MODEL_ROOT)
-    holder, name = _parts(path)
-    own = str(holder / name)
-    if own != path and _is_there(roots, own):
-        path, model = own, _with_folder(model, own)
+    if followed is None:
+        holder, name = _parts(path)
+        own = str(holder / name)
+        if own != path and _is_there(roots, own):
+            path = own
+        model = own_model(model)
+    else:
+        holder, own = PurePath(followed.directory), followed.source
+        name = os.path.relpath(own, holder)
+        model = _with_folder(model, own)
     if not gone:
         _found(roots, path, path)
     file = _found(roots, str(holder), path) / BEST_FILE
-    text = json.dumps({"checkpoint": name, "model": format_model(own_model(model)), **facts}, allow_nan=False)
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise FileExistsError(f"{file} is no file: remove it")  # a link may lead out of the roots, and a pipe waits
+    text = json.dumps({"checkpoint": name, "model": format_model(model), **facts}, allow_nan=False)
     with whole_file(file) as out:
         out.write(f"{text}\n".encode())
     return file

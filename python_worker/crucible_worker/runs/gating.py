@@ -153,19 +153,31 @@ def _numbers(sides: _Sides, metric: GateMetric, index: int, place: int) -> _Read
     ours, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
     allowed = _allowed(metric)
     if not (ours.is_mean(values[0]) and theirs.is_mean(values[1])):
+        if why := _why_no_drop(np.array(values[:1]), np.array(values[1:]), allowed):
+            return _Read(metric=metric, evaluator=label, why=why)
         n = min(baseline.results[index].n_scored, candidate.results[place].n_scored)
         drop = drop_of_values(*values, n, allowed)
         return _Read(metric=metric, evaluator=label, drop=drop, rests_on=VALUES)
     matched = [sample_id for sample_id in ours.by_sample if sample_id in theirs.by_sample]
     before, after = (np.array([each.by_sample[one] for one in matched], np.float64) for each in (ours, theirs))
-    if not matched or max(np.abs(before).max(), np.abs(after).max()) > MAX_SCORE:
-        why = f"a score is beyond {MAX_SCORE:g}" if matched else "no sample has a score in both evaluations"
+    if why := _why_no_drop(before, after, allowed):
         return _Read(metric=metric, evaluator=label, why=why)
     clusters = Clusters(sides.policy.cluster_by, "policy.cluster_by")
     clusters.read(sides.connection, sides.numbers[baseline.evaluation_id], index, baseline.dataset_fingerprint)
     drop = paired_drop(before, after, allowed, confidence=sides.policy.confidence, clusters=clusters.of(matched))
     left_out = len(ours.by_sample) + len(theirs.by_sample) - 2 * len(matched)
     return _Read(metric=metric, evaluator=label, drop=drop, rests_on=PAIRED_SCORES, left_out=left_out)
+
+
+def _why_no_drop(before: np.ndarray, after: np.ndarray, allowed: Allowed) -> str:
+    """Why the drop of these scores cannot be computed; empty if it can be."""
+    if not before.size:
+        return "no sample has a score in both evaluations"
+    largest = float(max(np.abs(before).max(), np.abs(after).max()))
+    if largest > MAX_SCORE:
+        return f"a score is beyond {MAX_SCORE:g}"
+    lost = allowed.drop if not allowed.relative else allowed.drop * largest
+    return f"the drop that is allowed is beyond {MAX_SCORE:g}" if lost > MAX_SCORE else ""
 
 
 def _allowed(metric: GateMetric) -> Allowed:

@@ -33,10 +33,11 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, Goal, format_model, parse_model
 from crucible_worker.reports.metric_keys import keys_of
-from crucible_worker.runs.best_file import write_best
+from crucible_worker.runs.best_file import Followed, write_best
 from crucible_worker.runs.comparison import Known, compare_in
 from crucible_worker.runs.held_paths import own_model
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.follows import place_of_model
 from crucible_worker.runs.journal.patient_plans import (
     PatientPlan,
     PatientRow,
@@ -112,7 +113,7 @@ class Patient:
         if self._roots and (best := await self._journal.read(_unwritten, plan_id)) is not None:
             await self._write(*best)
 
-    async def _write(self, plan: PatientPlan, best: PatientStep) -> None:
+    async def _write(self, plan: PatientPlan, best: PatientStep, followed: Followed | None) -> None:
         facts = {
             "run_id": plan.run_id,
             "plan_id": plan.plan_id,
@@ -123,7 +124,8 @@ class Patient:
             "evaluation_id": best.evaluation_id,
         }
         try:
-            await asyncio.to_thread(write_best, self._roots, parse_model(best.model), facts, gone=True)
+            model = parse_model(best.model)
+            await asyncio.to_thread(write_best, self._roots, model, facts, gone=True, followed=followed)
         except (BridgeError, OSError) as error:
             problem = str(error)
             if self._told.get(plan.plan_id) != problem:
@@ -152,13 +154,16 @@ class _Found:
                 transaction.append(0, (event,))
 
 
-def _unwritten(connection: sqlite3.Connection, plan_id: str) -> tuple[PatientPlan, PatientStep] | None:
-    """The best step of a plan whose file does not have it yet."""
+def _unwritten(connection: sqlite3.Connection, plan_id: str) -> tuple[PatientPlan, PatientStep, Followed | None] | None:
+    """The best step of a plan whose file does not have it yet, and where its checkpoint is if its run is followed."""
     row = find_patient(connection, plan_id)
     if row is None or not row.plan.best_file or row.best_step == row.written_step:
         return None
     best = next((one for one in patient_steps(connection, plan_id) if one.step == row.best_step), None)
-    return None if best is None else (row.plan, best)
+    if best is None:
+        return None
+    place = place_of_model(connection, plan_id, best.model)
+    return row.plan, best, None if place is None else Followed(directory=place[0], source=place[1])
 
 
 def _look(connection: sqlite3.Connection, plan_id: str, max_samples: int, known: Known) -> _Found | None:

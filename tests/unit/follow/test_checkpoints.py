@@ -238,6 +238,19 @@ def test_of_two_checkpoints_of_a_step_the_last_name_is_preferred(tmp_path: Path)
     assert looked.unfinished[1].reason == "has the step 7 of 'step_7', which is preferred to it"
 
 
+def test_a_name_that_is_no_text_is_reported_with_escapes(tmp_path: Path):
+    """No event could have it. A folder that is no checkpoint is not reported."""
+    state = {"trainer_state.json": b'{"global_step": 7}'}
+    write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/best\xff")), model_files() | state)
+    write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/tokenizer\xff")), model_files())
+    write(tmp_path / "bést-8", model_files() | state)
+
+    looked = look(tmp_path, Naming())
+
+    assert _names(looked) == (["bést-8"], ["best\\xff"])
+    assert looked.unfinished[0].reason == "has a name that is not UTF-8; rename it"
+
+
 def test_the_step_is_that_of_the_trainer_if_the_name_has_none(tmp_path: Path):
     """A name with a step is not compared with it: torchtune's `epoch_2` is of step 2."""
     state = {"trainer_state.json": b'{"global_step": 70}'}

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from crucible_worker.follow import contents
 from crucible_worker.follow.contents import Incomplete, examine, step_of_trainer_state
+from crucible_worker.follow.json_reader import MAX_VALUE_CHARS
 from tests.unit.follow.checkpoint_files import adapter_files, model_files, safetensors, sharded_files, write
 
 INDEX = "model.safetensors.index.json"
@@ -66,10 +67,13 @@ def test_a_checkpoint_is_whole_with_its_last_file(files: Files, tmp_path: Path):
         ),
         ({"adapter_config.json": b"{}"}, "has no adapter_model.safetensors"),
         ({"config.json": b"{}", "adapter_model.safetensors": safetensors()}, "no adapter_config.json"),
-        (model_files() | {"config.json": b"[]"}, "has a malformed config.json: it is not an object"),
+        (model_files() | {"config.json": b"[]"}, "has a malformed config.json: character 0 is not '{'"),
         (model_files() | {"config.json": b'{"a": '}, "has a malformed config.json: Expecting value"),
         (model_files() | {"config.json": b"\xff"}, "has a malformed config.json"),
-        (model_files() | {"config.json": b"[" * 100_000}, "has a malformed config.json: it is nested too deeply"),
+        (
+            model_files() | {"config.json": b'{"a": ' + b"[" * 100_000},
+            "has a malformed config.json: it is nested too deeply",
+        ),
         (model_files() | {"config.json": b" " * (contents.MAX_CONFIG_BYTES + 1)}, "at most 4,194,304 are read"),
         (model_files() | {"model.safetensors": b""}, "has 0 bytes of model.safetensors, which end in its header"),
         (model_files() | {"model.safetensors": safetensors()[:20]}, "has 20 bytes of model.safetensors"),
@@ -94,6 +98,37 @@ def test_a_checkpoint_is_whole_with_its_last_file(files: Files, tmp_path: Path):
 def test_the_reason_says_what_is_missing(files: Files, reason: str, tmp_path: Path):
     """So that a user sees what to wait for, or what to change."""
     assert reason in _lacking(write(tmp_path / "checkpoint", files))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"__metadata__": [' + b"[]," * MAX_VALUE_CHARS + b"1]}",
+        b'{"__metadata__": {"a": [' + b"[]," * MAX_VALUE_CHARS + b"1]}}",
+        b'{"a": {"data_offsets": [' + b"[]," * MAX_VALUE_CHARS + b"1]}}",
+    ],
+)
+def test_a_header_is_not_read_at_once(header: bytes, tmp_path: Path):
+    """Every other thread would wait meanwhile; and its lists would take gigabytes."""
+    files = model_files() | {"model.safetensors": len(header).to_bytes(8, "little") + header}
+
+    assert "has a malformed model.safetensors: character" in _lacking(write(tmp_path / "checkpoint", files))
+
+
+def test_other_files_may_have_long_values(tmp_path: Path):
+    """Labels of a model, texts of a header, the log of a trainer."""
+    log = [{"loss": 1.0, "step": step} for step in range(20_000)]
+    labels = {"text_config": {"id2label": {str(number): f"label {number}" for number in range(20_000)}}}
+    header = json.dumps({"__metadata__": {"tags": "t" * 2 * MAX_VALUE_CHARS}}).encode()
+    files = {
+        "config.json": json.dumps(labels).encode(),
+        "model.safetensors": len(header).to_bytes(8, "little") + header,
+        "trainer_state.json": json.dumps({"log_history": log, "global_step": 7}).encode(),
+    }
+    folder = write(tmp_path / "checkpoint", files)
+
+    assert contents.examine(folder).last is not None
+    assert contents.step_of_trainer_state(folder) == 7
 
 
 @pytest.mark.parametrize("tensor", [b"1", b"{}", b'{"data_offsets": [0]}', b'{"data_offsets": [2, 1]}'])

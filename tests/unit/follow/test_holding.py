@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -309,6 +310,36 @@ def test_nothing_that_was_not_made_here_is_removed(run: Path, folder: Path):
     assert _hold(checkpoint, folder).how == "nothing"
     release(folder, "checkpoint-5")
     assert _read(folder / "checkpoint-5") == {"notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("linked", ["folder", "parent"])
+def test_nothing_is_held_through_a_link(linked: str, run: Path, folder: Path, tmp_path: Path):
+    """It may lead out of the model root, where no checkpoint may be read."""
+    checkpoint, target = _found(run, model_files()), tmp_path / "target"
+    target.mkdir()
+    link = folder if linked == "folder" else folder.parent
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(target)
+
+    held = _hold(checkpoint, folder)
+
+    assert (held.how, held.path) == ("nothing", checkpoint.path)
+    assert f"{link} is a symbolic link" in held.why
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("field", [{"step": "7"}, {"written_at": None}, {"step": True}])
+def test_a_record_that_is_none_is_not_recovered(field: dict[str, object], run: Path, folder: Path):
+    """Another program may have written it."""
+    file = _hold(_found(run, model_files()), folder).path / ".held"
+    assert len(recovered(folder)) == 1
+    record = json.loads(file.read_text())
+    record["checkpoint"] |= field
+    file.write_text(json.dumps(record))
+
+    assert recovered(folder) == ()
+    file.write_text("[" * 100_000)
+    assert recovered(folder) == ()
 
 
 def test_what_a_killed_process_left_is_listed_and_released(run: Path, folder: Path):

@@ -76,8 +76,13 @@ class Scripted(Logger):
             time.sleep(10_000)
         self.say({"close": True})
 
+    def position(self):
+        wrong = {"position": "last", "negative position": -1, "large position": 10**30}
+        return wrong.get(self.fault) if self.processes <= self.times else None
+
     def get_url(self):
-        return "file:" + self.path
+        wrong = {"url": 5, "long url": "u" * 10_000_000, "path": "file:\\udcff"}
+        return wrong.get(self.fault, "file:" + self.path) if self.processes <= self.times else "file:" + self.path
 
 @dataclasses.dataclass(kw_only=True)
 class FullDisk(JsonlLogger):

@@ -119,6 +119,38 @@ async def test_one_that_fails_is_tried_again_in_a_new_process(loggers: Path, fau
     await fed.aclose()
 
 
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("position", "TypeError: position() returned 'last', neither a sequence nor None"),
+        ("negative position", "TypeError: position() returned -1, neither a sequence nor None"),
+        ("large position", f"TypeError: position() returned {10**30}, neither a sequence nor None"),
+        ("url", "TypeError: get_url() returned 5, no text of at most 8,192 characters"),
+        ("long url", "no text of at most 8,192 characters"),
+    ],
+)
+async def test_one_that_returns_what_it_must_not_has_failed(loggers: Path, fault: str, error: str) -> None:
+    """The error says which method of it returned what."""
+    fed = runner(loggers, f"?fault={fault.replace(' ', '%20')}&times=1")
+
+    async with asyncio.timeout(BOUND_SECONDS):
+        assert await fed.feed(rows(1, 2)) == 2
+
+    assert error in fed.status.error
+    assert sequences(loggers / "lines") == [1, 2]
+    await fed.aclose()
+
+
+async def test_a_url_has_escapes_for_bytes_that_are_no_text(loggers: Path) -> None:
+    """The journal could not have them: a folder may be named so."""
+    fed = runner(loggers, "?fault=path")
+
+    await fed.open()
+
+    assert (fed.status.url, fed.status.error) == ("file:\\udcff", "")
+    await fed.aclose()
+
+
 async def test_one_that_fails_stops_no_other(loggers: Path) -> None:
     """One that raises and one that blocks are fed for ever, while the third takes all."""
     others = [

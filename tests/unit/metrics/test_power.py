@@ -87,3 +87,12 @@ def test_needed_samples_of_shares_detect_the_same_split(gained: int, lost: int, 
 def test_no_difference_needs_no_number():
     """A difference of 0 is detected by no number of samples."""
     assert needed(0.0, 1.0, 10, 0.95) is None
+
+
+def test_a_difference_that_is_nothing_next_to_its_error_needs_no_number():
+    """A float64 could not have that number; it can have any smaller one."""
+    assert needed(1e-151, 1.0, 2_000_000, 0.999) is None
+    assert needed(1e-300, 1e-160, 10, 0.95) is not None
+    largest = needed(1.1e-150, 1.0, 2_000_000, 0.999)
+    assert largest is not None
+    assert math.isfinite(largest)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef, TinkerModel, format_model
-from crucible_worker.runs.best_file import BEST_FILE, write_best
+from crucible_worker.runs.best_file import BEST_FILE, Followed, write_best
 
 
 @pytest.fixture
@@ -72,6 +74,29 @@ def test_a_link_that_leads_out_is_refused(root: Path, tmp_path: Path):
     (root / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(BridgeError, match="leads out"):
         write_best((root,), LocalModel("link/step"), {}, gone=True)
+
+
+@pytest.mark.parametrize("make", [lambda file: file.symlink_to("/dev/null"), os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_not_written_to(make: Callable[[Path], object], root: Path):
+    """A link may lead out of the roots; a pipe would make its writer wait."""
+    make(root / "run" / BEST_FILE)
+    with pytest.raises(OSError, match="is no file: remove it"):
+        write_best((root,), LocalModel("run/step-1"), {})
+
+
+@pytest.mark.parametrize("name", ["step-1", "step-1/actor"])
+@pytest.mark.parametrize("base", [None, "owner/name"])
+def test_a_followed_checkpoint_is_named_where_it_is(name: str, base: str | None, root: Path):
+    """Not where it was held: that is gone when the file is read."""
+    held, source = str(root / "holds" / "run" / "step-1"), str(root / "run" / name)
+    followed = Followed(directory=str(root / "run"), source=source)
+    model = LocalModel(held) if base is None else HubModel(base, adapter_path=held)
+
+    file = write_best((root,), model, {}, gone=True, followed=followed)
+
+    expected = f"local:{source}" if base is None else f"hub:{base}?adapter={source}"
+    assert file == root / "run" / BEST_FILE
+    assert json.loads(file.read_text()) == {"checkpoint": name, "model": expected}
 
 
 @pytest.mark.parametrize("model", [EmbeddedModel("m"), TinkerModel(base_model="m"), HubModel("owner/name")])

@@ -20,6 +20,8 @@ from crucible_worker.loggers.registry import make
 
 _NICE = 10
 _MAX_ERROR = 2_000  # characters of a failure that the worker reads
+_MAX_URL = 8_192  # characters: a path and what is put before it
+_MAX_SHOWN = 60
 
 
 class Host:
@@ -42,7 +44,7 @@ class Host:
                     self._opened.sync()
                 case "close":
                     self._opened.close()
-            answer["url"] = self._opened.get_url()
+            answer["url"] = _url(self._opened)
         except EntryRefused as error:
             answer |= {"refused": error.sequence, "error": _told(error)}
         except (Exception, SystemExit) as error:
@@ -60,7 +62,7 @@ class Host:
         logger = make(spec)
         logger.open(experiment_of(message["experiment"]))
         self._logger = logger
-        position = logger.position()
+        position = _position(logger)
         self._through = position or 0
         return position
 
@@ -85,6 +87,21 @@ class Host:
                 self._opened.log_missed(entry)
             case MetricRow():
                 self._opened.log_metrics([entry])
+
+
+def _position(logger: Logger) -> int | None:
+    position: Any = logger.position()
+    if position is not None and (type(position) is not int or not 0 <= position < 1 << 63):
+        raise TypeError(f"position() returned {repr(position)[:_MAX_SHOWN]}, neither a sequence nor None")
+    return position
+
+
+def _url(logger: Logger) -> str:
+    """Its URL, with escapes for bytes of a path that are not UTF-8: the journal could not have them."""
+    url: Any = logger.get_url()
+    if not isinstance(url, str) or len(url) > _MAX_URL:
+        raise TypeError(f"get_url() returned {repr(url)[:_MAX_SHOWN]}, no text of at most {_MAX_URL:,} characters")
+    return url.encode(errors="backslashreplace").decode()
 
 
 def _told(error: BaseException) -> str:

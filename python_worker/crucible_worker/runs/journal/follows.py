@@ -28,6 +28,7 @@ __all__ = [
     "find_follow",
     "find_follow_of",
     "open_follows",
+    "place_of_model",
     "record",
     "step_states",
 ]
@@ -239,3 +240,16 @@ def _follow(source: Reads, condition: str, value: object) -> FollowRow | None:
     named = dict(zip((*_COLUMNS.split(", "), "number", "ended_ns"), row, strict=True))
     named |= {name: bool(named[name]) for name in ("mark", "by_command")}
     return FollowRow(**named)
+
+
+def place_of_model(source: Reads, plan_id: str, model: str) -> tuple[str, str] | None:
+    """The followed directory of a plan's run, and the checkpoint in it that was evaluated as a model.
+
+    None if no followed run has evaluated that model.
+    """
+    return source.execute(
+        """SELECT follows.directory, checkpoints.source FROM follows
+           JOIN followed_checkpoints AS checkpoints ON checkpoints.follow = follows.number
+           WHERE follows.plan_id = ? AND checkpoints.model = ? LIMIT 1""",
+        (plan_id, model),
+    ).fetchone()
