@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import CompareRequest, Evaluation, PairedComparison, Problem, format_model
+from crucible_bridge.types import CompareRequest, Evaluation, PairedComparison, Problem
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.runs.comparison import Comparisons
 
 __all__ = ["COLUMNS", "Compared", "as_data", "compared", "tables"]
@@ -48,7 +49,7 @@ async def compared(comparisons: Comparisons, ended: Sequence[tuple[str, Evaluati
 
 
 async def _pairs(comparisons: Comparisons, name: str, evaluations: Sequence[Evaluation]) -> AsyncIterator[Compared]:
-    models = {evaluation.evaluation_id: format_model(evaluation.request.model) for evaluation in evaluations}
+    models = {evaluation.evaluation_id: format_own_model(evaluation.request.model) for evaluation in evaluations}
     try:
         found = await comparisons.compare(CompareRequest(evaluation_ids=tuple(models), max_listed=0))
     except BridgeError as error:

@@ -177,7 +177,7 @@ async def _infos(bridge: Bridge) -> Infos:
 
 
 def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
-    from crucible_bridge.types import format_model
+    from crucible_worker.held_paths import format_own_model
     from crucible_worker.reports.facts import facts_of
     from crucible_worker.reports.sentences import evaluator_sentences
 
@@ -192,7 +192,7 @@ def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str
         request.run_id,
         "" if request.step is None else str(request.step),
         _progress(evaluation),
-        format_model(request.model),
+        format_own_model(request.model),
         "\n".join(lines),
     ]
 

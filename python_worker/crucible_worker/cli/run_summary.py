@@ -15,7 +15,7 @@ import typer
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, Problem, Usage, format_model
+from crucible_bridge.types import Evaluation, Problem, Usage
 from crucible_worker.cli import compared as comparing
 from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
@@ -24,6 +24,7 @@ from crucible_worker.cli.running import NotRun, Ran
 from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.sentences import evaluator_sentences
 
 __all__ = ["RunSummary", "Shown", "unwritable", "write_error"]
@@ -232,7 +233,7 @@ def _ended_by(evaluation: Evaluation, problem: Problem) -> str:
 def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
     """The usage of the model and the judges, if they were queried."""
     if usage.calls:
-        yield format_model(evaluation.request.model), usage
+        yield format_own_model(evaluation.request.model), usage
     for judge in usage.judges:
         yield f"{judge.model} (judge)", judge.usage
 
@@ -258,4 +259,5 @@ def _problem_text(problem: Problem) -> str:
 
 
 def _title(evaluation: Evaluation) -> str:
-    return f"{format_model(evaluation.request.model)}: {evaluation.state.value} in {evaluation.duration_ns / 1e9:.1f} s"
+    model, seconds = format_own_model(evaluation.request.model), evaluation.duration_ns / 1e9
+    return f"{model}: {evaluation.state.value} in {seconds:.1f} s"

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from crucible_bridge.events import Event
-from crucible_bridge.types import Evaluation, SampleResult, format_model
+from crucible_bridge.types import Evaluation, SampleResult
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import engine_as_data, usage_as_data
 
 __all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
@@ -58,7 +59,7 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
         "run_id": evaluation.request.run_id,
         "step": evaluation.request.step,
         "state": evaluation.state.value,
-        "model": format_model(evaluation.request.model),
+        "model": format_own_model(evaluation.request.model),
         "metrics": dict(evaluation.metrics.values),
         "undefined": dict(evaluation.metrics.undefined),
         "evaluators": [

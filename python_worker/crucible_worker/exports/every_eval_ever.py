@@ -37,6 +37,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
+from crucible_worker.held_paths import own_model
 from crucible_worker.reports.facts import format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.records import asked_text, record_as_data
@@ -290,7 +291,7 @@ def _source(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _model_info(evaluation: Evaluation) -> dict[str, Any]:
-    model = evaluation.request.model
+    model = own_model(evaluation.request.model)
     here = isinstance(model, EmbeddedModel | LocalModel | HubModel)
     info: dict[str, Any] = {
         "name": record_data(format_model(model)),

@@ -26,10 +26,10 @@ from crucible_bridge.types import (
     Turn,
     Usage,
     Verdict,
-    format_model,
 )
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import format_dataset, problem_text
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import record_as_data
@@ -89,7 +89,7 @@ def start_of(evaluation: Evaluation, version: str) -> dict[str, Any]:
 def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str, Any]:
     """Everything but the samples; arguments as in `start_of`."""
     request = evaluation.request
-    model = format_model(request.model)
+    model = format_own_model(request.model)
     config = _generation(request.sampling)
     failed = evaluation.state is EvaluationState.FAILED and evaluation.problem is not None
     return {
@@ -155,7 +155,7 @@ def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str,
 
 def sample_of(evaluation: Evaluation, results: Sequence[SampleResult]) -> dict[str, Any]:
     """The entry of a sample and a repeat, with all its results."""
-    model = format_model(evaluation.request.model)
+    model = format_own_model(evaluation.request.model)
     # The output of a sample is that of the first evaluator that asked for one.
     main = next((result for result in results if result.output or result.turns), results[0])
     record = record_as_data(main)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from crucible_bridge.types import Evaluation, SampleResult, format_model
+from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.exports.record_data import record_data
+from crucible_worker.held_paths import format_own_model
 
 __all__ = ["EVALUATION_COLUMNS", "row_of"]
 
@@ -21,5 +22,5 @@ EVALUATION_COLUMNS = {
 def row_of(evaluation: Evaluation, result: SampleResult) -> dict[str, Any]:
     """A result of a sample as plain data."""
     request = evaluation.request
-    values = (evaluation.evaluation_id, request.run_id, request.step, format_model(request.model))
+    values = (evaluation.evaluation_id, request.run_id, request.step, format_own_model(request.model))
     return {**dict(zip(EVALUATION_COLUMNS, map(record_data, values), strict=True)), **record_data(result)}

@@ -22,8 +22,8 @@ from crucible_bridge.types import (
 from crucible_worker.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.follow.following import Following
 from crucible_worker.follow.places import directory_below, is_below
+from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.runs.follow_records import FollowRecords
-from crucible_worker.runs.held_paths import HOLD_FOLDER
 from crucible_worker.runs.journal import JournalUnavailable
 from crucible_worker.runs.journal.follows import FollowRow
 from crucible_worker.runs.plans import EvaluationPlans

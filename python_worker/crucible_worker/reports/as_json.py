@@ -15,8 +15,8 @@ from crucible_bridge.types import (
     Problem,
     SampleResult,
     SamplingParams,
-    format_model,
 )
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
@@ -69,7 +69,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "state": evaluation.state.value,
         "run_id": request.run_id,
         "step": request.step,
-        "model": format_model(request.model),
+        "model": format_own_model(request.model),
         "model_fingerprint": evaluation.model_fingerprint,
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,

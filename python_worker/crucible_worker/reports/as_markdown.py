@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage, format_model
+from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
@@ -125,7 +126,7 @@ def _tokens(evaluation: Evaluation) -> Iterator[Sequence[str]]:
         if usage is None:
             continue
         if usage.calls:
-            yield _tokens_row(label, format_model(evaluation.request.model), usage)
+            yield _tokens_row(label, format_own_model(evaluation.request.model), usage)
         for judge in usage.judges:
             yield _tokens_row(label, f"{judge.model} (judge)", judge.usage)
 

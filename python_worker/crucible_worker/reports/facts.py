@@ -21,8 +21,8 @@ from crucible_bridge.types import (
     Usage,
     format_file,
     format_hub,
-    format_model,
 )
+from crucible_worker.held_paths import format_own_model
 
 __all__ = [
     "MAX_FAILURES",
@@ -47,7 +47,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "state": evaluation.state.value,
         "run": request.run_id,
         "step": "" if request.step is None else str(request.step),
-        "model": format_model(request.model),
+        "model": format_own_model(request.model),
         "model fingerprint": evaluation.model_fingerprint,
         "data set": format_dataset(request.dataset),
         **{f"renderer of {one.evaluator}": _format_rendering(one) for one in evaluation.rendering},

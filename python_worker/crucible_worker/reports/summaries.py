@@ -16,8 +16,8 @@ from crucible_bridge.types import (
     Metrics,
     PairedComparison,
     Problem,
-    format_model,
 )
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
@@ -51,7 +51,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "state": evaluation.state.value,
         "run": request.run_id,
         "step": request.step,
-        "model": format_model(request.model),
+        "model": format_own_model(request.model),
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,
         "labels": dict(request.labels),

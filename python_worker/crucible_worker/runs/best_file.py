@@ -18,7 +18,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.exports.files import whole_file
-from crucible_worker.runs.held_paths import own_model, own_path
+from crucible_worker.held_paths import own_model, own_path
 
 __all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
 

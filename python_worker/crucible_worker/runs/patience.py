@@ -32,10 +32,10 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, Goal, format_model, parse_model
+from crucible_worker.held_paths import own_model
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.runs.best_file import Followed, write_best
 from crucible_worker.runs.comparison import Known, compare_in
-from crucible_worker.runs.held_paths import own_model
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.follows import place_of_model
 from crucible_worker.runs.journal.patient_plans import (

@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     Verdict,
     format_model,
 )
-from crucible_worker.runs.held_paths import own_model
+from crucible_worker.held_paths import own_model
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.usage import usage_measurements

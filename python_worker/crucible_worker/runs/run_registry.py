@@ -26,9 +26,9 @@ from crucible_bridge.types import (
     RunInfo,
     format_model,
 )
+from crucible_worker.held_paths import own_model
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
-from crucible_worker.runs.held_paths import own_model
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Reads
 

@@ -10,14 +10,17 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationComparison,
     EvaluationState,
+    LocalModel,
     Metrics,
     PairedComparison,
     Problem,
     SampleChange,
     Usage,
 )
+from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.comparisons import compare_as_data
 from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.facts import facts_of
 from crucible_worker.reports.summaries import (
     evaluation_as_data,
     index_as_data,
@@ -53,6 +56,17 @@ def test_a_summary_says_how_an_evaluation_stands() -> None:
     assert found["problem"] == {"reason": "CANCELLED", "message": "enough", "field": "limits"}
     assert found["evaluators"][0]["problem"] is None
     assert found["usage"]["output_tokens"] == 7
+
+
+def test_a_followed_checkpoint_has_the_path_that_its_trainer_gave_it() -> None:
+    """In lists, reports and JSON; the path at which it was held is gone by then."""
+    made = ended("e", {"right": 0.5})
+    model = LocalModel("/runs/sums/.crucible/sums@0123/step-5")
+    held = dataclasses.replace(made, request=dataclasses.replace(made.request, model=model))
+
+    named = {summary_as_data(held, INFOS)["model"], evaluation_as_json(held)["model"], facts_of(held)["model"]}
+
+    assert named == {"local:/runs/sums/step-5"}
 
 
 def test_what_runs_has_its_evaluators_already() -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import PurePath
 
-from crucible_bridge.types import HubModel, LocalModel, ModelRef
+from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 
-__all__ = ["HOLD_FOLDER", "own_model", "own_path"]
+__all__ = ["HOLD_FOLDER", "format_own_model", "own_model", "own_path"]
 
 HOLD_FOLDER = ".crucible"
 """Name of the folder in which the checkpoints of a followed directory are held while they are read."""
@@ -32,3 +32,8 @@ def own_model(model: ModelRef) -> ModelRef:
     if model.adapter_path is not None:
         model = dataclasses.replace(model, adapter_path=own_path(model.adapter_path))
     return dataclasses.replace(model, path=own_path(model.path)) if isinstance(model, LocalModel) else model
+
+
+def format_own_model(model: ModelRef) -> str:
+    """A model as people read it: `own_model` as text."""
+    return format_model(own_model(model))
