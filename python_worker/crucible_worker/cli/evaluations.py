@@ -235,4 +235,5 @@ def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
         metrics = evaluation.metrics
         rows = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
         rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
-        write_table(sys.stdout, "metrics", ("key", "value"), rows)
+        if rows:
+            write_table(sys.stdout, "metrics", ("key", "value"), rows)

@@ -160,7 +160,7 @@ class _Lines:
                 return
             case EventKind.EVALUATION_START | EventKind.EVALUATION_RESUME:
                 total = event.measurements.get("total")  # absent until the samples are counted
-                text = "" if total is None else f"{total:g} to do"
+                text = "" if total is None else f"{total:,.0f} to do"
             case _:
                 text = _note(event)
         if text:
@@ -172,7 +172,7 @@ class _Lines:
             began = self._phases[label] = _Began(text, now)
         if done is not None and total is not None:
             began.written = True
-            self._write(label, f"{text}, {done:g} of {total:g} done")
+            self._write(label, f"{text}, {done:,.0f} of {total:,.0f} done")
         elif not began.written and now - began.since >= LINE_SECONDS and text not in _WITH_COUNTS:
             # A phase that is soon over needs no line.
             began.written = True
@@ -184,7 +184,7 @@ class _Lines:
 
     def _counted(self, label: str, event: Event) -> tuple[str, str]:
         done, total = event.measurements.get("done", 0), event.measurements.get("total", 0)
-        return f"{done:g} of {total:g} done", self._paces.setdefault(label, Pace()).of(done, total)
+        return f"{done:,.0f} of {total:,.0f} done", self._paces.setdefault(label, Pace()).of(done, total)
 
     def _write(self, label: str, text: str) -> None:
         print(f"{label}: {text}", file=self._stream, flush=True)
@@ -195,12 +195,12 @@ def _note(event: Event) -> str:
     match event.kind:
         case EventKind.EVALUATION_PROGRESS if "questions_total" in event.measurements:
             done, total = event.measurements["questions_done"], event.measurements["questions_total"]
-            return f"{done:.0f} of {total:.0f} questions"
+            return f"{done:,.0f} of {total:,.0f} questions"
         case EventKind.EVALUATOR_START:
-            return f"{event.evaluator}: {event.measurements.get('total', 0):g} to do"
+            return f"{event.evaluator}: {event.measurements.get('total', 0):,.0f} to do"
         case EventKind.EVALUATOR_COMPLETE:
             scored, n = event.measurements.get("n_scored", 0), event.measurements.get("n", 0)
-            return f"{event.evaluator}: {scored:g} of {n:g} scored"
+            return f"{event.evaluator}: {scored:,.0f} of {n:,.0f} scored"
         case EventKind.EVALUATOR_EXCEPTION | EventKind.EVALUATION_EXCEPTION:
             reason = "" if event.problem is None else f": {event.problem.message}"
             return f"{event.evaluator or 'the evaluation'} failed{reason}"

@@ -55,10 +55,10 @@ QUESTIONS = Event(
 
 def test_questions_of_tasks_are_shown():
     """A task is one sample for hours: its questions show that it gets further, in a line and beside a bar."""
-    assert _shown(io.StringIO(), QUESTIONS) == "step 180: 1 of 2 done, 1234 of 12345678 questions\n"
+    assert _shown(io.StringIO(), QUESTIONS) == "step 180: 1 of 2 done, 1,234 of 12,345,678 questions\n"
     text = _shown(_Terminal(), START, QUESTIONS)
     assert "1/2" in text
-    assert "1234 of 12345678 questions" in text
+    assert "1,234 of 12,345,678 questions" in text
 
 
 def test_lines_on_the_way_come_now_and_then(monkeypatch: pytest.MonkeyPatch):

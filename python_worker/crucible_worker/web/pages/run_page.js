@@ -14,7 +14,7 @@ async function runPage(source, [run]) {
         h("li", {}, link(stepName(one), ["evaluation", one.id]), " ", progress(one.done, one.total, `progress of ${one.id}`))))),
       section("Metrics by step",
         h("p", { class: "quiet" }, h("span", { class: "key best" }, "●"), " best  ", h("span", { class: "key tied" }, "○"),
-          " not distinguishable from the best, sample by sample. The band is the interval of each value."),
+          " not distinguishable from the best, sample by sample. Where a metric has an interval, the band shows it."),
         withGoal.length === 0 ? h("p", {}, data.evaluations.length === 0 ? "Its evaluations are no longer retained." : "No metric has a value yet.") : h("div", { class: "charts" }, withGoal.map(seriesFigure)),
         others.length === 0 ? null : folded(plural(others.length, "further metric"), () => h("div", { class: "charts" }, others.map(seriesFigure)),
           { "data-key": "further" })),
