@@ -58,13 +58,13 @@ def rotate(directory: Path) -> None:
     print("done", flush=True)
 
 
-def hold_and_release(directory: Path) -> None:
-    """Hold and release a checkpoint again and again, until this process is killed."""
+def hold_and_release(directory: Path, folder: Path) -> None:
+    """Hold a checkpoint in a folder and release it, again and again, until this process is killed."""
     (checkpoint,) = look(directory, Naming()).whole
     print("holding", flush=True)
     while True:
-        hold(checkpoint, directory / ".crucible", max_copy_bytes=1 << 30, naming=Naming())
-        release(directory / ".crucible", checkpoint.name)
+        hold(checkpoint, folder, max_copy_bytes=1 << 30, naming=Naming())
+        release(folder, checkpoint.name)
 
 
 def hold_as_nobody(directory: Path) -> None:
@@ -80,4 +80,4 @@ def hold_as_nobody(directory: Path) -> None:
 
 if __name__ == "__main__":
     actions = {action.__name__: action for action in (slow, rotate, hold_and_release, hold_as_nobody)}
-    actions[sys.argv[1]](Path(sys.argv[2]))
+    actions[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -30,9 +30,10 @@ from tests.tables import rows
 REQUIRED = {
     "classification": {"labels": ["A", "B"]},
     "comparison": {"judge": "embedded:m"},
+    "preference": {"reference": "embedded:m"},
     "rubric": {"judge": "embedded:m", "criteria": [{"name": "clear", "description": "Is it?"}]},
 }
-"""Options without a default, by kind."""
+"""Options without a default, or that all keys need, by kind."""
 
 
 async def test_an_evaluator_that_cannot_work_fails_alone():
@@ -257,7 +258,8 @@ async def test_each_listed_evaluator_yields_the_keys_that_it_lists():
         for info in infos:
             # Labels stand in the options, not in the sample.
             choices = ("A", "B") if info.kind == "multiple_choice" else ()
-            samples = [Sample(input="a", targets=("A",), choices=choices)]
+            pair = {"rejected": "B"} if info.kind == "preference" else {}
+            samples = [Sample(input="a", targets=("A",), choices=choices, metadata=pair)]
             spec = EvaluatorSpec(kind=info.kind, options=REQUIRED.get(info.kind, {}))
             sampling = SamplingParams(max_tokens=2, temperature=1.0)
             evaluation = await r.evaluation.evaluate(

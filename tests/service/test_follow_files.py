@@ -27,8 +27,8 @@ ROUNDS = 8
 
 
 @contextlib.contextmanager
-def _process(action: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.service.follow_process", action, str(directory)]
+def _process(action: str, *folders: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.service.follow_process", action, *map(str, folders)]
     process = subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         try:
@@ -110,16 +110,14 @@ def test_what_a_trainer_deletes_meanwhile_is_held_whole_or_not_at_all(tmp_path: 
 def test_a_process_that_is_killed_leaves_all_of_a_checkpoint_or_a_part_that_is_named_so(links: bool, tmp_path: Path):
     """Whatever instant it is killed at; the next process holds it as if nothing had happened."""
     size = 1_000 if links else 10_000_000
-    folder = tmp_path / ".crucible"
+    # Links cannot be made on another file system.
+    folder = tmp_path / ".crucible" if links else _other_file_system(tmp_path)
     files = follow_process.files(1) | {"model.safetensors": safetensors(size=size)}
     checkpoint_folder = write(tmp_path / "checkpoint-1", files)
-    if not links:
-        # Its links would be made on another file system.
-        folder.symlink_to(_other_file_system(tmp_path))
     (checkpoint,) = look(tmp_path, Naming()).whole
     try:
         for _ in range(ROUNDS):
-            with _process("hold_and_release", tmp_path) as process:
+            with _process("hold_and_release", tmp_path, folder) as process:
                 assert _line(process) == "holding"
                 time.sleep(random.uniform(0, 0.1))
             assert left(folder) in ((), ("checkpoint-1",))
@@ -132,7 +130,7 @@ def test_a_process_that_is_killed_leaves_all_of_a_checkpoint_or_a_part_that_is_n
         assert {name: (checkpoint_folder / name).read_bytes() for name in files} == files
     finally:
         if not links:
-            shutil.rmtree(folder.resolve(), ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _other_file_system(near: Path) -> Path:

@@ -22,7 +22,7 @@ defmodule CrucibleBridge.Results do
             perplexity bits_per_byte win_rate win_rate_stderr accuracy_sum accuracy_per_token accuracy_per_byte
             target_probability expected_calibration_error next_token_accuracy next_token_accuracy_stderr sample_accuracy
             score_mean score_mean_stderr score_sum score_sum_stderr rubric_score rubric_score_stderr judge_prompt_tokens
-            judge_completion_tokens)a
+            judge_completion_tokens margin margin_stderr dpo_loss chosen_reward rejected_reward)a
   @table Map.new(@names, &{Atom.to_string(&1), &1})
 
   # Beyond this, e to its power is no double.
