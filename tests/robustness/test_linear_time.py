@@ -26,6 +26,8 @@ from crucible_bridge.types import (
     MathPolicy,
     Metrics,
     OutputComparison,
+    RawResponse,
+    Sample,
     SampleResult,
     TrajectoryBatch,
     Verdict,
@@ -40,6 +42,8 @@ from crucible_worker.evaluators.inspect.answers import Answers
 from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
+from crucible_worker.evaluators.pairs import pair_of
+from crucible_worker.follow.json_reader import JsonReader
 from crucible_worker.grading.code.assertions import Proxied, read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
@@ -61,6 +65,8 @@ from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
+from crucible_worker.rendering.responses import parse_text
+from crucible_worker.rendering.stops import Stops
 from crucible_worker.rendering.thinking import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
@@ -417,6 +423,21 @@ def _scores(count: int) -> dict[str, Any]:
     return {**message, **counts, "scores": [{"scorer": "s", "reducer": None, "unscored": 0, "metrics": metrics}]}
 
 
+def _parsed(text: str) -> object:
+    return parse_text(RawResponse(text=text), text, Stops(texts=("<|im_end|>",)), "chat_template")
+
+
+def _passed_over(text: str) -> object:
+    reader = JsonReader(text)
+    for _ in reader.members():
+        reader.pass_over()
+    return reader.ended()
+
+
+def _pair(answer: str) -> object:
+    return pair_of(Sample(input="q", metadata={"chosen": "a", "rejected": answer}))
+
+
 def _found(message: dict[str, Any]) -> object:
     return outcome_of("t", message, Answers({}, {}, seed=0, keep_thinking=True))
 
@@ -461,6 +482,14 @@ ROWS |= {
     "answer: reasoning that is closed and never opened": Row(
         make=lambda n: " </think>" * n, run=without_thinking, size=5_000
     ),
+    "response: calls of tools that do not end": Row(make=lambda n: "<tool_call>" * n, run=_parsed, size=5_000),
+    "response: empty calls of tools": Row(make=lambda n: "<tool_call></tool_call>" * n, run=_parsed, size=2_000),
+    "response: stop sequences": Row(make=lambda n: "<|im_end|>" * n, run=_parsed, size=20_000),
+    # The smallest one is longer than what is read at once.
+    "checkpoint: a long list of objects": Row(
+        make=lambda n: '{"a":[' + '{"b":1},' * n + "0]}", run=_passed_over, size=40_000
+    ),
+    "pair: blanks before messages": Row(make=lambda n: "[" + " " * n + "{", run=_pair, size=50_000),
     "inspect: a name of a task": Row(
         make=lambda n: "a/" * n + "!", run=lambda text: refused(parse_task, text), size=2_000
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -20,11 +21,13 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.rendering.prompts import messages_of
 
-__all__ = ["CHOSEN", "REJECTED", "pair_of", "parted"]
+__all__ = ["CHOSEN", "MAX_MESSAGES", "REJECTED", "pair_of", "parted"]
 
 CHOSEN, REJECTED = "chosen", "rejected"
 """Keys of the metadata that hold the answers, unless options name others."""
 
+MAX_MESSAGES = 10_000
+"""Of a conversation as JSON."""
 _ASSISTANT = "assistant"
 _MESSAGES = re.compile(r'\s*+\[\s*+\{\s*+"(?:role|content)"')
 """The beginning of messages as JSON."""
@@ -109,7 +112,7 @@ def _messages_of(value: str, path: str) -> tuple[ChatMessage, ...] | None:
     if not _MESSAGES.match(value):
         return None
     try:
-        found = msgspec.json.decode(value, type=list[_Message])
+        found = msgspec.json.decode(value, type=Annotated[list[_Message], msgspec.Meta(max_length=MAX_MESSAGES)])
     except msgspec.MsgspecError as error:
         message = f'begins like messages, and is no JSON list of {{"role", "content"}} with texts: {error}'
         raise InvalidField(path, message) from None

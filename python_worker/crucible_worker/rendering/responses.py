@@ -15,8 +15,10 @@ from crucible_worker.rendering.renderers import RAW, ROLE_COLONS, answer_of
 from crucible_worker.rendering.stops import Stops
 from crucible_worker.rendering.thinking import part_thinking, reasoning_spans
 
-__all__ = ["parse_text"]
+__all__ = ["MAX_CALL_CHARS", "parse_text"]
 
+MAX_CALL_CHARS = 256 * 1024
+"""Of a call of a tool; Python's parser of JSON lets no other thread run, and takes 20 ms for the worst ones."""
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _STOPPED = "stop"
 
@@ -123,6 +125,8 @@ def _without_calls(text: str) -> tuple[str, list[ToolCall], list[UnparsedToolCal
 
 def _call(text: str) -> ToolCall | str:
     """A call of a tool; else what is wrong with it."""
+    if len(text) > MAX_CALL_CHARS:
+        return f"has {len(text):,} characters; at most {MAX_CALL_CHARS:,} are parsed"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

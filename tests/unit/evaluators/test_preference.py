@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.pairs import pair_of
+from crucible_worker.evaluators.pairs import MAX_MESSAGES, pair_of
 from crucible_worker.evaluators.preference import Preference
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
@@ -177,6 +177,17 @@ async def test_rewards_are_dpo_s(client: str) -> None:
     assert metrics.values["accuracy"] == 0.5
     assert metrics.values["accuracy_ci95_low"] < 0.5 < metrics.values["accuracy_ci95_high"]
     assert set(metrics.values) == set(subject.keys_for({"reference": "embedded:r"}))
+
+
+def test_conversations_have_a_bound() -> None:
+    """Of messages, which are read while others wait."""
+    longest = [USER] * (MAX_MESSAGES - 1)
+    chosen, _ = pair_of(pair(metadata={"chosen": json.dumps([*longest, GOOD]), "rejected": "bad"}))
+
+    assert isinstance(chosen.input, Conversation)
+    assert len(chosen.input.messages) == MAX_MESSAGES - 1
+    with pytest.raises(InvalidField, match="length <= 10000"):
+        pair_of(pair(metadata={"chosen": json.dumps([*longest, USER, GOOD]), "rejected": "bad"}))
 
 
 async def test_without_a_reference_log_probabilities_are_compared() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import RawResponse, Termination
-from crucible_worker.rendering.responses import parse_text
+from crucible_worker.rendering.responses import MAX_CALL_CHARS, parse_text
 from crucible_worker.rendering.stops import Stops
 
 STOPS = Stops(texts=("<|im_end|>",), end="<|endoftext|>")
@@ -87,7 +87,11 @@ def test_calls_that_are_no_calls():
     assert parse("<tool_call>{}").unparsed_tool_calls[0].error == "is not closed"
 
 
-def test_many_tags_take_linear_time():
-    """A megabyte of tags is parsed at once, and not tag by tag against all text after it."""
-    for piece in ("<tool_call>", "<tool_call></tool_call>", "<think>", "</think>", "<|im_end|>"):
-        assert parse(piece * 50_000).termination is not None
+def test_a_call_has_a_bound():
+    """A longer one is not parsed: no other thread would run meanwhile."""
+    longest = f'{{"name": "a"{" " * (MAX_CALL_CHARS - 13)}}}'
+    (short,) = parse(f"<tool_call>{longest}</tool_call>").tool_calls
+    (refused,) = parse(f"<tool_call>{longest} </tool_call>").unparsed_tool_calls
+
+    assert short.name == "a"
+    assert refused.error == "has 262,145 characters; at most 262,144 are parsed"
