@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -270,20 +271,29 @@ async def test_a_plan_decides_what_is_due(tmp_path: Path):
     assert skipped.metadata["reason"] == "nothing of the plan p is due at step 3"
 
 
-@pytest.mark.parametrize("hold_folder", ["", "holds"])
-async def test_the_best_checkpoint_is_named_where_the_trainer_saved_it(hold_folder: str, tmp_path: Path):
-    """The file lies in the followed directory, wherever checkpoints are held."""
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "checkpoint-10"),
+        ({"hold_folder": "holds"}, "checkpoint-10"),
+        ({"name_pattern": "global_step_{step}/actor"}, "global_step_10/actor"),
+    ],
+)
+async def test_the_best_checkpoint_is_named_where_the_trainer_saved_it(
+    options: Mapping[str, str], name: str, tmp_path: Path
+):
+    """The file lies in the followed directory, wherever checkpoints are held, and however deep they lie."""
     async with following(tmp_path) as f:
-        path, file = save(f.folder, 10), f.folder / "BEST"
-        options = {"hold_folder": hold_folder} if hold_folder else {}
+        path, file = f.folder / name, f.folder / "BEST"
+        save(path.parent, 10, path.name)
         await f.follow(plan=patient_plan(best_file=True), **options)
-        found = await f.told(FOUND, "checkpoint-10")
+        found = await f.told(FOUND, path.parent.name if "/" in name else name)
         assert found.metadata["held"] == "links"
         async with asyncio.timeout(60.0):
             while not file.exists():
                 await asyncio.sleep(0.05)
         best = json.loads(file.read_text())
-    assert (best["checkpoint"], best["model"]) == ("checkpoint-10", f"local:{path}")
+    assert (best["checkpoint"], best["model"]) == (name, f"local:{path}")
 
 
 async def test_a_run_is_followed_until_it_is_unfollowed(tmp_path: Path):

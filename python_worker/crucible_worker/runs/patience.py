@@ -32,7 +32,6 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, Goal, format_model, parse_model
-from crucible_worker.held_paths import own_model
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.runs.best_file import Followed, write_best
 from crucible_worker.runs.comparison import Known, compare_in
@@ -200,7 +199,7 @@ def _ended(connection: sqlite3.Connection, plan: PatientPlan) -> Iterator[Patien
         yield PatientStep(
             step=planned.step,
             evaluation_id=planned.evaluation_id,
-            model=format_model(own_model(evaluation.request.model)),
+            model=format_model(evaluation.request.model),
             value=value,
             best_step=planned.step,
             since=0,

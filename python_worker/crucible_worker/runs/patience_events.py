@@ -6,6 +6,8 @@ import dataclasses
 import time
 
 from crucible_bridge.events import Event, EventKind
+from crucible_bridge.types import parse_model
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
 
 __all__ = ["Improvement", "best_event", "plateau_event"]
@@ -37,7 +39,7 @@ def best_event(plan: PatientPlan, best: PatientStep | None, point: PatientStep, 
         found: how it compares.
     """
     measurements = {"value": point.value}
-    metadata = {"evaluation_id": point.evaluation_id, "model": point.model, "by": found.by}
+    metadata = {"evaluation_id": point.evaluation_id, "model": _model(point), "by": found.by}
     if best is not None:
         measurements |= {"previous_value": best.value, "difference": found.difference}
         metadata |= {"previous_step": str(best.step), "previous_evaluation_id": best.evaluation_id}
@@ -53,12 +55,16 @@ def plateau_event(plan: PatientPlan, best: PatientStep, point: PatientStep, sinc
     measurements = {"value": best.value, "last_value": point.value, "evaluations": float(since)}
     metadata = {
         "evaluation_id": point.evaluation_id,
-        "model": point.model,
+        "model": _model(point),
         "best_step": str(best.step),
         "best_evaluation_id": best.evaluation_id,
-        "best_model": best.model,
+        "best_model": _model(best),
     }
     return _event(plan, EventKind.RUN_PLATEAU, point.step, measurements, metadata)
+
+
+def _model(step: PatientStep) -> str:
+    return format_own_model(parse_model(step.model))
 
 
 def _event(
