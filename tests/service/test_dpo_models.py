@@ -123,8 +123,8 @@ async def test_errors_name_the_model_or_the_conversation():
     unanswered = PreferencePair(chosen=PAIRS[0].chosen, rejected=asked)
     alone = PreferencePair(chosen=Conversation((ChatMessage("assistant", "a"),)), rejected=PAIRS[0].rejected)
     cases = [
-        ((PAIRS, "embedded:nobody", "embedded:m"), NotFound, "policy"),
-        ((PAIRS, "embedded:m", "embedded:nobody"), NotFound, "reference"),
+        ((PAIRS, "embedded:absent", "embedded:m"), NotFound, "policy"),
+        ((PAIRS, "embedded:m", "embedded:absent"), NotFound, "reference"),
         (([PAIRS[0], unanswered], "embedded:m", "embedded:m"), InvalidField, "pairs[1].rejected.messages"),
         (([alone], "embedded:m", "embedded:m"), InvalidField, "pairs[0].chosen.messages"),
         (([], "embedded:m", "embedded:m"), InvalidField, "pairs"),

@@ -72,7 +72,7 @@ async def test_the_reference_is_a_model_of_the_evaluation():
         samples = await samples_of(worker.bridge)
         await refused(
             worker.bridge.evaluation.start_evaluation(
-                asked(evaluation_id="none", evaluators=[preference(reference="embedded:nobody")], dataset=ROWS[:1] * 3)
+                asked(evaluation_id="none", evaluators=[preference(reference="embedded:absent")], dataset=ROWS[:1] * 3)
             ),
             Code.NOT_FOUND,
             "UNKNOWN_MODEL",

@@ -58,8 +58,8 @@ ArrayLike: TypeAlias = "Tensor | npt.ArrayLike | HasNumpy"
 """What `crucible_bridge.arrays.as_array` accepts: numpy arrays, torch tensors, lists, tinker's TensorData, Tensors."""
 
 
-def as_model(model: Any) -> ModelRef:
-    """The reference that a caller gave, perhaps as text.
+def as_model(model: Any, field: str = "model") -> ModelRef:
+    """The reference that a caller gave, perhaps as text; a value of another type is refused as this field.
 
     Raises:
         InvalidField: it is none.
@@ -67,5 +67,5 @@ def as_model(model: Any) -> ModelRef:
     if isinstance(model, str):
         return parse_model(model)
     if not isinstance(model, ModelRef):
-        raise InvalidField("model", f"is a {type(model).__name__}, not a reference to a model")
+        raise InvalidField(field, f"is a {type(model).__name__}, not a reference to a model")
     return model

@@ -17,7 +17,7 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array, floats
 from crucible_bridge.client.calls import Calls
-from crucible_bridge.client.given import ArrayLike, DatumLike
+from crucible_bridge.client.given import ArrayLike, DatumLike, as_model
 from crucible_bridge.client.plain_calls import PlainMetricsCalls
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import metrics as codec
@@ -257,8 +257,8 @@ class MetricsClient(PlainMetricsCalls):
             chosen_reference=_unread(given[0]),
             rejected_reference=_unread(given[1]),
             beta=beta,
-            policy=_model(policy),
-            reference=None if isinstance(reference, tuple) else _model(reference),
+            policy=as_model(policy, "policy"),
+            reference=None if isinstance(reference, tuple) else as_model(reference, "reference"),
             pairs=tuple(pairs),
             deadline_ms=deadline_ms,
         )
@@ -333,10 +333,6 @@ class MetricsClient(PlainMetricsCalls):
 def _unread(values: ArrayLike | None) -> Any:
     """An array, unchanged: the codec reads it, and names its field in errors."""
     return values
-
-
-def _model(value: ModelRef | str) -> ModelRef:
-    return parse_model(value) if isinstance(value, str) else value
 
 
 def _source(value: Any, field: str) -> LogprobSource:

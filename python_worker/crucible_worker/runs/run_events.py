@@ -17,9 +17,8 @@ from crucible_bridge.types import (
     SampleResult,
     Usage,
     Verdict,
-    format_model,
 )
-from crucible_worker.held_paths import own_model
+from crucible_worker.held_paths import format_own_model
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.usage import usage_measurements
@@ -47,7 +46,7 @@ def start(row: Row, worker_id: str | None) -> Event:
     """EVALUATION_START, once; `worker_id` is that of the worker that counted the samples, None if none did."""
     request = request_from_record(row.request)
     metadata = {
-        "model": format_model(own_model(request.model)),
+        "model": format_own_model(request.model),
         "evaluators": ",".join(spec.label for spec in request.evaluators),
     }
     if worker_id is not None:
@@ -140,7 +139,7 @@ def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, us
         EventKind.EVALUATION_COMPLETE,
         duration_ns=duration_ns,
         measurements={**usage_measurements(usage), **metrics.values, "sample_count": float(sample_count)},
-        metadata={"model": format_model(own_model(request.model)), **_of_metrics(request, metrics)},
+        metadata={"model": format_own_model(request.model), **_of_metrics(request, metrics)},
     )
 
 

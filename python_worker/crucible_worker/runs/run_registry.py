@@ -26,7 +26,7 @@ from crucible_bridge.types import (
     RunInfo,
     format_model,
 )
-from crucible_worker.held_paths import own_model
+from crucible_worker.held_paths import format_own_model, own_model
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.journal import Journal
@@ -198,7 +198,7 @@ def _by_checkpoint(measured: Iterable[Measured]) -> Mapping[_Key, Sequence[Measu
 
 
 def _key(one: Measured) -> _Key:
-    return one.step is not None, one.step or 0, format_model(own_model(one.model))
+    return one.step is not None, one.step or 0, format_own_model(one.model)
 
 
 def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) -> Checkpoint:

@@ -84,6 +84,7 @@ MODELS = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 RENDERING = rendering_pb2.DESCRIPTOR.services_by_name["RenderingService"].full_name
 TELEMETRY = events_pb2.DESCRIPTOR.services_by_name["TelemetryService"].full_name
 WORKER = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name
+_SERVICES = (EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, RENDERING, TELEMETRY, WORKER)
 
 _T = TypeVar("_T")
 
@@ -107,7 +108,7 @@ class Worker:
         self._log = structlog.get_logger("crucible_worker.server")
         self._limits = settings.limits
         self._calls = Calls(self._limits)
-        self._health = Health((EVALUATION, EXPERIMENTS, GRADING, METRICS, MODELS, RENDERING, TELEMETRY, WORKER))
+        self._health = Health(_SERVICES)
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
         self._grading: GradingService | None = None
@@ -273,19 +274,7 @@ class Worker:
         )
         handlers.add_generic_rpc_handlers(service.handler() for service in services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (
-            EVALUATION,
-            EXPERIMENTS,
-            GRADING,
-            METRICS,
-            MODELS,
-            RENDERING,
-            TELEMETRY,
-            WORKER,
-            HEALTH,
-            reflection.SERVICE_NAME,
-        )
-        reflection.enable_server_reflection(names, server)
+        reflection.enable_server_reflection((*_SERVICES, HEALTH, reflection.SERVICE_NAME), server)
         if self._door is not None:
             server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))
 
