@@ -72,7 +72,7 @@ for _command in (
     _doctor,
     _health,
 ):
-    app.command(cls=_FileOptionsCommand if _command is _evaluate else _OnceCommand)(_command)
+    app.command(cls=_FileOptionsCommand if _command in (_evaluate, _follow, _prompt) else _OnceCommand)(_command)
 app.command("list", cls=_OnceCommand)(_list)
 app.command(cls=_GateCommand)(_gate)
 app.command("rm", cls=_OnceCommand)(_remove)

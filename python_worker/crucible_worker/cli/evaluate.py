@@ -17,6 +17,7 @@ from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    ConfigWithOptions,
     DataRoot,
     Device,
     EnvironmentVariable,
@@ -96,14 +97,6 @@ _Output = Annotated[
     typer.Option("--output", metavar="FILE", help="Write what --json prints to this file, at the end, all at once."),
 ]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric key in a table, in place of sentences.")]
-_Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="TOML file with settings, and these options in its table [evaluate]; flags and environment win.",
-    ),
-]
 
 
 def evaluate(
@@ -136,7 +129,7 @@ def evaluate(
     prefix: Prefix = None,
     timeout: Timeout = None,
     evaluation_id: EvaluationId = None,
-    config: _Config = None,
+    config: ConfigWithOptions = None,
     state_dir: _State = None,
     no_keep: _NoKeep = False,
     output: _Output = None,

@@ -8,6 +8,8 @@
 
 A key is the long name of an option. What is typed wins over the file; a typed option that is repeatable replaces the
 file's whole list.
+
+`follow` and `prompt` read the same table. What they have no option for, such as `output`, does not concern them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _NEAR = 0.5
 
 
 class FileOptionsCommand(OnceCommand):
-    """A command whose options may also be in the table [evaluate] of a file."""
+    """A command whose options may also be in the table [evaluate] of a file: `evaluate`, or one that shares options."""
 
     def before_parsing(self, ctx: Any, typed: Mapping[str, Any]) -> None:
         """Take the file's values as defaults of the options that are not typed."""
@@ -46,35 +48,64 @@ class FileOptionsCommand(OnceCommand):
         except SettingsError as error:
             _refuse(str(error))
         if file is not None and table:
-            found = self._defaults(ctx, file, table)
-            for alternatives in _ALTERNATIVES:
+            found = self._own(ctx, file, _defaults(ctx, _evaluate_of(self, ctx), file, table), typed)
+            for alternatives in (*_ALTERNATIVES, *([_of_plan()] if typed.get("plan") else [])):
                 if any(typed.get(name) for name in alternatives):
                     found = {name: value for name, value in found.items() if name not in alternatives}
             ctx.default_map = found
 
-    def _defaults(self, ctx: Any, file: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:
-        options = {
-            name.removeprefix("--"): parameter
-            for parameter in self.get_params(ctx)
-            for name in parameter.opts
-            if name.startswith("--") and name not in _NOT_IN_FILE
-        }
-        found: dict[str, Any] = {}
-        for key, value in table.items():
-            place = f"{file}: evaluate.{key}"
-            name = key.replace("_", "-")
-            if name not in options:
-                near = difflib.get_close_matches(name, options, n=1, cutoff=_NEAR)
-                known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(options))}"
-                _refuse(f"{place} is no option of evaluate; {known}")
-            parameter, known_as = options[name], str(options[name].name)
-            if known_as in found:
-                _refuse(f"{place}: {name} is given twice; only one value can count")
-            read = _read(ctx, parameter, value, place, file.absolute().parent)
-            # A variable wins over the file, as for every setting of a worker.
-            if not set_in(os.environ, known_as):
-                found[known_as] = read
-        return found
+    def _own(self, ctx: Any, file: Path, found: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those values for which this command has an option, too; one value where it takes only one."""
+        own: dict[str, Any] = {}
+        for parameter in self.get_params(ctx):
+            name = str(parameter.name)
+            if name not in found or typed.get(name):
+                continue
+            value = found[name]
+            if isinstance(value, list) and not getattr(parameter, "multiple", False):
+                if len(value) > 1:
+                    _refuse(f"{file}: evaluate.{name} has {len(value)} values; choose one with --{name}")
+                value = value[0] if value else None
+            own[name] = value
+        return own
+
+
+def _evaluate_of(command: Any, ctx: Any) -> Any:
+    """The command whose options the table has."""
+    return getattr(ctx.find_root().command, "commands", {}).get("evaluate", command)
+
+
+def _of_plan() -> frozenset[str]:
+    """--plan, and the parameters that a plan's file takes the place of."""
+    from crucible_worker.cli.requests import Typed
+
+    return frozenset({"plan", *Typed.parameters()} - {"run_id"})
+
+
+def _defaults(ctx: Any, evaluate: Any, file: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table's values, by parameter of `evaluate`."""
+    options = {
+        name.removeprefix("--"): parameter
+        for parameter in evaluate.get_params(ctx)
+        for name in parameter.opts
+        if name.startswith("--") and name not in _NOT_IN_FILE
+    }
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        place = f"{file}: evaluate.{key}"
+        name = key.replace("_", "-")
+        if name not in options:
+            near = difflib.get_close_matches(name, options, n=1, cutoff=_NEAR)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(options))}"
+            _refuse(f"{place} is no option of evaluate; {known}")
+        parameter, known_as = options[name], str(options[name].name)
+        if known_as in found:
+            _refuse(f"{place}: {name} is given twice; only one value can count")
+        read = _read(ctx, parameter, value, place, file.absolute().parent)
+        # A variable wins over the file, as for every setting of a worker.
+        if not set_in(os.environ, known_as):
+            found[known_as] = read
+    return found
 
 
 def _read(ctx: Any, parameter: Any, value: Any, place: str, base: Path) -> Any:

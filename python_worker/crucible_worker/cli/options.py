@@ -16,6 +16,7 @@ __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_USAGE",
     "Config",
+    "ConfigWithOptions",
     "DataRoot",
     "Device",
     "EnvironmentVariable",
@@ -47,6 +48,14 @@ EXIT_INTERRUPTED = INTERRUPTED
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and environment win.")
+]
+ConfigWithOptions = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with settings, and options of `evaluate` in its table [evaluate]; flags and environment win.",
+    ),
 ]
 Host = Annotated[str | None, typer.Option(metavar="HOST", help="Name or address to listen on. [default: 127.0.0.1]")]
 Port = Annotated[int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 picks one. [default: 50051]")]

@@ -50,6 +50,9 @@ _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """The form of a model's name on the Hugging Face hub: gpt2, Qwen/Qwen3-0.6B."""
 
 _PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels"}
+_SINGULARS = {several: one for one, several in _PLURALS.items()}
+_NO_PARAMETER = frozenset({"models", "kept", "made_id"})
+"""Fields of `Typed` that a command gives on its own."""
 
 _INTEGER_MOST = 2**63 - 1
 _TIMEOUT_MOST = _INTEGER_MOST // 1000
@@ -115,13 +118,20 @@ class Typed:
     def of(cls, models: Sequence[str], parameters: Mapping[str, Any], *, kept: bool) -> Typed:
         """The flags among a command's parameters, which have the same names as here, lists in the singular."""
         named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
-        names = {field.name for field in dataclasses.fields(cls)} - {"models", "kept", "made_id"}
+        names = {field.name for field in dataclasses.fields(cls)} - _NO_PARAMETER
         given = {name: named[name] for name in names if named.get(name) is not None}
         return cls(models=models, kept=kept, **given)
 
+    @classmethod
+    def parameters(cls) -> Iterator[str]:
+        """The names of a command's parameters that `of` reads."""
+        for field in dataclasses.fields(cls):
+            if field.name not in _NO_PARAMETER:
+                yield _SINGULARS.get(field.name, field.name)
+
     def given(self) -> Iterator[tuple[str, Any]]:
         """The name of each flag without its dashes, and each value of it."""
-        singular = {several: one for one, several in _PLURALS.items()} | {"models": "model", "evaluation_id": "id"}
+        singular = _SINGULARS | {"models": "model", "evaluation_id": "id"}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             name = singular.get(field.name, field.name).replace("_", "-")

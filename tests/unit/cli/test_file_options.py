@@ -15,20 +15,24 @@ from tests.tables import rows
 ASKED = 'model = "embedded:arithmetic@600"\ndata = "builtin:arithmetic"\nevaluator = ["nll"]\n'
 
 
-def _evaluate() -> TyperCommand:
+def _commands() -> TyperGroup:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    command = group.commands["evaluate"]
+    return group
+
+
+def _evaluate() -> TyperCommand:
+    command = _commands().commands["evaluate"]
     assert isinstance(command, TyperCommand)
     return command
 
 
-def _seen(*typed: str) -> dict[str, Any]:
+def _seen(*typed: str, name: str = "evaluate") -> dict[str, Any]:
     """What the command would run with, by parameter; it runs nothing."""
     values: dict[str, Any] = {}
-    command = _evaluate()
-    command.callback = lambda **given: values.update(given)
-    command.main(list(typed), prog_name="crucible-worker evaluate", standalone_mode=False)
+    group = _commands()
+    group.commands[name].callback = lambda **given: values.update(given)
+    group.main([name, *typed], prog_name="crucible-worker", standalone_mode=False)
     return values
 
 
@@ -114,6 +118,44 @@ def test_what_is_typed_wins(tmp_path: Path):
     assert (seen["samples"], seen["where"], seen["evaluator"]) == (9, ("c=3",), ("nll",))
     assert (seen["suite"], seen["data"]) == ("chat", None)
     assert (seen["state_dir"], seen["no_keep"]) == ("here", False)
+
+
+def test_other_commands_read_the_same_table(tmp_path: Path):
+    """`follow` and `prompt` take the options that they have, and what is typed wins there, too."""
+    file = _file(tmp_path, f"[evaluate]\n{ASKED}step = 3\nmax-tokens = 5\nrun-id = 'mine'\nstate-dir = 'journal'\n")
+
+    followed = _seen("runs/a", file, "--max-tokens=7", name="follow")
+    shown = _seen(file, "--evaluator=accuracy", name="prompt")
+
+    assert (followed["evaluator"], followed["data"], followed["max_tokens"]) == (("nll",), "builtin:arithmetic", 7)
+    assert (followed["run_id"], followed["state_dir"]) == ("mine", str(tmp_path / "journal"))
+    assert (shown["evaluator"], shown["data"]) == (("accuracy",), "builtin:arithmetic")
+    assert shown["model"] == "embedded:arithmetic@600"
+
+
+def test_a_plan_takes_the_place_of_what_is_evaluated(tmp_path: Path):
+    """With --plan, `follow` takes from the table only what does not belong to an evaluation."""
+    file = _file(tmp_path, f"[evaluate]\n{ASKED}max-tokens = 5\nsuite = 'chat'\nrun-id = 'mine'\ndevice = 'cpu'\n")
+
+    seen = _seen("runs/a", file, "--plan=plan.toml", name="follow")
+
+    assert [seen[name] for name in ("evaluator", "data", "suite", "max_tokens")] == [(), None, None, None]
+    assert (seen["run_id"], seen["device"]) == ("mine", "cpu")
+
+
+@rows(
+    ("name", "typed", "text", "said"),
+    [
+        ("follow", ["runs/a"], "modle = 'x'", "my.toml: evaluate.modle is no option of evaluate; did you mean model?"),
+        ("prompt", [], "model = ['embedded:a', 'embedded:b']", "evaluate.model has 2 values; choose one with --model"),
+    ],
+)
+def test_other_commands_refuse_what_they_cannot_take(name: str, typed: list[str], text: str, said: str, tmp_path: Path):
+    """A name that no option of `evaluate` has; several values where one is needed, unless it is typed."""
+    result = CliRunner().invoke(app, [name, *typed, _file(tmp_path, f"[evaluate]\n{text}\n")])
+
+    assert result.exit_code == 2
+    assert said in result.stderr
 
 
 def test_a_variable_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
