@@ -239,7 +239,7 @@ def test_models_that_have_not_the_name_of_a_checkpoint_are_told(tmp_path: Path):
 
 
 def test_a_checkpoint_that_was_refused_is_told_again(tmp_path: Path):
-    """An adapter whose model is not there is skipped, with what helps; the same command says that it stays so."""
+    """An adapter whose model is not there is skipped, with what helps and exit code 1, each time."""
     path = tmp_path / "mine" / "checkpoint-10"
     shutil.copytree(registry.path("arithmetic@320"), tmp_path / "base")
     path.mkdir(parents=True)
@@ -248,8 +248,20 @@ def test_a_checkpoint_that_was_refused_is_told_again(tmp_path: Path):
     ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
     assert "checkpoint-10: skipped: " in ended.stderr
     assert "--base-model local:PATH" in ended.stderr
+    assert ended.returncode == 1
     ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert ended.returncode == 1
     assert ended.stderr == "checkpoint-10: skipped before, and not tried again; another --id tries it\n"
+
+
+def test_a_failed_evaluation_fails_the_command(tmp_path: Path):
+    """With exit code 1: here no answer can be graded against the target, and none may stay unscored."""
+    _save(tmp_path / "mine", 10)
+    what = ("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--grader=math", "--max-unscored=0")
+    (tmp_path / "data.jsonl").write_text('{"input": "1+1=", "target": "1/0"}\n')
+    ended = _follow("mine", *what, "--max-tokens=2", "--exit-when-idle=0.5", cwd=tmp_path)
+    assert "mine-step-10-0: failed" in ended.stdout, ended.stderr
+    assert ended.returncode == 1
 
 
 def test_other_options_need_another_name(tmp_path: Path):

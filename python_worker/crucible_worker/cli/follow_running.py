@@ -18,9 +18,10 @@ from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import FollowRunRequest
+from crucible_bridge.types import EvaluationState, FollowRunRequest
 from crucible_worker.cli.here import opened
 from crucible_worker.cli.one_line import one_line
+from crucible_worker.cli.options import EXIT_FAILED
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.config import Settings
 from crucible_worker.follow.following import Following
@@ -85,19 +86,19 @@ async def run(
                     if not await asyncio.to_thread(os.path.isdir, row.directory):
                         lines.say(f"{row.directory}: waits for this directory, which does not exist yet")
                     async with lines.shown(row.run_id, after):
-                        unfinished = await _until_idle(follows, row, lines, idle_seconds)
+                        last = await _until_idle(follows, row, lines, idle_seconds)
                 finally:
                     await follows.drain()
                     follows.close()
     finally:
         log_writer.close(1.0)
-    for line in unfinished:
+    for line in [] if last is None else _unfinished(last):
         lines.say(line)
-    return 0
+    return EXIT_FAILED if lines.failed or (last is not None and last.refused) else 0
 
 
-async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> list[str]:
-    """Follow until the run is idle, or is no longer followed; says what is not whole then."""
+async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> Following | None:
+    """Follow until the run is idle, or is no longer followed; returns what followed it here the last time."""
     waits, last, told = False, None, _Told(lines)
     while True:
         following = follows.take(row)
@@ -106,7 +107,7 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
                 raise error
             now = await follows.find(row)
             if now is None or now.ended:
-                return [] if last is None else _unfinished(last)
+                return last
             if not waits:
                 waits = True
                 lines.say(f"{row.run_id}: another process follows it; this one takes over when that ends")
@@ -117,7 +118,7 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
             if idle_seconds is not None and idle is not False and idle >= idle_seconds:
                 await follows.end(row.run_id)
                 await follows.ended(row)
-                return _unfinished(following)
+                return following
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -158,6 +159,8 @@ class _Lines:
     def __init__(self, evaluations: Evaluations, show: Show, *, as_json: bool) -> None:
         self._evaluations, self._show, self._as_json = evaluations, show, as_json
         self._after = 0
+        self.failed = 0
+        """Evaluations that failed."""
 
     @contextlib.asynccontextmanager
     async def shown(self, run_id: str, after: int) -> AsyncIterator[None]:
@@ -216,6 +219,7 @@ class _Lines:
             evaluation = await self._evaluations.get(event.evaluation_id)
         except NotFound:  # it was deleted meanwhile
             return
+        self.failed += evaluation.state is EvaluationState.FAILED
         if self._as_json:
             typer.echo(json.dumps(evaluation_as_json(evaluation), allow_nan=False))
             return

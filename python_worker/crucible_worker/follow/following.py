@@ -76,14 +76,13 @@ class Following:
         self.looked = False
         """Whether it has looked at the directory."""
         self.refused_before: Sequence[str] = ()
-        """Names of checkpoints that were skipped before: their evaluations could not be started."""
+        """`refused` when it began."""
 
     async def run(self) -> None:
         """Follow until the run is no longer followed and all its checkpoints are released, or until `stop`."""
         rows = await self._persistently(lambda: self._records.checkpoints(self._row.number))
         self._known = {(row.name, row.identity): row for row in rows or ()}
-        if self._row.policy != FollowPolicy.LATEST:  # that one also skips held ones
-            self.refused_before = [row.name for row in rows or () if row.state is CheckpointState.SKIPPED and row.model]
+        self.refused_before = self.refused
         await self._persistently(self._take_over)
         while not self._stopping.is_set():
             if await self._persistently(self._pass):
@@ -98,6 +97,13 @@ class Following:
     def directory(self) -> str:
         """The directory that is followed."""
         return self._row.directory
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """Names of checkpoints that are skipped for good: their evaluations could not be started."""
+        if self._row.policy == FollowPolicy.LATEST:  # that one also skips held ones
+            return []
+        return [row.name for row in self._known.values() if row.state is CheckpointState.SKIPPED and row.model]
 
     @property
     def found_none(self) -> bool:
