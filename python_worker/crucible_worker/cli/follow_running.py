@@ -101,7 +101,7 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
     """Follow until the run is idle, or is no longer followed; returns what followed it here the last time."""
     waits, last, told = False, None, _Told(lines)
     while True:
-        following = follows.take(row)
+        following = await follows.take(row)
         if following is None:
             if (error := follows.failure(row)) is not None:
                 raise error

@@ -324,7 +324,7 @@ class Following:
     async def _give_up(self, row: CheckpointRow, reason: str) -> None:
         """End evaluations that can no longer be resumed: the held files are gone."""
         for state in (await self._records.steps(self._row.plan_id, [row.step]))[row.step]:
-            if self._records.is_left(state):
+            if await self._records.is_left(state):
                 await self._records.cancel(state, reason)
 
     async def _settle(self) -> None:
@@ -349,8 +349,10 @@ class Following:
         await self._note(ended, events.released(self._row.run_id, ended, self._latest, reason))
 
     async def _resume(self, row: CheckpointRow, states: Sequence[StepState]) -> None:
-        if any(self._records.is_left(state) for state in states):
-            await self._notify(row)
+        for state in states:
+            if await self._records.is_left(state):
+                await self._notify(row)
+                return
 
     @property
     def _latest(self) -> int:

@@ -82,7 +82,7 @@ class Follows:
             BridgeError: see `begin`.
         """
         row, existed = await self.begin(request)
-        self._take(row)
+        await self._take(row)
         return FollowRunResponse(plan_id=row.plan_id, existed=existed)
 
     async def end(self, run_id: str) -> bool:
@@ -99,9 +99,9 @@ class Follows:
             return
         self._looking = asyncio.create_task(self._look(), name="follows")
 
-    def take(self, row: FollowRow) -> Following | None:
+    async def take(self, row: FollowRow) -> Following | None:
         """Follow a run; None as long as another worker does."""
-        self._take(row)
+        await self._take(row)
         found = self._followed.get(row.number)
         return None if found is None else found[0]
 
@@ -145,17 +145,20 @@ class Follows:
             try:
                 for row in await self._records.open():
                     if not row.by_command and is_below(self._roots, row.directory):
-                        self._take(row)
+                        await self._take(row)
             except JournalUnavailable as error:
                 _log.warning("follows_not_looked_for", reason=error.reason)
             await asyncio.sleep(TAKE_SECONDS)
 
-    def _take(self, row: FollowRow) -> None:
+    async def _take(self, row: FollowRow) -> None:
         if self._draining or row.number in self._followed:
             return
         if row.number in self._failed and self._failed[row.number][0] > asyncio.get_running_loop().time():
             return
-        if not self._records.acquire(row.number):
+        if not await self._records.acquire(row.number):
+            return
+        if self._draining:
+            self._records.release(row.number)
             return
         following = Following(row, self._records, self._plans)
         # Not in the context of the call that began it: what is logged is about the run.

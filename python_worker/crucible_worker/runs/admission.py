@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
@@ -40,9 +39,9 @@ from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.queries import Row, find
+from crucible_worker.runs.journal.queries import Reads, Row, find
 from crucible_worker.runs.journal.records import request_from_record
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.prompt_preview import render_sample
@@ -90,7 +89,7 @@ class Admission:
     def __init__(
         self,
         journal: Journal,
-        locks: OwnerLocks,
+        locks: Owners,
         reaper: Reaper,
         sources: Sources,
         limits: WorkerLimits,
@@ -287,7 +286,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, *, waited: bool, model: Model | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and self._is_final(row):
+        if row is not None and await self._is_final(row):
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
@@ -317,7 +316,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None]
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and self._is_final(row):
+        if row is not None and await self._is_final(row):
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
@@ -358,8 +357,8 @@ class Admission:
         claims.refuse_other_specification(row, request, identity)
         return identity, await self._reaper.reap(row)
 
-    def _is_final(self, row: Row) -> bool:
-        return row.state.terminal or not self._locks.is_free(row.number)
+    async def _is_final(self, row: Row) -> bool:
+        return row.state.terminal or not await self._locks.looks_free(row.number)
 
     async def _take_on(
         self,
@@ -439,7 +438,7 @@ def _refuse_above(limit: int, concurrency: int | None) -> None:
         raise InvalidField("limits.concurrency", f"is {concurrency}, the limit of max_concurrency is {limit}")
 
 
-def _cancels(connection: sqlite3.Connection) -> list[tuple[int, str]]:
+def _cancels(connection: Reads) -> list[tuple[int, str]]:
     return connection.execute(
         """SELECT number, cancel_reason FROM evaluations
            WHERE state IN ('queued', 'running') AND cancel_reason IS NOT NULL"""

@@ -12,7 +12,7 @@ from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.queries import Row, evaluation_of, find_by_number
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 
 __all__ = ["ELSEWHERE_RETRY_SECONDS", "CallerConnection", "connect_caller"]
 
@@ -65,7 +65,7 @@ class CallerConnection:
 
 
 async def connect_caller(
-    admission: Admission, journal: Journal, locks: OwnerLocks, request: EvaluateRequest, model: Model
+    admission: Admission, journal: Journal, locks: Owners, request: EvaluateRequest, model: Model
 ) -> CallerConnection:
     """Start or resume an evaluation of a model that its caller has.
 
@@ -91,7 +91,7 @@ async def connect_caller(
             if attempt is not None:
                 attempt.stop(Ending.LEFT, _TAKEN_OVER)
                 await attempt.finished.wait()
-            elif not locks.is_free(row.number):
+            elif not await locks.looks_free(row.number):
                 raise _named(_runs_elsewhere(), row)
     except BaseException:
         admission.release(model, CALLER_LEFT)

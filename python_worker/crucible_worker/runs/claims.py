@@ -22,7 +22,7 @@ from crucible_worker.runs.journal.records import (
     request_from_record,
     request_to_record,
 )
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.specification import differing_fields
 
 __all__ = ["Claim", "Contents", "claim", "prepared", "refuse_other_specification"]
@@ -62,7 +62,7 @@ class Claim:
 
 def claim(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     request: EvaluateRequest,
     *,
     fingerprint: str,
@@ -89,7 +89,7 @@ def claim(
     refuse_other_specification(row, request, fingerprint)
     if lifecycle.reap(transaction, locks, row.number):
         row = find_by_number(transaction, row.number)
-    if row.state.terminal or not locks.acquire(row.number):
+    if row.state.terminal or not locks.acquire(row.number, transaction):
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
     if contents is not None:
@@ -126,16 +126,16 @@ def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: 
 
 def _create(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     request: EvaluateRequest,
     fingerprint: str,
     contents: Contents | None,
     worker_id: str,
 ) -> Claim:
-    cursor = transaction.execute(
+    (number,) = transaction.execute(
         """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
            model_fingerprint, request, correlation_id, attempt, total, created_ns)
-           VALUES (?, ?, ?, ?, ?, '', '', ?, ?, 1, 0, ?)""",
+           VALUES (?, ?, ?, ?, ?, '', '', ?, ?, 1, 0, ?) RETURNING number""",
         (
             request.evaluation_id,
             request.run_id,
@@ -146,9 +146,8 @@ def _create(
             request.correlation_id,
             time.time_ns(),
         ),
-    )
-    number = cursor.lastrowid
-    if number is None or not locks.acquire(number):
+    ).fetchone()
+    if not locks.acquire(number, transaction):
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
     _record_large_parts(transaction, number, request)
@@ -203,10 +202,10 @@ def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, wor
     transaction.execute(
         """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
            past_active_ns = past_active_ns + active_ns, active_ns = 0,
-           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (NOT retryable
+           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (retryable = 0
                    OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
                                     WHERE spans.number = evaluations.number AND result IS NOT NULL))),
-           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (NOT retryable
+           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (retryable = 0
                        OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
                                         WHERE spans.number = evaluations.number AND result IS NOT NULL))
                        AND verdict IN (?, ?))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.journal.queries import metadata_by_sample
+from crucible_worker.runs.journal.queries import Reads, metadata_by_sample
 
 __all__ = ["Clusters"]
 
@@ -28,7 +27,7 @@ class Clusters:
         self._key, self._field = key, field
         self._values: dict[str, str | None] = {}
 
-    def read(self, connection: sqlite3.Connection, number: int, evaluator: int, dataset_fingerprint: str) -> None:
+    def read(self, connection: Reads, number: int, evaluator: int, dataset_fingerprint: str) -> None:
         """Read the values of one evaluator's samples, unless there are no clusters.
 
         Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -33,7 +32,7 @@ from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.clusters import Clusters
 from crucible_worker.runs.gating import gate
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import Row, evaluation_of, find, list_rows
+from crucible_worker.runs.journal.queries import Reads, Row, SnapshotReads, evaluation_of, find, list_rows
 from crucible_worker.runs.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
 from crucible_worker.runs.ties import tied_with
 
@@ -79,9 +78,7 @@ class Comparisons:
         """
         return await self._in_turn(gate, request)
 
-    async def _in_turn(
-        self, work: Callable[[sqlite3.Connection, _Request, int, Known], _Answer], request: _Request
-    ) -> _Answer:
+    async def _in_turn(self, work: Callable[[Reads, _Request, int, Known], _Answer], request: _Request) -> _Answer:
         await self._turn.acquire()
         reading = asyncio.ensure_future(self._journal.read(_in_snapshot, work, request, self._max_samples, self._known))
         reading.add_done_callback(self._read)
@@ -95,23 +92,18 @@ class Comparisons:
 
 
 def _in_snapshot(
-    connection: sqlite3.Connection,
-    work: Callable[[sqlite3.Connection, _Request, int, Known], _Answer],
+    connection: SnapshotReads,
+    work: Callable[[SnapshotReads, _Request, int, Known], _Answer],
     request: _Request,
     max_samples: int,
     known: Known,
 ) -> _Answer:
     """Work in a reader's thread, on one snapshot of the journal for all reads, whatever is removed meanwhile."""
-    connection.execute("BEGIN")
-    try:
+    with connection.snapshot():
         return work(connection, request, max_samples, known)
-    finally:
-        connection.execute("COMMIT")
 
 
-def compare_in(
-    connection: sqlite3.Connection, request: CompareRequest, max_samples: int, known: Known
-) -> EvaluationComparison:
+def compare_in(connection: Reads, request: CompareRequest, max_samples: int, known: Known) -> EvaluationComparison:
     """Compare evaluations within a transaction of the caller; see `Comparisons.compare`."""
     rows = _rows_of_run(connection, request) if request.run_id is not None else _rows_named(connection, request)
     evaluations = tuple(evaluation_of(row) for row in rows)
@@ -131,7 +123,7 @@ def compare_in(
     )
 
 
-def _rows_named(connection: sqlite3.Connection, request: CompareRequest) -> Sequence[Row]:
+def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[Row]:
     rows: list[Row] = []
     for index, evaluation_id in enumerate(request.evaluation_ids):
         row = find(connection, evaluation_id)
@@ -145,7 +137,7 @@ def _rows_named(connection: sqlite3.Connection, request: CompareRequest) -> Sequ
     return rows
 
 
-def _rows_of_run(connection: sqlite3.Connection, request: CompareRequest) -> Sequence[Row]:
+def _rows_of_run(connection: Reads, request: CompareRequest) -> Sequence[Row]:
     found, _ = list_rows(connection, run_id=request.run_id, states=(EvaluationState.COMPLETED,))
     wanted = request.dataset_fingerprint
     rows = [row for row in reversed(found) if not wanted or row.dataset_fingerprint == wanted]
@@ -180,7 +172,7 @@ def _baselines(evaluations: Sequence[Evaluation], request: CompareRequest) -> Se
 
 
 def _comparisons(
-    connection: sqlite3.Connection,
+    connection: Reads,
     numbers: Mapping[str, int],
     evaluations: Sequence[Evaluation],
     request: CompareRequest,

@@ -66,9 +66,10 @@ from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
+from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.outcomes import weight, why_not_kept
-from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.probing import probe_likelihoods
@@ -100,7 +101,7 @@ class Attempt:
     def __init__(
         self,
         journal: Journal,
-        locks: OwnerLocks,
+        locks: Owners,
         row: Row,
         request: EvaluateRequest,
         plan: Plan | Prepare,
@@ -130,7 +131,7 @@ class Attempt:
         """The evaluated model, once it is found."""
         self.finished = asyncio.Event()
         """Set when the attempt has ended, and its end is committed or cannot be."""
-        self._journal, self._locks, self._request = journal, locks, request
+        self._journal, self._locks, self._request = OwnersJournal(journal, locks, row.number), locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._runs: EvaluatorRuns  # once the model is loaded
         self._lanes: Sequence[_Lane]  # likewise: of each evaluator

@@ -57,10 +57,10 @@ from crucible_worker.runs.journal.queries import (
     list_rows,
     read_samples,
 )
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
-from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.patience import Patient
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
@@ -89,7 +89,6 @@ NEWS_PAUSE_SECONDS = 0.01
 
 _PAGES_PER_MESSAGE = 4
 """Pages are bounded by the size of their records: a message also has names and lengths, and the last result."""
-_LOCK_FILE = "owners.lock"
 _SETTLED = frozenset(state for state in EvaluationState if state.terminal or state is EvaluationState.INTERRUPTED)
 _log = structlog.get_logger(__name__)
 
@@ -102,7 +101,7 @@ class Evaluations:
     def __init__(
         self,
         journal: Journal,
-        locks: OwnerLocks,
+        locks: Owners,
         sources: Sources,
         limits: WorkerLimits,
         experiments: Experiments,
@@ -173,7 +172,7 @@ class Evaluations:
         """
         journal = await Journal.open(state_dir, encode_event)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
-        evaluations = cls(journal, OwnerLocks(state_dir / _LOCK_FILE), sources, limits, experiments)
+        evaluations = cls(journal, journal.owners("owners"), sources, limits, experiments)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
@@ -447,7 +446,7 @@ class Evaluations:
             self._refuse_if_closed(look.position)
             if time.monotonic() - looked >= OWNER_CHECK_SECONDS:
                 looked = time.monotonic()
-                if self._reaper.is_orphan(number, look.extent.state):
+                if await self._reaper.is_orphan(number, look.extent.state):
                     await self._reaper.reap(await self._journal.read_stream(find_by_number, number))
             return False
 

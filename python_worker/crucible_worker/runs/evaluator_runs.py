@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from crucible_bridge.types import EvaluateRequest, EvaluatorResult, Metrics
 from crucible_worker.runs import spans
 from crucible_worker.runs.items import finals_in
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
 from crucible_worker.runs.preparation import Plan
@@ -26,7 +26,7 @@ class EvaluatorRuns:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: OwnersJournal,
         row: Row,
         plan: Plan,
         request: EvaluateRequest,

@@ -25,12 +25,9 @@ from crucible_worker.runs.journal.follows import (
     step_states,
 )
 from crucible_worker.runs.journal.plans import find_plan, run_of, touch
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 
 __all__ = ["FollowRecords"]
-
-LOCK_FILE = "follows.lock"
-"""Name of the lock file in the state directory."""
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
@@ -38,9 +35,9 @@ _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 class FollowRecords:
     """The followed runs of a journal. Made by `Evaluations.follow_records`; close it with `close`."""
 
-    def __init__(self, journal: Journal, evaluation_locks: OwnerLocks) -> None:
+    def __init__(self, journal: Journal, evaluation_locks: Owners) -> None:
         self._journal, self._evaluation_locks = journal, evaluation_locks
-        self._locks = OwnerLocks(journal.folder / LOCK_FILE)
+        self._locks = journal.owners("follows")
         self.state_dir = journal.folder
         """The folder with the journal."""
 
@@ -50,7 +47,9 @@ class FollowRecords:
         Raises:
             AlreadyExists: it is followed in another way (OTHER_FOLLOW).
         """
-        return await self._journal.submit(lambda transaction: begin(transaction, wanted, self._locks.is_free))
+        return await self._journal.submit(
+            lambda now: begin(now, wanted, lambda number: self._locks.is_free(number, now))
+        )
 
     async def end(self, run_id: str) -> bool:
         """End the following of a run; returns whether it was followed until now.
@@ -72,9 +71,9 @@ class FollowRecords:
         """A followed run; None if it was removed."""
         return await self._journal.read(find_follow_of, number)
 
-    def acquire(self, number: int) -> bool:
+    async def acquire(self, number: int) -> bool:
         """Become the one that follows a run; False if another worker does."""
-        return self._locks.acquire(number)
+        return await self._locks.take(number)
 
     def release(self, number: int) -> None:
         """Let another worker follow it."""
@@ -102,11 +101,11 @@ class FollowRecords:
         """The evaluations of each of these steps, with their states."""
         return await self._journal.read(step_states, plan_id, steps)
 
-    def is_left(self, state: StepState) -> bool:
+    async def is_left(self, state: StepState) -> bool:
         """Whether an evaluation that has not ended has no owner: the notification of its step resumes it."""
         if state.state is None or state.state.terminal:
             return False
-        return state.state not in _LIVE or self._evaluation_locks.is_free(state.number)
+        return state.state not in _LIVE or await self._evaluation_locks.looks_free(state.number)
 
     async def cancel(self, state: StepState, reason: str) -> None:
         """End an evaluation that can no longer be resumed."""

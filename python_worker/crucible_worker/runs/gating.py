@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import MAX_SCORE
 from crucible_worker.runs.clusters import Clusters
 from crucible_worker.runs.gate_reasons import sentences, without_numbers
-from crucible_worker.runs.journal.queries import Row, evaluation_of, find
+from crucible_worker.runs.journal.queries import Reads, Row, evaluation_of, find
 from crucible_worker.runs.pairing import (
     Known,
     SampleScores,
@@ -62,7 +61,7 @@ class _Read:
 class _Sides:
     """The two evaluations."""
 
-    connection: sqlite3.Connection
+    connection: Reads
     baseline: Evaluation
     candidate: Evaluation
     numbers: Mapping[str, int]
@@ -78,7 +77,7 @@ class _Sides:
         return self.scores[place]
 
 
-def gate(connection: sqlite3.Connection, request: GateRequest, max_samples: int, known: Known) -> GateResponse:
+def gate(connection: Reads, request: GateRequest, max_samples: int, known: Known) -> GateResponse:
     """Decide each metric of a policy, and the candidate; runs in a reader's thread.
 
     Args:
@@ -112,7 +111,7 @@ def gate(connection: sqlite3.Connection, request: GateRequest, max_samples: int,
     return GateResponse(verdict=_together(decided), reasons=tuple(reasons), metrics=decided)
 
 
-def _row(connection: sqlite3.Connection, evaluation_id: str, field: str) -> Row:
+def _row(connection: Reads, evaluation_id: str, field: str) -> Row:
     row = find(connection, evaluation_id)
     if row is None:
         raise NotFound(

@@ -34,7 +34,7 @@ from crucible_worker.runs.journal.records import (
     sample_to_record,
     usage_to_record,
 )
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.recording import FinishedSample, Recorder
 from crucible_worker.runs.usage import total_usage
 
@@ -156,7 +156,7 @@ def progress(
 
 def complete(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     row: Row,
     *,
     metrics: Metrics,
@@ -185,7 +185,7 @@ def complete(
 
 def end(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     row: Row,
     state: EvaluationState,
     problem: Problem,
@@ -210,7 +210,7 @@ def end(
 
 def interrupt(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     row: Row,
     active_ns: int,
     cause: str,
@@ -221,10 +221,10 @@ def interrupt(
     """End this attempt, not the evaluation; its usage until now is written."""
     _write_so_far(transaction, row.number, usage, engine)
     _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
-    transaction.after_commit(lambda: locks.release(row.number))
+    locks.release_in(transaction, row.number)
 
 
-def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage | None = None) -> bool:
+def reap(transaction: Transaction, locks: Owners, number: int, usage: Usage | None = None) -> bool:
     """Write what a dead owner could not: its INTERRUPT, then the end if a cancel was pending. False: nothing to write.
 
     Args:
@@ -234,7 +234,7 @@ def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage 
         usage: of its samples, unless it resumes at once.
     """
     row = find_by_number(transaction, number)
-    if row.state not in _LIVE or not locks.is_free(number):
+    if row.state not in _LIVE or not locks.is_free(number, transaction):
         return False
     if usage is not None:
         engine = None if row.result is None else result_from_record(row.result, row.apart).engine
@@ -245,13 +245,13 @@ def reap(transaction: Transaction, locks: OwnerLocks, number: int, usage: Usage 
     return True
 
 
-def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str) -> Row:
+def cancel(transaction: Transaction, locks: Owners, number: int, reason: str) -> Row:
     """Request the owner to end an evaluation; without an owner, end it here."""
     row = find_by_number(transaction, number)
     if row.state.terminal:
         return row
     reason = shorten(reason, MAX_PROBLEM_BYTES)
-    if locks.is_free(number):
+    if locks.is_free(number, transaction):
         reap(transaction, locks, number)
         row = find_by_number(transaction, number)
         if not row.state.terminal:
@@ -262,7 +262,7 @@ def cancel(transaction: Transaction, locks: OwnerLocks, number: int, reason: str
     return row
 
 
-def _end_cancelled(transaction: Transaction, locks: OwnerLocks, row: Row, reason: str) -> None:
+def _end_cancelled(transaction: Transaction, locks: Owners, row: Row, reason: str) -> None:
     problem = Problem(reason=Reason.CANCELLED, message=reason or "cancelled")
     end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
 
@@ -285,7 +285,7 @@ def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: 
 
 def _finish(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     row: Row,
     state: EvaluationState,
     events: Sequence[Event],
@@ -300,4 +300,4 @@ def _finish(
     append(transaction, row.number, events)
     checkpoint_results.keep(transaction, row.number)
     transaction.on_end(transaction, row.number)
-    transaction.after_commit(lambda: locks.release(row.number))
+    locks.release_in(transaction, row.number)

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import importlib.metadata
 import os
-import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -27,8 +26,6 @@ from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
-from crucible_worker.runs.journal.schema import JOURNAL_FILE, connect
-from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]
 
@@ -36,8 +33,6 @@ LOOK_SECONDS = 30.0
 """Seconds between two looks for files that are missing: those of workers that died, and those that failed."""
 PAGE_SAMPLES = 200
 """Results that are converted at once."""
-LOCK_FILE = "log_files.lock"
-"""Name of the lock file in the state directory."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +48,7 @@ class LogFiles:
         """Expect a log of each evaluation that ends from now on."""
         self._journal = journal
         self._folder = Path(os.path.abspath(folder))
-        self._locks = OwnerLocks(journal.folder / LOCK_FILE)
+        self._locks = journal.owners("log_files")
         self._loop = asyncio.get_running_loop()
         self._wake, self._stopping, self._hurry = asyncio.Event(), threading.Event(), threading.Event()
         self._told: dict[int, str] = {}
@@ -98,7 +93,7 @@ class LogFiles:
                 _log.warning("log_files_not_looked_for", reason=str(error))
 
     async def _write_one(self, number: int) -> None:
-        if not self._locks.acquire(number):
+        if not await self._locks.take(number):
             return  # another worker writes it
         file, problem = None, None
         try:
@@ -115,7 +110,7 @@ class LogFiles:
                 raise
         except (_Stopped, NotFound):  # NotFound: it was deleted meanwhile
             return
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *self._journal.errors) as error:
             problem = str(error)
         except JournalUnavailable:
             raise
@@ -137,7 +132,7 @@ class LogFiles:
 
     def _write(self, number: int, log_id: str) -> str:
         """Write a file, in a thread; returns its name."""
-        with contextlib.closing(connect(self._journal.folder / JOURNAL_FILE, read_only=True)) as journal:
+        with contextlib.closing(self._journal.connect()) as journal:
             evaluation = evaluation_of(find_by_number(journal, number))
             path = self._folder / log_name(evaluation, log_id)
             self._folder.mkdir(parents=True, exist_ok=True)

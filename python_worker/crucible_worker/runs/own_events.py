@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import sqlite3
 from collections.abc import Sequence
 
 import structlog
 
 from crucible_bridge.events import EventKind
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import head, read_events
+from crucible_worker.runs.journal.queries import SnapshotReads, head, read_events
 
 __all__ = ["MAX_SPANS", "PAGE_EVENTS", "OwnEvents"]
 
@@ -76,12 +75,9 @@ class OwnEvents:
 
 
 def _page(
-    connection: sqlite3.Connection, after: int, through: int, kinds: Sequence[EventKind]
+    connection: SnapshotReads, after: int, through: int, kinds: Sequence[EventKind]
 ) -> tuple[str, list[tuple[int, bytes]], int]:
-    # One read transaction: the identity and the events are of the same moment.
-    connection.execute("BEGIN")
-    try:
+    # The identity and the events are of the same moment.
+    with connection.snapshot():
         records, examined = read_events(connection, after=after, through=through, kinds=kinds, limit=PAGE_EVENTS)
         return head(connection).log_id, records, examined
-    finally:
-        connection.execute("COMMIT")

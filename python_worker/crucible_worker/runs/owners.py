@@ -13,6 +13,10 @@ import os
 import struct
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crucible_worker.runs.journal.writer import Transaction
 
 __all__ = ["OwnerLocks"]
 
@@ -29,8 +33,8 @@ class OwnerLocks:
         self._held: set[int] = set()
         self._guard = threading.Lock()
 
-    def acquire(self, number: int) -> bool:
-        """Take an evaluation's lock; False if any worker has it, this one included."""
+    def acquire(self, number: int, transaction: Transaction | None = None) -> bool:
+        """Take an evaluation's lock; False if any worker has it, this one included. The kernel needs no transaction."""
         with self._guard:
             if number in self._held or not self._set(fcntl.F_WRLCK, number):
                 return False
@@ -44,7 +48,7 @@ class OwnerLocks:
                 self._held.remove(number)
                 self._set(fcntl.F_UNLCK, number)
 
-    def is_free(self, number: int) -> bool:
+    def is_free(self, number: int, transaction: Transaction | None = None) -> bool:
         """Whether no worker has the lock: an evaluation that is recorded as running has then lost its owner."""
         with self._guard:
             if number in self._held:
@@ -52,6 +56,21 @@ class OwnerLocks:
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
             answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
             return _FLOCK.unpack(answer[: _FLOCK.size])[0] == fcntl.F_UNLCK
+
+    async def take(self, number: int) -> bool:
+        """As `acquire`."""
+        return self.acquire(number)
+
+    async def looks_free(self, number: int) -> bool:
+        """As `is_free`."""
+        return self.is_free(number)
+
+    def check(self, number: int, transaction: Transaction) -> None:
+        """Do nothing: the kernel takes a lock from no process that lives."""
+
+    def release_in(self, transaction: Transaction, number: int) -> None:
+        """Release a lock after the commit."""
+        transaction.after_commit(lambda: self.release(number))
 
     def close(self) -> None:
         """Drop every lock."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sqlite3
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -12,7 +11,7 @@ from typing import Any, NoReturn
 from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
-from crucible_worker.runs.journal.queries import scores_of
+from crucible_worker.runs.journal.queries import Reads, scores_of
 
 __all__ = [
     "Known",
@@ -167,7 +166,7 @@ class SampleScores:
         )
 
 
-def sample_scores(connection: sqlite3.Connection, number: int, evaluator: int) -> SampleScores:
+def sample_scores(connection: Reads, number: int, evaluator: int) -> SampleScores:
     """Read the scores of one evaluator of an evaluation, by the evaluation's number and the evaluator's index."""
     sums: dict[str, list[float]] = {}
     for sample_id, score in scores_of(connection, number, evaluator):

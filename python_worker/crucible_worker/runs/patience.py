@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ from crucible_worker.runs.journal.patient_plans import (
     patient_steps,
     replace_steps,
 )
-from crucible_worker.runs.journal.queries import evaluation_of, find
+from crucible_worker.runs.journal.queries import Reads, SnapshotReads, evaluation_of, find
 from crucible_worker.runs.patience_events import Improvement, best_event, plateau_event
 
 __all__ = ["LOOK_SECONDS", "Patient"]
@@ -153,7 +152,7 @@ class _Found:
                 transaction.append(0, (event,))
 
 
-def _unwritten(connection: sqlite3.Connection, plan_id: str) -> tuple[PatientPlan, PatientStep, Followed | None] | None:
+def _unwritten(connection: SnapshotReads, plan_id: str) -> tuple[PatientPlan, PatientStep, Followed | None] | None:
     """The best step of a plan whose file does not have it yet, and where its checkpoint is if its run is followed."""
     row = find_patient(connection, plan_id)
     if row is None or not row.plan.best_file or row.best_step == row.written_step:
@@ -165,10 +164,9 @@ def _unwritten(connection: sqlite3.Connection, plan_id: str) -> tuple[PatientPla
     return row.plan, best, None if place is None else Followed(directory=place[0], source=place[1])
 
 
-def _look(connection: sqlite3.Connection, plan_id: str, max_samples: int, known: Known) -> _Found | None:
+def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Known) -> _Found | None:
     """Look at the steps of a plan that have ended; None if nothing is marked. Runs in a reader's thread."""
-    connection.execute("BEGIN")
-    try:
+    with connection.snapshot():
         row = find_patient(connection, plan_id)
         if row is None or not row.pending:
             return None
@@ -181,11 +179,9 @@ def _look(connection: sqlite3.Connection, plan_id: str, max_samples: int, known:
         compared = _Comparing(connection, row.plan, max_samples, known)
         steps, events = _walk(compared, before, sorted(points, key=lambda one: one.step))
         return _Found(row=row, steps=steps, events=events)
-    finally:
-        connection.execute("COMMIT")
 
 
-def _ended(connection: sqlite3.Connection, plan: PatientPlan) -> Iterator[PatientStep]:
+def _ended(connection: Reads, plan: PatientPlan) -> Iterator[PatientStep]:
     """Steps that have ended with the metric, before the first one that is still at work."""
     for planned in new_steps(connection, plan):
         if planned.state in _AT_WORK:
@@ -231,7 +227,7 @@ def _walk(
 class _Comparing:
     """Compares steps of a plan, by their samples' scores where the metric summarises these."""
 
-    def __init__(self, connection: sqlite3.Connection, plan: PatientPlan, max_samples: int, known: Known) -> None:
+    def __init__(self, connection: Reads, plan: PatientPlan, max_samples: int, known: Known) -> None:
         self.plan = plan
         self._connection, self._max_samples, self._known = connection, max_samples, known
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -34,7 +33,7 @@ from crucible_worker.runs.journal.plans import (
     take,
     touch,
 )
-from crucible_worker.runs.journal.queries import Row, evaluation_of
+from crucible_worker.runs.journal.queries import Reads, Row, evaluation_of
 from crucible_worker.runs.plan_steps import (
     StepEvaluation,
     due_parts,
@@ -215,7 +214,7 @@ class EvaluationPlans:
         return row, plan, evaluations
 
     def _find(
-        self, connection: sqlite3.Connection, plan_id: str, step: int
+        self, connection: Reads, plan_id: str, step: int
     ) -> tuple[PlanRow, Mapping[int, StepRow], EvaluationPlan | bytes]:
         """The rows of a plan and of a step, and the plan, or its record if it is not cached."""
         row = find_plan(connection, plan_id)

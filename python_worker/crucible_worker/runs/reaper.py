@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Journal, JournalUnavailable
-from crucible_worker.runs.journal.queries import Row, find_by_number, list_rows, spent_of
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.queries import Reads, Row, find_by_number, list_rows, spent_of
+from crucible_worker.runs.journal.store import Owners
 
 __all__ = ["Reaper"]
 
@@ -19,20 +18,20 @@ _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 class Reaper:
     """Recognizes evaluations that have lost their owner, and writes their INTERRUPT."""
 
-    def __init__(self, journal: Journal, locks: OwnerLocks) -> None:
+    def __init__(self, journal: Journal, locks: Owners) -> None:
         self._journal = journal
         self._locks = locks
 
-    def is_orphan(self, number: int, state: EvaluationState) -> bool:
+    async def is_orphan(self, number: int, state: EvaluationState) -> bool:
         """Whether it is recorded as running, and no worker owns it."""
-        return state in _LIVE and self._locks.is_free(number)
+        return state in _LIVE and await self._locks.looks_free(number)
 
     async def reap(self, row: Row) -> Row:
         """Write the INTERRUPT of an evaluation if it is an orphan; returns its state then.
 
         While the journal cannot be written, it counts as interrupted all the same; the event is written later.
         """
-        if not self.is_orphan(row.number, row.state):
+        if not await self.is_orphan(row.number, row.state):
             return row
         # Read before the transaction, as there may be millions of samples, and other writers wait for a transaction.
         usage = await self._journal.read(spent_of, row.number)
@@ -48,5 +47,5 @@ class Reaper:
             await self.reap(row)
 
 
-def _live_rows(connection: sqlite3.Connection) -> list[Row]:
+def _live_rows(connection: Reads) -> list[Row]:
     return list_rows(connection, states=_LIVE)[0]

@@ -222,7 +222,7 @@ class Recorder:
         )
         transaction.insert(
             "INSERT OR IGNORE INTO dataset_contents SELECT column1, column2, content"
-            " FROM (VALUES) JOIN contents ON digest = column3",
+            " FROM (VALUES) AS given JOIN contents ON digest = column3",
             [(self._dataset, position, digest) for position, digest, _ in self._new_contents],
         )
         self._new_contents = []

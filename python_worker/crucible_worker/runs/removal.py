@@ -8,13 +8,14 @@ in the log, so that no stream loses its place.
 from __future__ import annotations
 
 import collections
+import secrets
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs import checkpoint_results, lifecycle
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 
 __all__ = ["CHUNK", "delete", "hide", "remove_chunk"]
 
@@ -24,7 +25,7 @@ _HIDDEN_ID_BYTES = 128
 """Twice as many characters name a hidden evaluation: more than an id may have, so that no caller can name it."""
 
 
-def delete(transaction: Transaction, locks: OwnerLocks, number: int) -> Row:
+def delete(transaction: Transaction, locks: Owners, number: int) -> Row:
     """Hide an evaluation that has ended; one without an owner is cancelled first. Returns its last state.
 
     Raises:
@@ -33,7 +34,7 @@ def delete(transaction: Transaction, locks: OwnerLocks, number: int) -> Row:
     """
     row = find_by_number(transaction, number)
     if not row.state.terminal:
-        if not locks.is_free(number):
+        if not locks.is_free(number, transaction):
             raise FailedPrecondition(
                 f"is {row.evaluation_id!r}, which is {row.state.value}: cancel it first "
                 "(CancelEvaluation, crucible-worker cancel)",
@@ -50,7 +51,7 @@ def hide(transaction: Transaction, number: int) -> None:
     """Hide an evaluation from every query, and free its id."""
     transaction.execute("INSERT INTO removals VALUES (?)", (number,))
     transaction.execute(
-        "UPDATE evaluations SET evaluation_id = hex(randomblob(?)) WHERE number = ?", (_HIDDEN_ID_BYTES, number)
+        "UPDATE evaluations SET evaluation_id = ? WHERE number = ?", (secrets.token_hex(_HIDDEN_ID_BYTES), number)
     )
 
 

@@ -21,7 +21,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.lived_time import LivedTime, trusted_clock
 from crucible_worker.runs.journal.plans import remove_unused
 from crucible_worker.runs.journal.queries import find_by_number, head
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.removal import CHUNK, hide, remove_chunk
 
 __all__ = ["TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
@@ -52,7 +52,7 @@ class Retention:
     """Lived time for which a record must have been too old before it is removed."""
 
 
-async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention, life: LivedTime) -> None:
+async def keep_trimmed(journal: Journal, locks: Owners, retention: Retention, life: LivedTime) -> None:
     """Count the time and remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
     while True:
         removed: collections.Counter[str] = collections.Counter()
@@ -73,7 +73,7 @@ async def keep_trimmed(journal: Journal, locks: OwnerLocks, retention: Retention
 
 def trim(
     transaction: Transaction,
-    locks: OwnerLocks,
+    locks: Owners,
     retention: Retention,
     removed: collections.Counter[str] | None = None,
 ) -> bool:
@@ -119,7 +119,7 @@ def _ago(clock_ns: int, seconds: float) -> int:
 
 
 def _cancel_forgotten(
-    transaction: Transaction, locks: OwnerLocks, before_ns: int, counts: collections.Counter[str]
+    transaction: Transaction, locks: Owners, before_ns: int, counts: collections.Counter[str]
 ) -> None:
     rows = transaction.execute(
         "SELECT number FROM evaluations WHERE state = ? AND interrupted_ns < ?",
@@ -127,7 +127,7 @@ def _cancel_forgotten(
     ).fetchall()
     problem = Problem(reason=Reason.RETENTION, message="interrupted for longer than interrupted_retention")
     for (number,) in rows:
-        if locks.is_free(number):
+        if locks.is_free(number, transaction):
             row = find_by_number(transaction, number)
             lifecycle.end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
             counts["interrupted_cancelled"] += 1

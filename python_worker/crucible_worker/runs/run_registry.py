@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.reasons import Reason
@@ -30,7 +28,7 @@ from crucible_worker.held_paths import format_own_model, own_model
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.queries import Reads
+from crucible_worker.runs.journal.queries import Reads, SnapshotReads
 
 __all__ = ["DEFAULT_PAGE", "MAX_READ_RESULTS", "MAX_SENT_METRICS", "RunRegistry"]
 
@@ -76,10 +74,10 @@ class RunRegistry:
 _Known = Callable[[str], EvaluatorInfo | None]
 
 
-def _runs(connection: sqlite3.Connection, request: ListRunsRequest, known: _Known) -> ListRunsResponse:
+def _runs(connection: SnapshotReads, request: ListRunsRequest, known: _Known) -> ListRunsResponse:
     size = request.page_size or DEFAULT_PAGE
     before = _number(request.page_token)
-    with _snapshot(connection):
+    with connection.snapshot():
         names = _newest_runs(connection, before, size + 1)
         runs: list[RunInfo] = []
         read, token = 0, ""
@@ -93,11 +91,9 @@ def _runs(connection: sqlite3.Connection, request: ListRunsRequest, known: _Know
     return ListRunsResponse(runs=tuple(runs), next_page_token=token)
 
 
-def _checkpoints(
-    connection: sqlite3.Connection, request: ListRunsRequest, run_id: str, known: _Known
-) -> ListRunsResponse:
+def _checkpoints(connection: SnapshotReads, request: ListRunsRequest, run_id: str, known: _Known) -> ListRunsResponse:
     after = _key_of_token(request.page_token)
-    with _snapshot(connection):
+    with connection.snapshot():
         measured = measured_of_run(connection, run_id)
     if not measured:
         raise NotFound(f"is {run_id!r}: no evaluation is of this run", reason=Reason.UNKNOWN_RUN, field="run_id")
@@ -120,24 +116,15 @@ def _checkpoints(
     return ListRunsResponse(runs=runs, checkpoints=tuple(page), next_page_token=token)
 
 
-@contextlib.contextmanager
-def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """One snapshot of the journal for all reads, whatever is removed meanwhile."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("COMMIT")
-
-
 def _newest_runs(source: Reads, before: int | None, limit: int) -> Sequence[tuple[str, int]]:
     """Runs with the number of their first evaluation, the newest first."""
-    sql = """SELECT run_id, MIN(number) AS first FROM (
+    older, given = ("", ()) if before is None else ("HAVING MIN(number) < ?", (before,))
+    sql = f"""SELECT run_id, MIN(number) AS first FROM (
                  SELECT run_id, number FROM checkpoint_results
                  UNION ALL SELECT run_id, number FROM evaluations
-                 WHERE number NOT IN (SELECT number FROM removals))
-             WHERE run_id <> '' GROUP BY run_id HAVING ? IS NULL OR first < ? ORDER BY first DESC LIMIT ?"""
-    return source.execute(sql, (before, before, limit)).fetchall()
+                 WHERE number NOT IN (SELECT number FROM removals)) AS measured
+              WHERE run_id <> '' GROUP BY run_id {older} ORDER BY first DESC LIMIT ?"""
+    return source.execute(sql, (*given, limit)).fetchall()
 
 
 def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import sqlite3
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias, TypeVar
@@ -25,6 +24,7 @@ from crucible_worker.runs.journal.queries import (
     Extent,
     Head,
     Reads,
+    SnapshotReads,
     extent_of,
     head,
     read_events,
@@ -167,7 +167,7 @@ def rest_seconds(waited: float) -> float:
 
 
 def _read_page(
-    connection: sqlite3.Connection,
+    connection: SnapshotReads,
     position: int,
     only: EventFilter,
     log_id: str,
@@ -177,16 +177,13 @@ def _read_page(
     empty_after: int | None,
 ) -> tuple[Look, T | None]:
     """Read the next page, packed; none if it is empty, unless it is the first or goes beyond `empty_after`."""
-    # One read transaction: the head and the events are of the same moment.
-    connection.execute("BEGIN")
-    try:
+    # The head and the events are of the same moment.
+    with connection.snapshot():
         log = head(connection)
         # Before a read from there: a position may be larger than SQLite's integers.
         _check(log, log_id, position, fresh)
         extent = None if only.number is None else extent_of(connection, only.number)
         records, through = _read(connection, log, extent, log.oldest - 1 if fresh and position == 0 else position, only)
-    finally:
-        connection.execute("COMMIT")
     page = None
     if records or fresh or (empty_after is not None and through > empty_after):
         page = pack(EventPage(records=records, log_id=log.log_id, through_sequence=through))

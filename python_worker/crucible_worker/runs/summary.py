@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from collections.abc import Iterable, Iterator
 
 import structlog
@@ -14,7 +13,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Usage, Verdict
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
-from crucible_worker.runs.journal.queries import results_of
+from crucible_worker.runs.journal.queries import Reads, results_of
 from crucible_worker.runs.specification import metric_key
 
 __all__ = ["merged", "summarise", "unless_taken"]
@@ -66,7 +65,7 @@ class _Counts:
 
 
 def summarise(
-    connection: sqlite3.Connection,
+    connection: Reads,
     number: int,
     index: int,
     spec: EvaluatorSpec,

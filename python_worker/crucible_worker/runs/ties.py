@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from crucible_bridge.types import CompareRequest, Evaluation
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.runs.clusters import Clusters
+from crucible_worker.runs.journal.queries import Reads
 from crucible_worker.runs.pairing import Known, SampleScores, index_of_key, place_of, sample_scores, why_not
 
 __all__ = ["PAIRED_SCORES", "VALUES", "tied_with"]
@@ -20,7 +20,7 @@ PAIRED_SCORES, VALUES = "paired_scores", "values"
 
 def tied_with(
     best: Evaluation,
-    connection: sqlite3.Connection,
+    connection: Reads,
     numbers: Mapping[str, int],
     evaluations: Sequence[Evaluation],
     request: CompareRequest,

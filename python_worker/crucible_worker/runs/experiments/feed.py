@@ -11,7 +11,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_worker.loggers.base import Entry, Missed
 from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.runs.experiments.tables import Page, acknowledge, read_page, report
-from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.owned import OwnersJournal
 
 __all__ = ["FAILURES", "IDLE_SECONDS", "LOOK_SECONDS", "PAUSE_SECONDS", "STATUS_SECONDS", "Feed"]
 
@@ -30,7 +30,7 @@ FAILURES = 3
 class Feed:
     """Feeds one logger; of one event loop."""
 
-    def __init__(self, journal: Journal, number: int, runner: LoggerRunner, crowded: Callable[[], bool]) -> None:
+    def __init__(self, journal: OwnersJournal, number: int, runner: LoggerRunner, crowded: Callable[[], bool]) -> None:
         """Feed the logger with the row `number`; `crowded` says whether others wait for its place."""
         self._journal, self._number, self._runner, self._crowded = journal, number, runner, crowded
         self._problem = ""

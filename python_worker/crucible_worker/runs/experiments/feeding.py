@@ -23,16 +23,14 @@ from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.runs.experiments.feed import LOOK_SECONDS, PAUSE_SECONDS, Feed
 from crucible_worker.runs.experiments.tables import LoggerRow, config_of, find_experiment, find_waiting, report
 from crucible_worker.runs.journal import Journal, JournalUnavailable
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.owned import OwnersJournal
 
-__all__ = ["CLOSE_SECONDS", "FOLDER", "LEAVE_SECONDS", "LOCK_FILE", "Feeder", "StartRunner"]
+__all__ = ["CLOSE_SECONDS", "FOLDER", "LEAVE_SECONDS", "Feeder", "StartRunner"]
 
 LEAVE_SECONDS = 60.0
 """How long a logger is left alone that failed while others needed its place, or that cannot be made here."""
 CLOSE_SECONDS = 0.5
 """How long loggers have to close when the worker ends; then their processes are killed. None loses an entry by it."""
-LOCK_FILE = "experiment_loggers.lock"
-"""Name of the lock file in the state directory."""
 FOLDER = "experiments"
 """Folder for files of loggers in the state directory."""
 
@@ -60,7 +58,7 @@ class Feeder:
             start: makes what writes to a logger.
         """
         self._journal, self._most, self._only, self._start = journal, most, only, start
-        self._locks = OwnerLocks(journal.folder / LOCK_FILE)
+        self._locks = journal.owners("experiment_loggers")
         self._feeds: dict[int, asyncio.Task[None]] = {}
         self._left_until: dict[int, float] = {}
         self._crowded = False
@@ -88,17 +86,17 @@ class Feeder:
             except JournalUnavailable as error:
                 _log.warning("loggers_not_looked_for", reason=error.reason)
             else:
-                self._begin([each for each in waiting if self._only is None or each[1] in self._only])
+                await self._begin([each for each in waiting if self._only is None or each[1] in self._only])
             await asyncio.sleep(PAUSE_SECONDS)
             seen = await self._journal.news.wait(seen, LOOK_SECONDS)
 
-    def _begin(self, waiting: list[tuple[LoggerRow, str]]) -> None:
+    async def _begin(self, waiting: list[tuple[LoggerRow, str]]) -> None:
         now = time.monotonic()
         self._left_until = {number: until for number, until in self._left_until.items() if until > now}
         due = [each for each in waiting if each[0].number not in self._feeds and each[0].number not in self._left_until]
         self._crowded = len(self._feeds) + len(due) > self._most
         for row, experiment_id in due[: max(0, self._most - len(self._feeds))]:
-            if self._locks.acquire(row.number):
+            if await self._locks.take(row.number):
                 task = asyncio.create_task(self._fed(row, experiment_id), name=f"logger-{row.number}")
                 self._feeds[row.number] = task
                 task.add_done_callback(lambda _, number=row.number: self._ended(number))
@@ -113,8 +111,9 @@ class Feeder:
             runner = await self._runner(row, experiment_id)
             if runner is None:
                 return
+            journal = OwnersJournal(self._journal, self._locks, row.number)
             try:
-                if not await Feed(self._journal, row.number, runner, lambda: self._crowded).run():
+                if not await Feed(journal, row.number, runner, lambda: self._crowded).run():
                     self._leave(row.number)
             finally:
                 await runner.aclose(self._close_seconds)

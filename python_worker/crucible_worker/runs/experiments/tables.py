@@ -224,10 +224,10 @@ def want_sync(transaction: Transaction, number: int, *, close: bool) -> None:
     sql = "UPDATE experiments SET closed_ns = ? WHERE number = ? AND closed_ns = 0"
     if close and transaction.execute(sql, (time.time_ns(), number)).rowcount:
         # Those that have synced everything are open still: they are to close.
+        (sequence,) = transaction.execute("SELECT sequence FROM experiments WHERE number = ?", (number,)).fetchone()
         transaction.execute(
-            """UPDATE experiment_loggers SET synced = MIN(synced, (SELECT sequence - 1 FROM experiments
-               WHERE experiments.number = experiment)) WHERE experiment = ?""",
-            (number,),
+            "UPDATE experiment_loggers SET synced = ? WHERE experiment = ? AND synced >= ?",
+            (sequence - 1, number, sequence),
         )
 
 
@@ -245,13 +245,13 @@ def acknowledge(
         synced: whether it has synced as well.
     """
     transaction.execute(
-        """UPDATE experiment_loggers SET position = MAX(position, ?), missed = missed + ?, missed_told = ? + ?,
-           url = ?, problem = '' WHERE number = ?""",
-        (through, refused, logger.missed, refused, url, logger.number),
+        """UPDATE experiment_loggers SET position = CASE WHEN position < ? THEN ? ELSE position END,
+           missed = missed + ?, missed_told = ?, url = ?, problem = '' WHERE number = ?""",
+        (through, through, refused, logger.missed + refused, url, logger.number),
     )
     if synced:
-        sql = "UPDATE experiment_loggers SET synced = MAX(synced, ?) WHERE number = ?"
-        transaction.execute(sql, (through, logger.number))
+        sql = "UPDATE experiment_loggers SET synced = ? WHERE number = ? AND synced < ?"
+        transaction.execute(sql, (through, logger.number, through))
     (everywhere,) = transaction.execute(
         "SELECT MIN(position) FROM experiment_loggers WHERE experiment = ?", (logger.experiment,)
     ).fetchone()
@@ -375,6 +375,7 @@ def _remove_oldest(transaction: Transaction, number: int, surplus: int, *, befor
     _remove_through(transaction, number, through)
     for logger, count in missed.items():
         transaction.execute(
-            "UPDATE experiment_loggers SET position = MAX(position, ?), missed = missed + ? WHERE number = ?",
-            (through, count, logger),
+            """UPDATE experiment_loggers SET position = CASE WHEN position < ? THEN ? ELSE position END,
+               missed = missed + ? WHERE number = ?""",
+            (through, through, count, logger),
         )

@@ -161,11 +161,10 @@ def begin(transaction: Transaction, wanted: FollowRow, is_free: Callable[[int], 
             return dataclasses.replace(row, ended_ns=0), not row.ended
         transaction.execute("DELETE FROM follows WHERE number = ?", (row.number,))
     values = [getattr(wanted, name) for name in _COLUMNS.split(", ")]
-    cursor = transaction.execute(
-        f"INSERT INTO follows ({_COLUMNS}) VALUES ({', '.join('?' * len(values))})", tuple(values)
-    )
-    assert cursor.lastrowid is not None
-    return dataclasses.replace(wanted, number=cursor.lastrowid), False
+    (number,) = transaction.execute(
+        f"INSERT INTO follows ({_COLUMNS}) VALUES ({', '.join('?' * len(values))}) RETURNING number", tuple(values)
+    ).fetchone()
+    return dataclasses.replace(wanted, number=number), False
 
 
 def end(transaction: Transaction, run_id: str) -> bool:

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.journal.news import News
-from crucible_worker.runs.journal.queries import Head, head
-from crucible_worker.runs.journal.schema import connect, prepare, unusable
-from crucible_worker.runs.journal.writer import JournalUnavailable, Transaction, Writer
+from crucible_worker.runs.journal.queries import Head
+from crucible_worker.runs.journal.schema import prepare, unusable
+from crucible_worker.runs.journal.sqlite import SqliteStore
+from crucible_worker.runs.journal.store import Owners, Reader, Store
+from crucible_worker.runs.journal.unavailable import JournalUnavailable
+from crucible_worker.runs.journal.writer import Transaction, Writer
 
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
 
@@ -34,18 +36,18 @@ T = TypeVar("T")
 class Journal:
     """Reads and writes; open it with `Journal.open` inside a running event loop."""
 
-    def __init__(self, path: Path, encode_event: Callable[[Event], bytes]) -> None:
+    def __init__(self, store: Store, encode_event: Callable[[Event], bytes]) -> None:
         """See `open`."""
-        self._path = path
+        self._store = store
         self._loop = asyncio.get_running_loop()
         self._readers = concurrent.futures.ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
         self._stream_readers = concurrent.futures.ThreadPoolExecutor(STREAM_READERS, thread_name_prefix="stream-reader")
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[Reader] = []
         self._local = threading.local()
-        self._glance = connect(path, read_only=True)
-        self.news = News(self._glance)
+        self._glance = store.glance()
+        self.news = self._glance.news
         """Reports commits of this worker and of others."""
-        self._writer = Writer(path, encode_event, on_commit=self._committed, on_failure=self._failed)
+        self._writer = Writer(store, encode_event, on_commit=self._committed, on_failure=self._failed)
         self.writable = True
         """Whether the last transaction could be written."""
         self.on_writable_change: Callable[[bool], None] = lambda writable: None
@@ -57,8 +59,8 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """The state directory that contains it."""
-        return self._path.parent
+        """Where this machine has files that belong to it: the state directory."""
+        return self._store.folder
 
     @classmethod
     async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
@@ -77,7 +79,7 @@ class Journal:
         finally:
             ended.set()
         try:
-            return cls(path, encode_event)
+            return cls(SqliteStore(path), encode_event)
         except sqlite3.Error as error:  # damaged since it was prepared
             raise unusable(state_dir, error) from error
 
@@ -99,7 +101,7 @@ class Journal:
         return self.head().sequence
 
     def head(self) -> Head:
-        """The event log as a whole: one row, read on the loop in 5 us where a reader's thread takes 50.
+        """The event log as a whole, without waiting.
 
         Raises:
             JournalUnavailable: the journal cannot be read just now.
@@ -107,8 +109,8 @@ class Journal:
         if self._closed:
             raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
         try:
-            return head(self._glance)
-        except sqlite3.DatabaseError as error:
+            return self._glance.head()
+        except self._store.errors as error:
             raise self._unreadable(error) from error
 
     async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -131,10 +133,12 @@ class Journal:
         self, threads: concurrent.futures.Executor, function: Callable[..., T], *arguments: Any, **named: Any
     ) -> T:
         def apply() -> T:
-            try:
-                return function(self._connection(), *arguments, **named)
-            except sqlite3.DatabaseError as error:
-                raise self._unreadable(error) from error
+            while True:
+                try:
+                    return function(self._connection(), *arguments, **named)
+                except self._store.errors as error:
+                    if not self._left_connection(error):
+                        raise self._unreadable(error) from error
 
         return await self._loop.run_in_executor(threads, apply)
 
@@ -146,13 +150,30 @@ class Journal:
         """Apply a function in the next transaction; see `Writer.submit`."""
         return self._writer.submit(function, size)
 
+    def owners(self, kind: str) -> Owners:
+        """Which worker has each of the things of a kind; close them.
+
+        Args:
+            kind: "owners" of evaluations, say.
+        """
+        return self._store.owners(kind, self.submit)
+
+    def connect(self) -> Reader:
+        """A connection for a long read in a thread of the caller's, who closes it; it raises `errors`."""
+        return self._store.connect()
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What the database raises when it fails."""
+        return self._store.errors
+
     async def aclose(self) -> None:
         """Write what was submitted, then close everything."""
         self._closed = True
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait([self._recovery])
-        self.news.close()
+        await self._glance.aclose()
         for threads in (self._stream_readers, self._readers):
             await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
@@ -160,21 +181,31 @@ class Journal:
         # Last: the last connection of all workers moves the WAL into the journal, which a read-only one cannot do.
         await self._writer.close()
 
-    def _unreadable(self, error: sqlite3.DatabaseError) -> JournalUnavailable:
-        if not isinstance(error, sqlite3.OperationalError):
+    def _unreadable(self, error: Exception) -> JournalUnavailable:
+        if self._store.is_lasting(error):
             # Not a transient error: the journal is damaged. Health says so until it can be written again.
             self._loop.call_soon_threadsafe(self._failed, str(error))
         return JournalUnavailable(f"the journal cannot be read: {error}", reason=Reason.JOURNAL_UNREADABLE)
 
-    def _connection(self) -> sqlite3.Connection:
+    def _connection(self) -> Reader:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = connect(self._path, read_only=True)
+            connection = self._local.connection = self._store.connect()
             self._connections.append(connection)
         return connection
 
+    def _left_connection(self, error: Exception) -> bool:
+        """Leave this thread's connection if it is of no use any more; False if there is none, or nothing to leave."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None or not self._store.is_lost(error):
+            return False
+        self._local.connection = None
+        self._connections.remove(connection)
+        connection.close()
+        return True
+
     def _committed(self, before: int, after: int) -> None:
-        self.news.publish()
+        self._glance.committed(after)
         if after > before:
             self.on_written(before, after)
         self._set_writable(True)
@@ -200,4 +231,4 @@ class Journal:
 
 
 def _probe(transaction: Transaction) -> None:
-    transaction.execute("INSERT OR REPLACE INTO probe VALUES (1, zeroblob(?))", (PROBE_BYTES,))
+    transaction.execute("INSERT OR REPLACE INTO probe VALUES (1, ?)", (bytes(PROBE_BYTES),))

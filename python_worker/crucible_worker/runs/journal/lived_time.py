@@ -64,6 +64,7 @@ def _keep_reading(transaction: Transaction, lived_ns: int, unix_ns: int) -> None
     if last is not None and lived_ns - last[0] < READING_SECONDS * 1e9 and unix_ns >= last[1]:
         return
     transaction.execute(
-        "INSERT INTO clock_readings VALUES (?, ?) ON CONFLICT DO UPDATE SET unix_ns = MIN(unix_ns, excluded.unix_ns)",
+        """INSERT INTO clock_readings VALUES (?, ?) ON CONFLICT (lived_ns)
+           DO UPDATE SET unix_ns = excluded.unix_ns WHERE excluded.unix_ns < clock_readings.unix_ns""",
         (lived_ns, unix_ns),
     )

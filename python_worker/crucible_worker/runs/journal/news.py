@@ -10,23 +10,20 @@ import asyncio
 import sqlite3
 
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.journal.writer import JournalUnavailable
+from crucible_worker.runs.journal.unavailable import JournalUnavailable
 
-__all__ = ["POLL_SECONDS", "News"]
+__all__ = ["POLL_SECONDS", "News", "PolledNews"]
 
 POLL_SECONDS = 0.02
 """Seconds between two polls for other workers' commits, while a call waits."""
 
 
 class News:
-    """Wakes the calls that wait for a commit. One per journal and process, used on the loop only."""
+    """Wakes the calls that wait for a commit. One per journal and worker, used on the loop only."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._version = self._data_version()
+    def __init__(self) -> None:
         self._closed = False
         self._waiting: set[asyncio.Future[None]] = set()
-        self._poll: asyncio.TimerHandle | None = None
         self._count = 0
 
     @property
@@ -35,7 +32,7 @@ class News:
         return self._count
 
     def publish(self) -> None:
-        """This worker has committed."""
+        """A worker has committed."""
         self._wake()
 
     async def wait(self, seen: int, at_most: float) -> int:
@@ -57,12 +54,37 @@ class News:
         return self._count
 
     def close(self) -> None:
-        """Wake all waiting calls and stop polling."""
+        """Wake all waiting calls; there are no news any more."""
         self._closed = True
+        self._wake()
+
+    def _schedule(self) -> None:
+        """Called when a call begins to wait."""
+
+    def _wake(self) -> None:
+        self._count += 1
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class PolledNews(News):
+    """News of a SQLite journal."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Poll this connection, which `close` closes."""
+        super().__init__()
+        self._connection = connection
+        self._version = self._data_version()
+        self._poll: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Wake all waiting calls and stop polling."""
         if self._poll is not None:
             self._poll.cancel()
             self._poll = None
-        self._wake()
+        super().close()
         self._connection.close()
 
     def _data_version(self) -> int:
@@ -84,10 +106,3 @@ class News:
             self._wake()
         if self._waiting:
             self._schedule()
-
-    def _wake(self) -> None:
-        self._count += 1
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)

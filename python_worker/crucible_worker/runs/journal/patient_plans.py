@@ -96,7 +96,8 @@ def watch(transaction: Transaction, plan: PatientPlan) -> None:
 
 def due_plans(source: Reads) -> Sequence[str]:
     """Plans of which something has ended since they were looked at, or whose file is not that of the best step."""
-    sql = "SELECT plan_id FROM patient_plans WHERE pending > 0 OR (best_file AND best_step IS NOT written_step)"
+    sql = """SELECT plan_id FROM patient_plans WHERE pending > 0 OR (best_file <> 0
+             AND (best_step <> written_step OR (best_step IS NULL) <> (written_step IS NULL)))"""
     return [plan_id for (plan_id,) in source.execute(sql)]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -31,9 +31,12 @@ __all__ = [
     "EVENT_PAGE_BYTES",
     "SAMPLE_PAGE_BYTES",
     "Extent",
+    "Found",
     "Head",
+    "JournalDamaged",
     "Reads",
     "Row",
+    "SnapshotReads",
     "evaluation_of",
     "extent_of",
     "find",
@@ -63,11 +66,44 @@ EVALUATION_PAGE_BYTES = 8 * 1024 * 1024
 """Likewise a page of evaluations."""
 
 
+class JournalDamaged(Exception):
+    """The journal lacks what every journal has."""
+
+
+class Found(Protocol):
+    """What a statement has found or changed."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that were changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """The next row; None if there is none."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one at a time."""
+        ...
+
+
 class Reads(Protocol):
     """A connection or a transaction."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> sqlite3.Cursor:
-        """Run one statement."""
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Found:
+        """Run one statement, in SQL that every database of a journal understands; "?" stands for a parameter."""
+        ...
+
+
+class SnapshotReads(Reads, Protocol):
+    """A connection that only reads."""
+
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """All reads of the block are of one moment of the journal, whatever is written meanwhile."""
         ...
 
 
@@ -143,11 +179,11 @@ def head(source: Reads) -> Head:
     """The log's identity and bounds.
 
     Raises:
-        sqlite3.DatabaseError: the journal is damaged.
+        JournalDamaged: its row is missing.
     """
     row = source.execute("SELECT log_id, sequence, oldest FROM head").fetchone()
     if row is None:
-        raise sqlite3.DatabaseError("the journal is damaged: the row of its event log is missing")
+        raise JournalDamaged("the journal is damaged: the row of its event log is missing")
     return Head(*row)
 
 
@@ -155,7 +191,7 @@ def find(source: Reads, evaluation_id: str) -> Row | None:
     """An evaluation by its id.
 
     Raises:
-        sqlite3.DatabaseError: the journal is damaged: a lost page may show as an index without entries.
+        JournalDamaged: a lost page may show as an index without entries.
     """
     row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
     if row is None:
@@ -504,7 +540,7 @@ def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
     Four numbers for each, as there may be millions: position, repeat, attempts so far, and whether it is final (1 or
     0): every verdict is, except a retryable error.
     """
-    sql = """SELECT position, evaluator, repeat, attempt, NOT retryable FROM samples WHERE number = ?
+    sql = """SELECT position, evaluator, repeat, attempt, retryable = 0 FROM samples WHERE number = ?
              ORDER BY position, evaluator, repeat"""
     rows: dict[int, array[int]] = {}
     for position, evaluator, *rest in source.execute(sql, (number,)):

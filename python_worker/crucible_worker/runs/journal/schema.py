@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition
@@ -15,7 +16,16 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.copies import recognize
 from crucible_worker.runs.journal.preparing import exclusively
 
-__all__ = ["BUSY_SECONDS", "JOURNAL_FILE", "SCHEMA", "SCHEMA_VERSION", "connect", "prepare", "unusable"]
+__all__ = [
+    "BUSY_SECONDS",
+    "JOURNAL_FILE",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "SqliteConnection",
+    "connect",
+    "prepare",
+    "unusable",
+]
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
@@ -477,13 +487,33 @@ _CHANGES = {0: _TABLES + _PLAN_TABLES, 1: _PLAN_TABLES}
 """Statements that upgrade a journal of each version to the present one; 0 is an empty file."""
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open one connection, in autocommit: transactions are begun and ended explicitly.
+class SqliteConnection(sqlite3.Connection):
+    """A connection in autocommit: transactions are begun and ended explicitly."""
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads of the block are of one moment of the journal, whatever is written meanwhile."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.execute("COMMIT")
+
+
+def connect(path: Path, *, read_only: bool = False) -> SqliteConnection:
+    """Open one connection.
 
     Any thread may use it, one at a time: a connection is handed between threads, never shared.
     """
     target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
-    connection = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        target,
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=SqliteConnection,
+    )
     # NORMAL in WAL mode: no commit is lost when the process dies; the last commits may be lost at a power failure.
     try:
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,8 +1,8 @@
 """The one thread of a process that writes to the journal.
 
 A caller submits a function of a Transaction. The thread collects what was submitted, applies it in order inside one
-SQLite transaction, and answers all of it after the commit: a batch of 1,024 costs little more than a batch of one.
-SQLite waits for other workers' writers by sleeping up to 0.1 s, which is why this never runs on the loop.
+transaction, and answers all of it after the commit: a batch of 1,024 costs little more than a batch of one. The
+database makes a writer wait for those of other workers, which is why this never runs on the loop.
 """
 
 from __future__ import annotations
@@ -10,30 +10,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import structlog
 
-from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import NEW_KINDS, Event
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.journal.mark import JournalMark
-from crucible_worker.runs.journal.queries import head
-from crucible_worker.runs.journal.schema import connect
+from crucible_worker.runs.journal.queries import Found, Head, Reads
+from crucible_worker.runs.journal.store import Store
+from crucible_worker.runs.journal.unavailable import JournalUnavailable
 
-__all__ = ["MAX_BATCH", "ROWS_TOGETHER", "JournalUnavailable", "Transaction", "Writer"]
+__all__ = ["MAX_BATCH", "ROWS_TOGETHER", "Transaction", "Writer"]
 
 MAX_BATCH = 1024
-"""Total size of submissions at which a SQLite transaction accepts no further one."""
-CLOSE_SECONDS = 0.2
-"""Seconds that the last transaction of a writer waits for those of other workers."""
-RETRY_SECONDS = 1.0
-"""Seconds after which a caller may retry while the journal cannot be used."""
+"""Total size of submissions at which a transaction accepts no further one."""
 ROWS_TOGETHER = (64, 32, 16, 8, 4, 2, 1)
 """Rows of one INSERT, largest first. SQLite releases the interpreter's lock at every statement and waits
 for it again, up to 5 ms while the loop is busy. There are few sizes, so that each is compiled once."""
@@ -42,21 +35,13 @@ _STOP = object()
 _log = structlog.get_logger(__name__)
 
 
-class JournalUnavailable(Unavailable):
-    """The journal cannot be used just now: its disk is full or fails, or the worker ends."""
-
-    default_reason = Reason.JOURNAL_UNWRITABLE
-
-    def __init__(self, message: str, *, reason: str | None = None) -> None:
-        super().__init__(message, reason=reason, retry_after=RETRY_SECONDS)
-
-
 class Transaction:
-    """The argument of a submitted function. It is inside BEGIN IMMEDIATE: what is read does not change until commit."""
+    """The argument of a submitted function. No other worker writes meanwhile: what is read does not change."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Reads,
+        log: Head,
         encode_event: Callable[[Event], bytes],
         on_end: Callable[[Transaction, int], None],
     ) -> None:
@@ -66,12 +51,12 @@ class Transaction:
         self._encode_event = encode_event
         self._after_commit: list[Callable[[], None]] = []
         self._if_undone: list[Callable[[], None]] = []
-        self.log = head(connection)
+        self.log = log
         """The log as it was before this transaction."""
         self.sequence: int = self.log.sequence
         """Sequence of the log's last event, those of this transaction included."""
 
-    def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Found:
         """Run one statement."""
         return self._connection.execute(sql, parameters)
 
@@ -128,7 +113,7 @@ class Writer:
 
     def __init__(
         self,
-        path: Path,
+        store: Store,
         encode_event: Callable[[Event], bytes],
         *,
         on_commit: Callable[[int, int], None],
@@ -137,7 +122,7 @@ class Writer:
         """Start the thread.
 
         Args:
-            path: the journal.
+            store: where the journal is kept.
             encode_event: encodes an event to the bytes that are recorded.
             on_commit: called on the loop after each commit, with the log's last sequences before and after it.
             on_failure: called on the loop when a transaction could not be written, with the cause.
@@ -148,10 +133,8 @@ class Writer:
         self._on_failure = on_failure
         self._actions_on_end: tuple[Callable[[Transaction, int], None], ...] = ()
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._path = path
-        self._file = _identity(path)
-        self._connection = connect(path)
-        self._told = JournalMark(path.parent)
+        self._writing, self._store_errors = store.writing(), store.errors
+        self._errors = (*store.errors, OSError)
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self._closing = False
         self._thread.start()
@@ -186,6 +169,7 @@ class Writer:
         if not self._closing:
             self._closing = True
             self._queue.put(_STOP)
+            self._writing.hurry()
         await self._loop.run_in_executor(None, self._thread.join)
 
     def _run(self) -> None:
@@ -197,19 +181,7 @@ class Writer:
                 batch.remove(_STOP)
             if batch:
                 self._write(batch)
-        self._name_mark()
-        self._told.close()
-        self._connection.close()
-
-    def _name_mark(self) -> None:
-        """Leave a mark that an older state directory, copied over this one, does not overwrite."""
-        try:
-            self._connection.execute(f"PRAGMA busy_timeout = {int(CLOSE_SECONDS * 1000)}")
-            self._told.name(self._begin().sequence)
-            self._connection.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
-            _log.warning("mark_not_named", reason=str(error))
-            self._roll_back()
+        self._writing.close()
 
     def _gathered(self) -> list[Any]:
         """The submissions until now: at least one, and no more once they are large enough."""
@@ -225,15 +197,13 @@ class Writer:
         failure, written = "", (0, 0)
         try:
             written = self._commit(batch)
-        except (sqlite3.Error, OSError) as error:
+        except self._errors as error:
             failure = str(error)
-            self._roll_back()
             for submission in batch:
                 submission.error = JournalUnavailable(f"the journal cannot be written: {error}")
         except Exception as error:  # a bug: it must not end the only writing thread, as all others would wait for it
             _log.exception("writer_failed")
             failure = repr(error)
-            self._roll_back()
             for submission in batch:
                 submission.error = JournalUnavailable(f"the journal cannot be written: {failure}")
         try:
@@ -244,41 +214,39 @@ class Writer:
 
     def _commit(self, batch: list[_Submission]) -> tuple[int, int]:
         """Write a batch; the log's last sequences before and after it."""
-        execute = self._connection.execute
-        transaction = self._begin()
+        while True:
+            try:
+                return self._commit_once(batch)
+            except Exception as error:
+                self._writing.roll_back()
+                if not isinstance(error, self._errors) or not self._writing.recovers(error):
+                    raise
+
+    def _commit_once(self, batch: list[_Submission]) -> tuple[int, int]:
+        log = self._writing.begin()
+        transaction = Transaction(self._writing.source, log, self._encode_event, self._on_end)
         before = transaction.sequence
         try:
             for submission in batch:
                 self._apply(submission, transaction)
-            if transaction.sequence != before:
-                execute("UPDATE head SET sequence = ?", (transaction.sequence,))
-            execute("COMMIT")
+            self._writing.commit(before, transaction.sequence)
         except Exception:
             for action in transaction._if_undone:
                 action()
             raise
-        if transaction.sequence != before:
-            self._told.keep(transaction.sequence)
         for action in transaction._after_commit:
             action()
         return before, transaction.sequence
 
-    def _begin(self) -> Transaction:
-        if not self._is_in_place():
-            raise sqlite3.OperationalError("its file was moved or removed")
-        self._connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self._connection, self._encode_event, self._on_end)
-        self._told.check(self._connection, transaction.log)
-        return transaction
-
     def _apply(self, submission: _Submission, transaction: Transaction) -> None:
-        execute = self._connection.execute
+        execute = self._writing.source.execute
         sequence = transaction.sequence
+        submission.error = None
         committed, undone = len(transaction._after_commit), len(transaction._if_undone)
         execute("SAVEPOINT submission")
         try:
             submission.result = submission.function(transaction)
-        except sqlite3.Error:
+        except self._store_errors:
             raise
         except Exception as error:  # any error of the function is passed to its submitter
             execute("ROLLBACK TO submission")
@@ -289,20 +257,6 @@ class Writer:
             del transaction._if_undone[undone:]
             submission.error = error
         execute("RELEASE submission")
-
-    def _is_in_place(self) -> bool:
-        """Whether the journal is still at its path: writes to a file that was moved away would be lost."""
-        return _identity(self._path) == self._file
-
-    def _roll_back(self) -> None:
-        # SQLite may have rolled back by itself (a full disk): in_transaction shows it.
-        if not self._connection.in_transaction:
-            return
-        try:
-            self._connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            # The next transaction cannot begin, fails, and this runs again until the disk works.
-            _log.warning("rollback_failed", reason=str(error))
 
     def _answer(self, batch: list[_Submission], failure: str, written: tuple[int, int]) -> None:
         for submission in batch:
@@ -322,11 +276,3 @@ class Writer:
 def _for_rows(sql: str, width: int, count: int) -> str:
     row = f"({', '.join('?' * width)})"
     return sql.replace("VALUES", f"VALUES {', '.join([row] * count)}")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

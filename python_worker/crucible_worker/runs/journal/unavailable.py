@@ -1,0 +1,20 @@
+"""The error of a journal that cannot be used just now."""
+
+from __future__ import annotations
+
+from crucible_bridge.errors import Unavailable
+from crucible_bridge.reasons import Reason
+
+__all__ = ["RETRY_SECONDS", "JournalUnavailable"]
+
+RETRY_SECONDS = 1.0
+"""Seconds after which a caller may retry while the journal cannot be used."""
+
+
+class JournalUnavailable(Unavailable):
+    """The journal cannot be used just now: its disk is full or fails, its database is away, or the worker ends."""
+
+    default_reason = Reason.JOURNAL_UNWRITABLE
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message, reason=reason, retry_after=RETRY_SECONDS)
