@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -55,6 +56,9 @@ class Journal:
         self.on_written: Callable[[int, int], None] = lambda after, through: None
         """Called on the loop when this worker has written events: after one sequence, up to and with another."""
         self._recovery: asyncio.Task[None] | None = None
+        self._beats = None
+        if store.beat_seconds is not None:
+            self._beats = self._loop.create_task(self._beat(store.beat_seconds), name="journal-beats")
         self._closed = False
 
     @property
@@ -63,16 +67,21 @@ class Journal:
         return self._store.folder
 
     @classmethod
-    async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes]) -> Journal:
-        """Open the journal of a state directory; create it if there is none.
+    async def open(cls, state_dir: Path, encode_event: Callable[[Event], bytes], *, url: str | None = None) -> Journal:
+        """Open the journal of a state directory, or of a database; create it if there is none.
 
         Args:
             state_dir: shared by every worker of the machine.
             encode_event: encodes an event to the bytes that are recorded and sent.
+            url: of a PostgreSQL database, which workers of several machines share; the state directory if None.
 
         Raises:
-            FailedPrecondition: the directory cannot be used.
+            FailedPrecondition: the directory or the database cannot be used.
         """
+        if url is not None:
+            from crucible_worker.runs.journal import postgres
+
+            return cls(await asyncio.to_thread(postgres.prepare, url, state_dir), encode_event)
         ended = threading.Event()
         try:
             path = await asyncio.to_thread(prepare, state_dir, ended)
@@ -156,7 +165,7 @@ class Journal:
         Args:
             kind: "owners" of evaluations, say.
         """
-        return self._store.owners(kind, self.submit)
+        return self._store.owners(kind, self.submit, self.read)
 
     def connect(self) -> Reader:
         """A connection for a long read in a thread of the caller's, who closes it; it raises `errors`."""
@@ -170,9 +179,9 @@ class Journal:
     async def aclose(self) -> None:
         """Write what was submitted, then close everything."""
         self._closed = True
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
+        for task in filter(None, (self._recovery, self._beats)):
+            task.cancel()
+            await asyncio.wait([task])
         await self._glance.aclose()
         for threads in (self._stream_readers, self._readers):
             await asyncio.to_thread(threads.shutdown)
@@ -220,6 +229,13 @@ class Journal:
             self.writable = writable
             self.on_writable_change(writable)
 
+    async def _beat(self, seconds: float) -> None:
+        """Write nothing now and then: each transaction shows that this worker lives."""
+        while True:
+            with contextlib.suppress(JournalUnavailable):  # `_failed` has been called
+                await self.submit(_write_nothing)
+            await asyncio.sleep(seconds)
+
     async def _recover(self) -> None:
         while True:
             await asyncio.sleep(PROBE_SECONDS)
@@ -228,6 +244,10 @@ class Journal:
             except JournalUnavailable:
                 continue
             return
+
+
+def _write_nothing(transaction: Transaction) -> None:
+    pass
 
 
 def _probe(transaction: Transaction) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -13,6 +13,7 @@ from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.news import PolledNews
 from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
 from crucible_worker.runs.journal.schema import SqliteConnection, connect
+from crucible_worker.runs.journal.store import Submit
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["SqliteStore"]
@@ -27,6 +28,7 @@ class SqliteStore:
     """See `crucible_worker.runs.journal.store.Store`."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error, JournalDamaged)
+    beat_seconds: float | None = None
 
     def __init__(self, path: Path) -> None:
         """For a file that `schema.prepare` has prepared."""
@@ -45,7 +47,7 @@ class SqliteStore:
         """What the event loop asks."""
         return _Glance(self.connect())
 
-    def owners(self, kind: str, submit: Callable[..., asyncio.Future[bool]]) -> OwnerLocks:
+    def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> OwnerLocks:
         """Locks on the bytes of one file next to the journal."""
         return OwnerLocks(self.folder / f"{kind}.lock")
 

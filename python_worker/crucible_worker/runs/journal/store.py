@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, Reads, SnapshotReads
@@ -13,7 +13,11 @@ from crucible_worker.runs.journal.queries import Head, Reads, SnapshotReads
 if TYPE_CHECKING:
     from crucible_worker.runs.journal.writer import Transaction
 
-__all__ = ["Glance", "Owners", "Reader", "Store", "Writing"]
+__all__ = ["Glance", "Owners", "Reader", "Store", "Submit", "Writing"]
+
+
+Submit: TypeAlias = "Callable[[Callable[[Transaction], Any]], asyncio.Future[Any]]"
+"""Applies a function in the next transaction; see `Journal.submit`."""
 
 
 class Owners(Protocol):
@@ -146,12 +150,18 @@ class Store(Protocol):
         """What the running event loop asks."""
         ...
 
-    def owners(self, kind: str, submit: Callable[..., asyncio.Future[bool]]) -> Owners:
+    @property
+    def beat_seconds(self) -> float | None:
+        """Seconds after which a worker with nothing to write writes nothing, to show that it lives; None if never."""
+        ...
+
+    def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> Owners:
         """Owners of one kind of things, in this worker.
 
         Args:
             kind: "owners" of evaluations, say.
             submit: applies a function in the next transaction.
+            read: applies a function to a connection that reads, in a thread.
         """
         ...
 

@@ -1,0 +1,150 @@
+"""Connections to the journal's database, for reading and for writing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors, pq
+
+from crucible_worker.runs.journal.postgres.dialect import Dialect, adapt
+from crucible_worker.runs.journal.queries import Found
+
+__all__ = ["LEASE_SECONDS", "SCHEMA_NAME", "PostgresReader", "Statements", "connect", "is_lost", "parameters"]
+
+SCHEMA_NAME = "crucible_bridge"
+"""The schema of the journal's tables: one journal in a database."""
+CONNECT_SECONDS = 5
+"""Seconds after which a try to connect is given up."""
+LEASE_SECONDS = 5.0
+"""How long a worker owns what it owns since its last transaction; a transaction that it leaves open ends then, too."""
+ROWS_AHEAD = 100
+"""Rows that are fetched together while a large result is read."""
+
+_LOST = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
+
+
+def parameters() -> Mapping[str, Any]:
+    """Parameters of every connection, beside those of the URL."""
+    return {
+        "application_name": "crucible-worker",
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+    }
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """Open one connection, in autocommit: transactions are begun and ended explicitly."""
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    connection = psycopg.connect(url, autocommit=True, **{k: v for k, v in parameters().items() if k not in given})
+    try:
+        adapt(connection)
+        connection.execute(f"SET search_path TO {SCHEMA_NAME}")
+    except psycopg.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def is_lost(error: Exception, connection: psycopg.Connection[Any] | None) -> bool:
+    """Whether an error is that of a connection that is of no use any more."""
+    return isinstance(error, _LOST) or connection is None or connection.closed
+
+
+class Statements:
+    """Runs the statements of a transaction of the writer."""
+
+    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+        """For a connection."""
+        self._connection, self._dialect = connection, dialect
+        self.changes = 0
+        """Statements so far that may have changed something."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
+        """Run one statement."""
+        if not sql.startswith(("SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK")):
+            self.changes += 1
+        cursor = self._connection.cursor(binary=True)
+        return cursor.execute(self._dialect.translated(sql), parameters)
+
+
+class PostgresReader:
+    """A connection that only reads."""
+
+    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+        """For a connection, which `close` closes."""
+        self._connection, self._dialect = connection, dialect
+        self._cursors = 0
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Found:
+        """Run one statement, when its rows are asked for."""
+        return _Selected(self, self._dialect.translated(sql), parameters)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads of the block are of one moment of the journal, whatever is written meanwhile."""
+        self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def at_once(self, sql: Any, parameters: Sequence[Any]) -> psycopg.Cursor[Any]:
+        """Run a statement whose rows fit into memory."""
+        return self._connection.cursor(binary=True).execute(sql, parameters)
+
+    def in_turns(self, sql: Any, parameters: Sequence[Any]) -> Iterator[Any]:
+        """Run a statement, and fetch its rows as they are asked for."""
+        self._cursors += 1
+        with self._transaction(), self._connection.cursor(f"rows_{self._cursors}", binary=True) as cursor:
+            cursor.itersize = ROWS_AHEAD
+            cursor.execute(sql, parameters)
+            yield from cursor
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A transaction, as cursors of the server have to be in one."""
+        if self._connection.info.transaction_status != pq.TransactionStatus.IDLE:
+            yield
+            return
+        self._connection.execute("BEGIN READ ONLY")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+
+class _Selected:
+    """The rows of a statement: fetched at once, or in turns if somebody goes over them."""
+
+    def __init__(self, reader: PostgresReader, sql: Any, parameters: Sequence[Any]) -> None:
+        self._reader, self._sql, self._parameters = reader, sql, parameters
+        self._cursor: psycopg.Cursor[Any] | None = None
+
+    def _found(self) -> psycopg.Cursor[Any]:
+        if self._cursor is None:
+            self._cursor = self._reader.at_once(self._sql, self._parameters)
+        return self._cursor
+
+    @property
+    def rowcount(self) -> int:
+        return self._found().rowcount
+
+    def fetchone(self) -> Any:
+        return self._found().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        return self._found().fetchall()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._cursor is not None:
+            return iter(self._cursor)
+        return self._reader.in_turns(self._sql, self._parameters)

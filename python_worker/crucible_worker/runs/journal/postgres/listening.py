@@ -1,0 +1,89 @@
+"""News of a PostgreSQL journal: the server notifies every worker of each commit, with the log's last sequence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import psycopg
+import structlog
+
+from crucible_worker.runs.journal.news import News
+from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, parameters
+from crucible_worker.runs.journal.postgres.writing import CHANNEL
+from crucible_worker.runs.journal.queries import Head
+
+__all__ = ["PostgresGlance"]
+
+RECONNECT_SECONDS = 0.2
+"""Seconds between two tries to listen again."""
+
+_log = structlog.get_logger(__name__)
+
+
+class PostgresGlance:
+    """See `crucible_worker.runs.journal.store.Glance`; used in the event loop in which it is made."""
+
+    def __init__(self, url: str, log: Head) -> None:
+        """Listen from now on; `log` is the log as it was just now."""
+        self._url, self._log = url, log
+        self._lost: str = ""
+        self.news = News()
+        self._task = asyncio.create_task(self._listen(), name="journal-news")
+
+    def head(self) -> Head:
+        """The log, as far as this worker has heard.
+
+        Raises:
+            psycopg.OperationalError: nothing is heard just now.
+        """
+        if self._lost:
+            raise psycopg.OperationalError(self._lost)
+        return self._log
+
+    def committed(self, sequence: int) -> None:
+        """This worker has committed."""
+        self._hear(Head(self._log.log_id, sequence, self._log.oldest))
+        self.news.publish()
+
+    async def aclose(self) -> None:
+        """End the news."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self.news.close()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._heard()
+            except (psycopg.Error, OSError) as error:
+                if not self._lost:
+                    _log.warning("news_lost", reason=str(error).strip())
+                self._lost = str(error).strip() or type(error).__name__
+                self.news.publish()
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _heard(self) -> None:
+        """Listen as long as the connection lasts."""
+        given = psycopg.conninfo.conninfo_to_dict(self._url)
+        more = {key: value for key, value in parameters().items() if key not in given}
+        began = time.monotonic()
+        async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **more) as connection:
+            await connection.execute(f"SET search_path TO {SCHEMA_NAME}")
+            await connection.execute(f"LISTEN {CHANNEL}")
+            row = await (await connection.execute("SELECT log_id, sequence, oldest FROM head")).fetchone()
+            if row is not None:
+                self._hear(Head(*row))
+            if self._lost:
+                _log.warning("news_again", after_seconds=round(time.monotonic() - began, 1))
+            self._lost = ""
+            self.news.publish()
+            async for note in connection.notifies():
+                log_id, sequence, oldest = note.payload.split(" ")
+                self._hear(Head(log_id, int(sequence), int(oldest)))
+                self.news.publish()
+
+    def _hear(self, log: Head) -> None:
+        """Notes may come after what this worker has committed meanwhile: the log never gets shorter by them."""
+        if log.log_id != self._log.log_id or log.sequence >= self._log.sequence:
+            self._log = log

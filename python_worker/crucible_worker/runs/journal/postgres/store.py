@@ -1,0 +1,155 @@
+"""Where a PostgreSQL journal is, and how it is created: by numbered SQL files, each applied once and by one worker."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
+from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, PostgresReader, connect
+from crucible_worker.runs.journal.postgres.dialect import Dialect
+from crucible_worker.runs.journal.postgres.leases import Leases
+from crucible_worker.runs.journal.postgres.listening import PostgresGlance
+from crucible_worker.runs.journal.postgres.place import recognize
+from crucible_worker.runs.journal.postgres.sessions import Session
+from crucible_worker.runs.journal.postgres.writing import PostgresWriting
+from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
+from crucible_worker.runs.journal.store import Submit
+
+__all__ = ["MIGRATE_SECONDS", "PostgresStore", "prepare", "without_password"]
+
+MIGRATE_SECONDS = 60
+"""Seconds that a worker waits for another one that creates or upgrades the journal."""
+BEAT_SECONDS = 1.0
+"""Seconds between two transactions of a worker that has nothing to write: they renew its lease."""
+
+_MIGRATION_LOCK = 0x4A4F55524E414C
+_OLDEST_SERVER = 130000
+_NAME = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class PostgresStore:
+    """See `crucible_worker.runs.journal.store.Store`."""
+
+    errors: tuple[type[Exception], ...] = (psycopg.Error, JournalDamaged)
+    beat_seconds: float | None = BEAT_SECONDS
+
+    def __init__(self, url: str, folder: Path, dialect: Dialect, log: Head) -> None:
+        """See `prepare`."""
+        self._url, self._dialect, self._log = url, dialect, log
+        self.folder = folder
+        self._session = Session(f"{socket.gethostname()} {os.getpid()}")
+
+    def connect(self) -> PostgresReader:
+        """Another connection that only reads."""
+        return PostgresReader(connect(self._url), self._dialect)
+
+    def writing(self) -> PostgresWriting:
+        """The connection that writes."""
+        return PostgresWriting(self._url, self._dialect, self._session)
+
+    def glance(self) -> PostgresGlance:
+        """What the running event loop asks."""
+        return PostgresGlance(self._url, self._log)
+
+    def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> Leases:
+        """Owners of one kind of things."""
+        return Leases(kind, self._session, submit, read)
+
+    def is_lasting(self, error: Exception) -> bool:
+        """Whether an error of a reader shows that the journal is damaged."""
+        return isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted | JournalDamaged)
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether a reader's connection is of no use after an error."""
+        return isinstance(error, psycopg.OperationalError)
+
+
+def prepare(url: str, state_dir: Path) -> PostgresStore:
+    """Create or upgrade the journal of a database, if that is needed; several workers may do so at once.
+
+    Args:
+        url: of the database, "postgresql://USER@HOST/DATABASE".
+        state_dir: where this machine has a folder of the files that belong to the journal.
+
+    Raises:
+        FailedPrecondition: the database cannot be used, or its journal is of a newer version.
+    """
+    try:
+        with connect(url) as connection:
+            connection.execute(f"SET lock_timeout = '{MIGRATE_SECONDS} s'")
+            _refuse_unfit(connection)
+            _migrate(connection)
+            recognize(connection, 0)
+            dialect = Dialect.of(connection, SCHEMA_NAME)
+            reader = PostgresReader(connection, dialect)
+            log = head(reader)
+    except (psycopg.Error, JournalDamaged) as error:
+        raise FailedPrecondition(
+            f"the journal {without_password(url)} cannot be used: {str(error).strip()}",
+            reason=Reason.STATE_DIR_UNUSABLE,
+        ) from error
+    return PostgresStore(url, state_dir / f"journal-{log.log_id}", dialect, log)
+
+
+def without_password(url: str) -> str:
+    """The URL for people: without a password."""
+    return re.sub(r"(//[^/:@]*):[^@/]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1...", url))
+
+
+def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
+    problem = ""
+    if connection.info.server_version < _OLDEST_SERVER:
+        problem = f"PostgreSQL {connection.info.server_version // 10000} is too old, 13 or newer is needed"
+    elif (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+        problem = f"the database's encoding is {encoding}, not UTF8"
+    if problem:
+        raise FailedPrecondition(f"the journal cannot be used: {problem}", reason=Reason.STATE_DIR_UNUSABLE)
+
+
+def _migrate(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_advisory_lock(%s)", (_MIGRATION_LOCK,))
+    try:
+        if connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA_NAME}.migrations",)).fetchone() == (None,):
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}")
+            connection.execute("CREATE TABLE migrations (version BIGINT PRIMARY KEY, applied_ns BIGINT NOT NULL)")
+        (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone() or (0,)
+        files = _migrations()
+        if version > max(files):
+            raise FailedPrecondition(
+                f"the journal is of version {version}, this worker writes {max(files)}: use a newer release, or "
+                "another --journal",
+                reason=Reason.JOURNAL_VERSION,
+            )
+        for number in sorted(files):
+            if number > version:
+                _apply(connection, number, files[number])
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_MIGRATION_LOCK,))
+
+
+def _apply(connection: psycopg.Connection[Any], number: int, sql: str) -> None:
+    with connection.transaction():
+        connection.execute(sql.encode())
+        if number == 1:
+            connection.execute("INSERT INTO head VALUES (1, %s, %s, 0, 1)", (uuid.uuid4().hex, time.time_ns()))
+        connection.execute("INSERT INTO migrations VALUES (%s, %s)", (number, time.time_ns()))
+
+
+def _migrations() -> dict[int, str]:
+    folder = importlib.resources.files("crucible_worker.runs.journal.postgres") / "migrations"
+    found: dict[int, str] = {}
+    for file in folder.iterdir():
+        if (name := _NAME.fullmatch(file.name)) is not None:
+            found[int(name[1])] = file.read_text(encoding="utf-8")
+    return found

@@ -1,0 +1,128 @@
+"""A PostgreSQL server for tests, of the programs that the machine has: in a temporary folder, on a Unix socket alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+__all__ = ["PostgresServer", "programs", "running_server"]
+
+_START_SECONDS = 60.0
+_FOLDERS = "/usr/lib/postgresql"
+
+
+def programs() -> Path | None:
+    """The folder with `initdb` and `postgres`, the newest where there are several; None if there is none."""
+    found = sorted(Path(_FOLDERS).glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    initdb = shutil.which("initdb")
+    return None if initdb is None else Path(os.path.realpath(initdb)).parent
+
+
+class PostgresServer:
+    """A server, with a database for each who asks."""
+
+    def __init__(self, bin_folder: Path, folder: Path) -> None:
+        """Create a cluster in a folder that belongs to the server's user."""
+        self._bin, self._folder = bin_folder, folder
+        self._databases = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        # PostgreSQL refuses to run as root.
+        self._as: dict[str, Any] = {}
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(folder, user.pw_uid, user.pw_gid)
+            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
+        subprocess.run(
+            [self._bin / "initdb", f"--pgdata={folder / 'data'}", *options],
+            check=True,
+            capture_output=True,
+            cwd=folder,
+            **self._as,
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        log = (self._folder / "log").open("ab")
+        settings = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=200")
+        with log:
+            self._process = subprocess.Popen(
+                [
+                    self._bin / "postgres",
+                    "-D",
+                    self._folder / "data",
+                    "-k",
+                    self._folder,
+                    *(part for setting in settings for part in ("-c", setting)),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                **self._as,
+            )
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url("postgres")).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > until or self._process.poll() is not None:
+                    raise RuntimeError((self._folder / "log").read_text()) from None
+                time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT ends every connection, SIGQUIT ends the server as a crash does."""
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait(60)
+        self._process = None
+
+    def url(self, database: str) -> str:
+        """The URL of a database."""
+        return f"postgresql://postgres@/{database}?host={self._folder}"
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        self._databases += 1
+        name = f"journal_{self._databases}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and not stopped."""
+        return self._process is not None
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[PostgresServer]:
+    """A server that is stopped and removed in the end.
+
+    Raises:
+        LookupError: the machine has no PostgreSQL server.
+    """
+    bin_folder = programs()
+    if bin_folder is None:
+        raise LookupError("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
+    with tempfile.TemporaryDirectory(prefix="crucible-postgres-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(bin_folder, Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            if server.running:
+                server.stop()
