@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.postgres_server import PostgresServer, running_server
+
 # Time says nothing about correctness on a loaded machine.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
@@ -20,6 +22,16 @@ def default_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the tests of this process; skipped where the machine has none."""
+    try:
+        with running_server() as server:
+            yield server
+    except LookupError as error:
+        pytest.skip(str(error))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

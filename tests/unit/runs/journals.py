@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
@@ -14,15 +16,19 @@ from crucible_bridge.types import EvaluateRequest, SampleResult, Verdict
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.usage import SampleKey
 
+IN_A_FILE = pytest.mark.parametrize("database", [None], ids=["sqlite"])
+"""Marks a test about what only a journal in a file does."""
+
 
 @contextlib.asynccontextmanager
-async def open_journal(state_dir: Path) -> AsyncIterator[Journal]:
-    """A journal that is closed in the end."""
-    journal = await Journal.open(state_dir, event_to_record)
+async def open_journal(state_dir: Path, database: str | None = None) -> AsyncIterator[Journal]:
+    """A journal, of a database if one is named, that is closed in the end."""
+    journal = await Journal.open(state_dir, event_to_record, url=database)
     try:
         yield journal
     finally:
@@ -56,7 +62,7 @@ def request(evaluation_id: str = "e", **fields: Any) -> EvaluateRequest:
     return request_of(evaluation_id=evaluation_id, **given)
 
 
-async def claim(journal: Journal, locks: OwnerLocks, evaluation_id: str = "e", **prints: Any) -> claims.Claim:
+async def claim(journal: Journal, locks: Owners, evaluation_id: str = "e", **prints: Any) -> claims.Claim:
     """Become the owner of an evaluation of ten samples."""
     contents = claims.Contents(**{"dataset_fingerprint": "d", "model_fingerprint": "m", "total": 10, **prints})
     return await journal.submit(

@@ -12,7 +12,7 @@ from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.journal.writer import MAX_BATCH, ROWS_TOGETHER, JournalUnavailable
-from tests.unit.runs.journals import append, claim, event, open_journal, owner_locks
+from tests.unit.runs.journals import IN_A_FILE, append, claim, event, open_journal, owner_locks
 
 ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"
 
@@ -38,8 +38,13 @@ class Gate:
         await self._held
 
 
-def _fails_as_sqlite(transaction):
-    raise sqlite3.OperationalError("database or disk is full")
+def _failing(journal):
+    """What fails as the journal's database does."""
+
+    def fail(transaction):
+        raise journal.errors[0]("database or disk is full")
+
+    return fail
 
 
 async def _all(futures):
@@ -56,6 +61,7 @@ async def test_submissions_are_applied_in_order_and_answered_with_their_results(
     assert await asyncio.gather(*futures) == list(range(2 * MAX_BATCH + 3)) == applied
 
 
+@IN_A_FILE
 @pytest.mark.parametrize(("size", "together"), [(MAX_BATCH - 1, 2), (MAX_BATCH, 1), (MAX_BATCH + 1, 1), (0, 3)])
 async def test_a_transaction_is_bounded_by_the_size_of_what_it_writes(journal, monkeypatch, size, together):
     """Other workers' writers wait for no more than a batch: what is large enough is written alone."""
@@ -79,6 +85,7 @@ async def test_sequences_are_gap_free_over_batches(journal):
     assert (await journal.read(queries.head)).sequence == 30
 
 
+@IN_A_FILE
 @pytest.mark.parametrize("count", [0, 1, 2, 3, ROWS_TOGETHER[0] - 1, ROWS_TOGETHER[0], 2 * ROWS_TOGETHER[0] + 7])
 async def test_rows_are_inserted_whole_and_in_order(journal, count):
     """Every row is there once, however many there are, also where the rows are joined with a table."""
@@ -135,6 +142,7 @@ async def test_any_error_of_a_function_is_its_submitters(journal):
     assert count == 0
 
 
+@IN_A_FILE
 async def test_after_commit_comes_after_the_commit_and_before_the_answer(journal, tmp_path):
     """When after_commit runs, another connection sees what was written; the future is not done yet."""
     seen = []
@@ -153,7 +161,7 @@ async def test_after_commit_comes_after_the_commit_and_before_the_answer(journal
     assert seen == [(1, False)]
 
 
-async def test_failure_of_sqlite_fails_the_whole_batch(journal):
+async def test_failure_of_the_database_fails_the_whole_batch(journal):
     """Every function of the batch gets JOURNAL_UNWRITABLE, worth a retry; nothing is kept; then all is well."""
     told, changes = [], []
     journal.on_writable_change = changes.append
@@ -164,7 +172,7 @@ async def test_failure_of_sqlite_fails_the_whole_batch(journal):
         return transaction.append(0, [event()])
 
     async with Gate(journal):
-        futures = [journal.submit(function) for function in (good, _fails_as_sqlite, good)]
+        futures = [journal.submit(function) for function in (good, _failing(journal), good)]
     errors = await _all(futures)
 
     reasons = [(error.reason, error.retryable) for error in errors if isinstance(error, Unavailable)]
@@ -182,7 +190,7 @@ async def test_unwritable_journal_recovers_by_itself(journal, monkeypatch):
     monkeypatch.setattr("crucible_worker.runs.journal.journal.PROBE_SECONDS", 0.01)
     recovered = asyncio.Event()
     journal.on_writable_change = lambda writable: recovered.set() if writable else None
-    await _all([journal.submit(_fails_as_sqlite)])
+    await _all([journal.submit(_failing(journal))])
     assert not journal.writable
     async with asyncio.timeout(5):
         await recovered.wait()
@@ -196,6 +204,7 @@ async def test_encoding_that_fails_undoes_its_function_alone(journal):
     assert (await journal.read(queries.head)).sequence == 1
 
 
+@IN_A_FILE
 async def test_owner_lock_is_given_back_where_the_claim_was_not_committed(journal, tmp_path):
     """A claim whose batch failed owns nothing: the same id can be claimed at once, here and elsewhere."""
     with owner_locks(tmp_path) as mine, owner_locks(tmp_path) as others:
@@ -203,7 +212,7 @@ async def test_owner_lock_is_given_back_where_the_claim_was_not_committed(journa
             async with Gate(journal):
                 claims = asyncio.create_task(claim(journal, mine))
                 await asyncio.sleep(0)
-                failing = journal.submit(_fails_as_sqlite)
+                failing = journal.submit(_failing(journal))
             errors = await _all([claims, failing])
             assert all(isinstance(error, Unavailable) for error in errors)
         claimed = await claim(journal, others)
@@ -250,6 +259,7 @@ async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_pa
         assert journal.writable
 
 
+@IN_A_FILE
 async def test_a_bug_of_the_writer_fails_its_batch_alone(journal, monkeypatch):
     """The thread that writes lives on: what is submitted meanwhile is refused, and what comes later is written."""
 
@@ -264,6 +274,7 @@ async def test_a_bug_of_the_writer_fails_its_batch_alone(journal, monkeypatch):
     assert (await journal.read(queries.head)).sequence == 1
 
 
+@IN_A_FILE
 async def test_the_mark_follows_every_commit(journal, tmp_path):
     """It says up to which sequence events were committed, and never more than that."""
     for count in (1, 5, 1):

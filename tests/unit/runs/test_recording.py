@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 
@@ -89,7 +88,7 @@ async def test_what_is_undone_is_written_again(journal, locks):
 
     def undone(transaction):
         commit(transaction, [0, 1])
-        raise sqlite3.OperationalError("database or disk is full")
+        raise journal.errors[0]("database or disk is full")
 
     with pytest.raises(JournalUnavailable):
         await journal.submit(undone)

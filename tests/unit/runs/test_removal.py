@@ -7,7 +7,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.runs import lifecycle, removal, retention
 from crucible_worker.runs.journal import queries
-from tests.unit.runs.journals import claim, commit, owner_locks
+from tests.unit.runs.journals import IN_A_FILE, claim, commit, owner_locks
 
 FOREVER = retention.Retention(max_events=0, evaluation_seconds=0, interrupted_seconds=0, plan_seconds=0)
 
@@ -29,6 +29,7 @@ async def end(journal, locks, row):
     await journal.submit(lambda t: lifecycle.end(t, locks, row, EvaluationState.FAILED, problem, 0))
 
 
+@IN_A_FILE
 async def test_what_a_worker_owns_is_refused_with_the_cure(journal, locks, tmp_path):
     """By its owner and by another worker alike; nothing changes."""
     row = (await claim(journal, locks)).row

@@ -1,0 +1,303 @@
+"""What only a journal in PostgreSQL has: leases, workers that are stopped, a database that goes away, migrations."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.types import EvaluationState
+from crucible_worker.runs import lifecycle
+from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal.owned import OwnersJournal
+from crucible_worker.runs.journal.postgres import store
+from crucible_worker.runs.journal.postgres.dialect import Dialect
+from crucible_worker.runs.journal.postgres.store import without_password
+from crucible_worker.runs.journal.schema import SCHEMA
+from tests.postgres_server import running_server
+from tests.unit.runs.journals import append, claim, event, open_journal
+
+HOLD = Path(__file__).parent / "postgres_owner.py"
+LONG = 60.0
+
+
+@pytest.fixture
+def url(postgres_server):
+    """The URL of an empty database."""
+    return postgres_server.new_database()
+
+
+@contextlib.asynccontextmanager
+async def two_workers(url, tmp_path):
+    """The journals and owners of two workers."""
+    async with open_journal(tmp_path / "one", url) as one, open_journal(tmp_path / "two", url) as two:
+        yield (one, one.owners("owners")), (two, two.owners("owners"))
+
+
+@contextlib.contextmanager
+def owner_process(url, tmp_path):
+    """A process that owns evaluation `e`, writes to it for ever, and says so after each write."""
+    child = subprocess.Popen(
+        [sys.executable, str(HOLD), url, str(tmp_path / "child")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "owns\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+async def until(check, seconds=LONG):
+    """Wait until an asynchronous check holds."""
+    async with asyncio.timeout(seconds):
+        while not await check():
+            await asyncio.sleep(0.02)
+
+
+async def test_one_owner_at_a_time(url, tmp_path):
+    """What one worker owns the other cannot claim, nor cancel by itself; once it is released it can."""
+    async with two_workers(url, tmp_path) as ((one, mine), (two, others)):
+        claimed = await claim(one, mine)
+        number = claimed.row.number
+        assert not await two.submit(lambda t: others.acquire(number, t))
+        assert not await one.submit(lambda t: mine.acquire(number, t)), "taken twice"
+        assert not await others.looks_free(number)
+        row = await two.submit(lambda t: lifecycle.cancel(t, others, number, "because"))
+        assert (row.state, (await one.read(queries.find, "e")).cancel_reason) == (EvaluationState.QUEUED, "because")
+        mine.release(number)
+        await until(lambda: others.looks_free(number))
+        assert await others.take(number)
+        assert not await mine.looks_free(number)
+
+
+async def test_end_and_release_are_one_commit(url, tmp_path):
+    """Whoever sees that an attempt has ended can claim the evaluation."""
+    async with two_workers(url, tmp_path) as ((one, mine), (two, others)):
+        row = (await claim(one, mine)).row
+        await one.submit(lambda t: lifecycle.interrupt(t, mine, row, 0, "drain"))
+        assert (await claim(two, others)).owned
+
+
+async def test_claims_that_are_undone_own_nothing(url, tmp_path):
+    """A claim that was rolled back leaves no owner."""
+    async with two_workers(url, tmp_path) as ((one, mine), (_, others)):
+
+        def undone(transaction):
+            assert mine.acquire(7, transaction)
+            raise KeyError("undone")
+
+        with pytest.raises(KeyError):
+            await one.submit(undone)
+        assert await others.take(7)
+
+
+async def test_killed_workers_are_dead_at_once(url, tmp_path):
+    """A worker that is killed loses its connection: nobody waits for the end of its lease."""
+    async with open_journal(tmp_path, url) as journal:
+        owners = journal.owners("owners")
+        with owner_process(url, tmp_path) as child:
+            row = await journal.read(queries.find, "e")
+            assert not await owners.looks_free(row.number)
+            child.kill()
+            began = time.monotonic()
+            await until(lambda: owners.looks_free(row.number))
+            print(f"dead after {time.monotonic() - began:.3f} s")
+        assert await journal.submit(lambda t: lifecycle.reap(t, owners, row.number))
+        assert (await journal.read(queries.find, "e")).state is EvaluationState.INTERRUPTED
+
+
+async def test_stopped_workers_write_nothing_when_they_wake_up(url, tmp_path):
+    """Their lease is over, another worker goes on, and what they had begun to write is refused."""
+    async with open_journal(tmp_path, url) as journal:
+        owners = journal.owners("owners")
+        with owner_process(url, tmp_path) as child:
+            child.send_signal(signal.SIGSTOP)
+            row = await journal.read(queries.find, "e")
+            await until(lambda: owners.looks_free(row.number))
+            again = await claim(journal, owners)
+            assert (again.owned, again.row.attempt) == (True, 2)
+            child.send_signal(signal.SIGCONT)
+            said = await asyncio.to_thread(child.stdout.read)
+        assert said.splitlines()[-1].startswith("refused: ")
+        row = await journal.read(queries.find_by_number, row.number)
+        assert (row.attempt, row.state) == (2, EvaluationState.QUEUED)
+        log = await journal.read(queries.head)
+        assert row.last_sequence == log.sequence, "something came after RESUME"
+
+
+async def test_writers_take_turns_and_leave_no_gap(url, tmp_path):
+    """Many transactions of two workers at once: every sequence once, and the log is read in this order."""
+    async with two_workers(url, tmp_path) as ((one, _), (two, _)):
+        futures = [
+            journal.submit(lambda transaction: transaction.append(0, [event()]))
+            for _ in range(300)
+            for journal in (one, two)
+        ]
+        assert sorted(await asyncio.gather(*futures)) == list(range(1, 601))
+        rows, through = await two.read(queries.read_events, after=0, through=10**9, limit=10**6)
+        assert [sequence for sequence, _ in rows] == list(range(1, 601))
+        assert one.log_id == two.log_id
+
+
+async def test_news_of_other_workers_come_without_asking(url, tmp_path):
+    """A commit of one worker wakes those who wait at another one, which then knows the log's end."""
+    async with two_workers(url, tmp_path) as ((one, _), (two, _)):
+        await append(one, 1)
+        await until(lambda: _is_at(two, 1))
+        waiting = asyncio.create_task(two.news.wait(two.news.count, LONG))
+        await asyncio.sleep(0)
+        await append(one, 4)
+        await waiting
+        await until(lambda: _is_at(two, 5))
+
+
+async def _is_at(journal, sequence):
+    return journal.last_sequence() == sequence
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+async def test_work_goes_on_after_a_restart_of_the_database(tmp_path, how):
+    """Transactions that were under way are there once, sequences have no gap, and owners keep what they own."""
+    with running_server() as server:
+        url = server.new_database()
+        async with two_workers(url, tmp_path) as ((one, mine), (two, others)):
+            row = (await claim(one, mine)).row
+            owned = OwnersJournal(one, mine, row.number)
+
+            def write(number):
+                return owned.submit(lambda transaction: lifecycle.append(transaction, number, [event()]))
+
+            numbers = []
+            for turn in range(60):
+                numbers.append(write(row.number))
+                if turn == 20:
+                    await numbers[0]
+                    stopping = asyncio.create_task(asyncio.to_thread(_restart, server, how))
+                await asyncio.sleep(0.02)
+            await stopping
+            sequences = await asyncio.gather(*numbers)
+            assert sequences == list(range(sequences[0], sequences[0] + 60))
+            assert not await others.looks_free(row.number)
+            assert (await two.read(queries.head)).sequence == sequences[-1]
+            await until(lambda: _is_at(two, sequences[-1]))
+            assert one.writable
+
+
+def _restart(server, how):
+    server.stop(how)
+    time.sleep(0.5)
+    server.start()
+
+
+async def test_a_database_that_stays_away_makes_the_journal_unwritable(tmp_path, monkeypatch):
+    """After some seconds what waits is refused, worth a retry; once the database is back, all is well by itself."""
+    monkeypatch.setattr("crucible_worker.runs.journal.postgres.writing.PATIENCE_SECONDS", 0.3)
+    changes = []
+    with running_server() as server:
+        async with open_journal(tmp_path, server.new_database()) as journal:
+            journal.on_writable_change = changes.append
+            await append(journal, 1)
+            server.stop()
+            with pytest.raises(Unavailable) as refused:
+                await append(journal, 1)
+            assert (refused.value.reason, refused.value.retryable) == ("JOURNAL_UNWRITABLE", True)
+            with pytest.raises(BridgeError):
+                await journal.read(queries.head)
+            assert changes == [False]
+            server.start()
+            await until(lambda: _is_writable(journal))
+            assert await journal.submit(lambda t: t.append(0, [event()])) == 2
+            assert changes == [False, True]
+
+
+async def _is_writable(journal):
+    return journal.writable
+
+
+async def test_a_restored_database_is_another_log(url, tmp_path, postgres_server):
+    """A copy of the database has the evaluations, and an identity of its own; the original keeps its identity."""
+    async with open_journal(tmp_path, url) as journal:
+        await append(journal, 3)
+        log_id = journal.log_id
+    copy = f"copy_{url.split('/')[3].split('?')[0]}"
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {copy} TEMPLATE {url.split('/')[3].split('?')[0]}".encode())
+    async with open_journal(tmp_path, postgres_server.url(copy)) as journal:
+        assert (journal.last_sequence(), journal.log_id == log_id) == (3, False)
+    async with open_journal(tmp_path, url) as journal:
+        assert (journal.last_sequence(), journal.log_id) == (3, log_id)
+
+
+async def test_workers_that_start_at_once_create_one_journal(url, tmp_path):
+    """One of them applies each migration; all of them have the same log."""
+    journals = await asyncio.gather(*(store_of(url, tmp_path / str(index)) for index in range(6)))
+    assert len({journal.folder.name for journal in journals}) == 1
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM crucible_bridge.migrations").fetchone() == (1,)
+
+
+async def store_of(url, state_dir):
+    return await asyncio.to_thread(store.prepare, url, state_dir)
+
+
+async def test_newer_journals_are_refused(url, tmp_path):
+    """A worker of an earlier release writes nothing where it does not know the tables."""
+    await store_of(url, tmp_path)
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO crucible_bridge.migrations VALUES (999, 0)")
+    with pytest.raises(FailedPrecondition, match="version 999") as refused:
+        await store_of(url, tmp_path)
+    assert refused.value.reason == "JOURNAL_VERSION"
+
+
+async def test_databases_that_cannot_be_used_are_named_without_their_password(tmp_path):
+    """The refusal says which database it was, and why."""
+    url = f"postgresql://me:secret@/nowhere?host={tmp_path}"
+    with pytest.raises(FailedPrecondition, match="postgresql://me@/nowhere") as refused:
+        await store_of(url, tmp_path)
+    assert "secret" not in str(refused.value)
+    assert without_password("postgresql://h/d?user=u&password=secret&x=1") == "postgresql://h/d?user=u&password=...&x=1"
+
+
+async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):
+    """What one has the other has, but for what stands in the place of files."""
+    await store_of(url, tmp_path)
+    with psycopg.connect(url, autocommit=True) as connection:
+        dialect = Dialect.of(connection, "crucible_bridge")
+    found = {table: list(columns) for table, (columns, _) in dialect._tables.items()}
+    for own in ("sessions", "owners", "journal_place", "migrations"):
+        del found[own]
+    assert found == _sqlite_tables()
+
+
+def _sqlite_tables():
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        tables = {
+            name: [column[1] for column in connection.execute(f"PRAGMA table_info({name})")]
+            for (name,) in names.fetchall()
+        }
+    del tables["journal_file"]
+    return tables
+
+
+async def test_text_with_nul_is_stored_without_it(url, tmp_path):
+    """No text of PostgreSQL has a NUL: a caller who sends one in a reason fails nobody's batch."""
+    async with open_journal(tmp_path, url) as journal:
+        owners = journal.owners("owners")
+        number = (await claim(journal, owners)).row.number
+        row = await journal.submit(lambda t: lifecycle.cancel(t, owners, number, "a\0b"))
+        assert row.cancel_reason is None
+        assert (await journal.read(queries.find_by_number, number)).cancel_reason == "a\u2400b"
