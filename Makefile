@@ -62,7 +62,7 @@ $(DEMO_READY): pyproject.toml constraints.txt
 
 $(READY): $(DEMO_READY)
 	@echo "Adding the checks' tools and libraries to $(VENV): some minutes the first time."
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,text,datasets,web,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,postgres,text,datasets,web,dev]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, of the programs that the machine has: in a temporary folder, on a Unix socket alone."""
+"""A PostgreSQL server for tests, by the programs of the machine: in a temporary folder, on a Unix socket alone."""
 
 from __future__ import annotations
 

@@ -532,6 +532,13 @@ class Reason(enum.StrEnum):
         _START,
         "The state directory cannot be used; the message says why.",
     )
+    JOURNAL_UNUSABLE = (
+        "JOURNAL_UNUSABLE",
+        Code.FAILED_PRECONDITION,
+        False,
+        _START,
+        "The database of --journal cannot be used; the message says why.",
+    )
     STALLED = "STALLED", (), True, _END, "The evaluation made no progress for too long."
     RETENTION = "RETENTION", (), False, _END, "The evaluation was interrupted for longer than interrupted_retention."
     NO_EVALUATOR_FINISHED = "NO_EVALUATOR_FINISHED", (), False, _END, "No evaluator of the evaluation finished."

@@ -70,8 +70,13 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     for package in (_DISTRIBUTION, *_requirements("")):
         yield _check(package, lambda name=package: _version(name), "serve", required=True)
     yield _check("state directory", lambda: _usable(settings.state_dir), "keep evaluations", required=True)
-    yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
-    yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
+    if (url := settings.journal) is None:
+        yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
+        yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
+    else:
+        for package in _requirements("postgres"):
+            yield _check(package, lambda name=package: _version(name, "[postgres]"), "keep evaluations", required=True)
+        yield _check("journal", lambda: _database(url), "keep evaluations, shared by workers", required=True)
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate local models")
@@ -178,6 +183,17 @@ def _journal(state_dir: Path) -> str:
         (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
     older = f"; of version {version}, brought to {SCHEMA_VERSION} at the next start" if version < SCHEMA_VERSION else ""
     return f"{path}, evaluations: {count:,}{older}"
+
+
+def _database(url: str) -> str:
+    """Only looks: nothing is created in the database."""
+    from crucible_worker.runs.journal.urls import without_password
+
+    try:
+        from crucible_worker.runs.journal.postgres.looking import look
+    except ModuleNotFoundError as error:
+        raise _Missing(f"{error.name} is not installed") from None
+    return f"{without_password(url)}, {look(url)}"
 
 
 @contextlib.contextmanager

@@ -67,6 +67,8 @@ def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
         settings = read_settings(
             {} if state_dir is None else {"state_dir": state_dir}, os.environ, None if config is None else Path(config)
         )
+        if settings.journal is not None:  # a shell waits for no network
+            return ()
         journal = f"{(settings.state_dir / _JOURNAL_FILE).absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(journal, uri=True, timeout=BUSY_SECONDS)) as connection:
             rows = connection.execute(

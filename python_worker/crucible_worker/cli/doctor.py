@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, Config, Host, Json, Port, StateDir, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, Config, Host, JournalUrl, Json, Port, StateDir, settings_or_exit
 
 __all__ = ["doctor"]
 
@@ -18,6 +18,7 @@ def doctor(
     host: Host = None,
     port: Port = None,
     state_dir: StateDir = None,
+    journal: JournalUrl = None,
     as_json: Json = False,
 ) -> None:
     """Check what a worker needs on this machine.
@@ -28,7 +29,7 @@ def doctor(
     from crucible_worker.cli.checks import run_checks
     from crucible_worker.cli.tables import write_table
 
-    settings = settings_or_exit(config, host=host, port=port, state_dir=state_dir)
+    settings = settings_or_exit(config, host=host, port=port, state_dir=state_dir, journal=journal, of_worker=True)
     checks = list(run_checks(settings))
     ok = all(check.ok for check in checks if check.required)
     if as_json:

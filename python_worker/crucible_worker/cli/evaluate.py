@@ -219,6 +219,8 @@ def evaluate(
 
 def _place(state_dir: Path | None, settings: Settings) -> str:
     """What a command needs to read the same journal: the option as it was typed, or nothing for the default one."""
+    if settings.journal is not None:
+        return ""  # the environment or the file names it for the next command, too
     if state_dir is None and settings.state_dir == settings_or_exit(None, of_another=True).state_dir:
         return ""
     return f" --state-dir {shlex.quote(str(settings.state_dir if state_dir is None else state_dir))}"

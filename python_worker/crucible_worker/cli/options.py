@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ __all__ = [
     "HubNetwork",
     "InspectPackage",
     "InspectRoot",
+    "JournalUrl",
     "Json",
     "Limit",
     "LogDir",
@@ -66,6 +68,15 @@ StateDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR", help="Folder of the journal. [default: $XDG_STATE_HOME/crucible-bridge, below ~/.local/state]"
+    ),
+]
+JournalUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="URL",
+        help="PostgreSQL database with the journal, for workers of several machines: postgresql://USER@HOST/DATABASE. "
+        "[default: the state directory]",
     ),
 ]
 LogDir = Annotated[
@@ -147,15 +158,21 @@ Limit = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 
-def settings_or_exit(config: Path | None, *, of_another: bool = False, **flags: Any) -> Settings:
+def settings_or_exit(
+    config: Path | None, *, of_another: bool = False, of_worker: bool = False, **flags: Any
+) -> Settings:
     """Settings from flags, environment and file; wrong ones are reported and end the command.
 
-    With `of_another` they are those of another worker on this machine; its files may not be readable here.
+    With `of_another` they are those of another worker on this machine; its files may not be readable here. A command
+    that is given --state-dir means the journal in it, even if environment or file name a database. Only a worker
+    (`of_worker`) needs both.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     load = read_settings if of_another else load_settings
     try:
-        return load(given, os.environ, config)
+        settings = load(given, os.environ, config)
+        in_folder = "state_dir" in given and "journal" not in given and not of_worker
+        return dataclasses.replace(settings, journal=None) if in_folder else settings
     except SettingsError as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None

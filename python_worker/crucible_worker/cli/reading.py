@@ -18,11 +18,13 @@ from crucible_worker.cli.results import results_of_journal, results_of_worker
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
+    from crucible_worker.config import Settings
 
 __all__ = [
     "Address",
     "EvaluationIdArgument",
     "asked_pairs",
+    "journal_of",
     "read_or_exit",
     "refuse",
     "refuse_journal",
@@ -95,7 +97,7 @@ def read_or_exit(
         option = typed_as.get(error.field.partition("[")[0], error.field)
         read = ""
         if error.code is Code.NOT_FOUND and address is None and option != "--state-dir":
-            read = f" (read: {settings_or_exit(config, state_dir=state_dir).state_dir}; --state-dir names another)"
+            read = f" (read: {journal_of(settings_or_exit(config, state_dir=state_dir))}; --state-dir names another)"
         typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}{read}", err=True)
         refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
         raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
@@ -103,6 +105,13 @@ def read_or_exit(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         log_writer.close(1.0)
+
+
+def journal_of(settings: Settings) -> str:
+    """Where a journal is, for people."""
+    from crucible_worker.runs.journal.urls import without_password
+
+    return str(settings.state_dir) if settings.journal is None else without_password(settings.journal)
 
 
 def results_or_exit(

@@ -34,9 +34,9 @@ async def results_of_worker(address: str, token: str | None, tls_ca: Path | None
 
 @contextlib.asynccontextmanager
 async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
-    """A client of a worker inside this command; the worker opens the journal of a state directory, and grades nothing.
+    """A client of a worker inside this command; the worker opens the journal of the settings, and grades nothing.
 
-    So a command reads its results in one way, for a state directory and for an address. The worker listens on
+    So a command reads its results in one way, for a journal and for an address. The worker listens on
     a Unix socket in a temporary folder that only this user can open.
 
     Raises:
@@ -50,7 +50,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
     from crucible_worker.server.parts import build
     from crucible_worker.server.worker import Worker
 
-    if not (settings.state_dir / JOURNAL_FILE).is_file():
+    if settings.journal is None and not (settings.state_dir / JOURNAL_FILE).is_file():
         message = f"{settings.state_dir} has no journal: nothing is recorded there; give another one, or --address"
         raise NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
     with tempfile.TemporaryDirectory(prefix="crucible-") as folder:

@@ -19,6 +19,7 @@ from crucible_worker.cli.options import (
     HubNetwork,
     InspectPackage,
     InspectRoot,
+    JournalUrl,
     Limit,
     LogDir,
     LogTo,
@@ -89,6 +90,7 @@ def serve(
     insecure_no_tls: _NoTls = None,
     ready_file: _ReadyFile = None,
     state_dir: StateDir = None,
+    journal: JournalUrl = None,
     log_dir: LogDir = None,
     log_to: LogTo = None,
     model_root: ModelRoot = None,
@@ -122,6 +124,7 @@ def serve(
         signal.signal(number, lambda *_: os._exit(0))
     settings = settings_or_exit(
         config,
+        of_worker=True,
         host=host,
         port=port,
         unix_socket=unix_socket,
@@ -131,6 +134,7 @@ def serve(
         insecure_no_tls=insecure_no_tls,
         ready_file=ready_file,
         state_dir=state_dir,
+        journal=journal,
         log_dir=log_dir,
         log_to=log_to,
         model_roots=model_root,

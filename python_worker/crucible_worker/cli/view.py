@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.options import EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
-from crucible_worker.cli.reading import Address, results_or_exit
+from crucible_worker.cli.reading import Address, journal_of, results_or_exit
 from crucible_worker.cli.remote import AddressTrust, token_in
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def view(
     try:
         token = token_in(token_file)
         opened = results_or_exit(config, state_dir, address, None if address is None else token_file, tls_ca)
-        folder = settings_or_exit(config, state_dir=state_dir).state_dir
-        subtitle = f"journal {folder}" if address is None else f"worker {address}"
+        read = journal_of(settings_or_exit(config, state_dir=state_dir))
+        subtitle = f"journal {read}" if address is None else f"worker {address}"
         asyncio.run(_shown(opened, port=port, token=token, subtitle=subtitle))
     except BridgeError as error:
         typer.echo(f"crucible-worker: {error}", err=True)

@@ -89,6 +89,9 @@ class Settings:
     """File to write `host:port` to once the worker serves."""
     state_dir: Path = dataclasses.field(default_factory=_default_state_dir)
     """Folder of the journal, shared by the workers of a machine."""
+    journal: str | None = dataclasses.field(default=None, repr=False)
+    """URL of a PostgreSQL database with the journal, shared by workers of several machines; the state directory if
+    None. It may have a password."""
     log_dir: Path | None = None
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     log_to: tuple[str, ...] = ()

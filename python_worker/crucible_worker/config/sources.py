@@ -21,7 +21,7 @@ from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
 from crucible_worker.config.plans import read_plans
 from crucible_worker.config.prices import read_prices
-from crucible_worker.config.settings import LogFormat, Settings, SettingsError
+from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.limits import WorkerLimits
 
@@ -245,6 +245,13 @@ def _path(value: Any, base: Path) -> Path:
     return base / Path(cast("str", value)).expanduser()
 
 
+def _database(value: Any, base: Path) -> str:
+    if not isinstance(value, str) or not value.startswith(("postgresql://", "postgres://")):
+        # The value is not in the message: it may have a password.
+        raise SettingsError(Setting("journal"), " is not a URL postgresql://[USER@]HOST[:PORT]/DATABASE")
+    return value
+
+
 def _paths(value: Any, base: Path) -> tuple[Path, ...]:
     parts = [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
@@ -296,6 +303,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "insecure_no_tls": _flag,
     "ready_file": _path,
     "state_dir": _path,
+    "journal": _database,
     "log_dir": _path,
     "log_to": _names,
     "model_roots": _paths,

@@ -120,7 +120,7 @@ class Evaluations:
         """Runs and their checkpoints."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
-        self._life = LivedTime()
+        self._life = LivedTime(journal.leads)
         self._notes = Notes(journal)
         self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)
@@ -148,6 +148,7 @@ class Evaluations:
         state_dir: Path,
         encode_event: Callable[[Event], bytes],
         *,
+        journal_url: str | None = None,
         sources: Sources,
         limits: WorkerLimits,
         log_dir: Path | None = None,
@@ -160,6 +161,7 @@ class Evaluations:
         Args:
             state_dir: shared by every worker of the machine.
             encode_event: encodes an event to the bytes that are recorded and sent.
+            journal_url: of a PostgreSQL database with the journal; the state directory has it if None.
             sources: where models and samples come from.
             limits: bounds.
             log_dir: folder for an Inspect log of each evaluation that ends here; none is written if None.
@@ -168,9 +170,9 @@ class Evaluations:
             feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
 
         Raises:
-            FailedPrecondition: the state directory cannot be used.
+            FailedPrecondition: the state directory or the database cannot be used.
         """
-        journal = await Journal.open(state_dir, encode_event)
+        journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
         evaluations = cls(journal, journal.owners("owners"), sources, limits, experiments)
         if log_dir is not None:

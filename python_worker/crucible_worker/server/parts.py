@@ -114,7 +114,7 @@ async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all:
         feed_all: feed the loggers of all experiments of the journal; a command feeds those that it logs to.
 
     Raises:
-        FailedPrecondition: the state directory cannot be used.
+        FailedPrecondition: the journal cannot be used.
     """
     local = LocalBackend(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
     openai = OpenAIBackend(settings.openai_servers, settings.environment)
@@ -145,7 +145,7 @@ async def build_with(
     """Build the parts of a worker with the given backends, and open the journal.
 
     Raises:
-        FailedPrecondition: the state directory cannot be used.
+        FailedPrecondition: the journal cannot be used.
     """
     # It only refuses: its error names the call that reaches the orchestrator's model.
     orchestrator, installed = OrchestratorBackend(), InstalledBackends()
@@ -174,6 +174,7 @@ async def build_with(
     evaluations = await Evaluations.open(
         settings.state_dir,
         event_to_record,
+        journal_url=settings.journal,
         sources=sources,
         limits=settings.limits,
         log_dir=settings.log_dir,

@@ -39,6 +39,7 @@ _TEXTS = {
     "--code-sandboxes": "code_sandboxes",
     "--device": "device",
     "--grading-processes": "grading_processes",
+    "--journal": "journal",
     "--log-format": "log_format",
     "--log-level": "log_level",
 }

@@ -234,6 +234,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "insecure_no_tls": ("true", True),
         "ready_file": (str(tmp_path / "ready"), tmp_path / "ready"),
         "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
+        "journal": ("postgresql://me@host/lab", "postgresql://me@host/lab"),
         "log_dir": (str(tmp_path / "logs"), tmp_path / "logs"),
         "log_to": (f"jsonl:{tmp_path}", (f"jsonl:{tmp_path}",)),
         "model_root": (str(tmp_path), (tmp_path,)),

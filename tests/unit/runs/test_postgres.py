@@ -143,7 +143,7 @@ async def test_writers_take_turns_and_leave_no_gap(url, tmp_path):
             for journal in (one, two)
         ]
         assert sorted(await asyncio.gather(*futures)) == list(range(1, 601))
-        rows, through = await two.read(queries.read_events, after=0, through=10**9, limit=10**6)
+        rows, _ = await two.read(queries.read_events, after=0, through=10**9, limit=10**6)
         assert [sequence for sequence, _ in rows] == list(range(1, 601))
         assert one.log_id == two.log_id
 
@@ -246,6 +246,7 @@ async def test_workers_that_start_at_once_create_one_journal(url, tmp_path):
 
 
 async def store_of(url, state_dir):
+    """The journal of a database, ready to be used."""
     return await asyncio.to_thread(store.prepare, url, state_dir)
 
 

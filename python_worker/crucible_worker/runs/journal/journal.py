@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.queries import Head
@@ -79,8 +80,13 @@ class Journal:
             FailedPrecondition: the directory or the database cannot be used.
         """
         if url is not None:
-            from crucible_worker.runs.journal import postgres
-
+            try:
+                from crucible_worker.runs.journal import postgres
+            except ModuleNotFoundError as error:
+                raise FailedPrecondition(
+                    f"--journal needs {error.name}, which is not installed: pip install 'crucible-bridge[postgres]'",
+                    reason=Reason.JOURNAL_UNUSABLE,
+                ) from None
             return cls(await asyncio.to_thread(postgres.prepare, url, state_dir), encode_event)
         ended = threading.Event()
         try:
@@ -166,6 +172,10 @@ class Journal:
             kind: "owners" of evaluations, say.
         """
         return self._store.owners(kind, self.submit, self.read)
+
+    def leads(self, transaction: Transaction) -> bool:
+        """Whether this worker is the one whose clocks count, inside a transaction; see `Store.leads`."""
+        return self._store.leads(transaction)
 
     def connect(self) -> Reader:
         """A connection for a long read in a thread of the caller's, who closes it; it raises `errors`."""

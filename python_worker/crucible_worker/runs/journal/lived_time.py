@@ -9,6 +9,7 @@ it. The earliest reading of the last hours is trusted.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from crucible_worker.runs.journal.writer import Transaction
 
@@ -21,23 +22,31 @@ READING_SECONDS = 60.0
 class LivedTime:
     """Counts the lived time of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, leads: Callable[[Transaction], bool] = lambda transaction: True) -> None:
+        """Count from now on.
+
+        Args:
+            leads: whether this worker's clocks count just now, where workers run on several machines.
+        """
+        self._leads = leads
         self._counted_ns = time.monotonic_ns()
 
     def beat(self, transaction: Transaction) -> None:
         """Add the time since the last beat that no other worker has counted, and read the machine's clock."""
         now = time.monotonic_ns()
+
+        def counted() -> None:
+            self._counted_ns = now
+
+        transaction.after_commit(counted)
+        if not self._leads(transaction):
+            return
         lived, through = transaction.execute("SELECT lived_ns, through_ns FROM lived").fetchone() or (0, 0)
         if through > now:
             through = 0  # of the monotonic clock before the machine was started again
         lived += now - max(through, self._counted_ns)
         transaction.execute("INSERT OR REPLACE INTO lived VALUES (1, ?, ?)", (lived, now))
         _keep_reading(transaction, lived, time.time_ns())
-
-        def counted() -> None:
-            self._counted_ns = now
-
-        transaction.after_commit(counted)
 
 
 def trusted_clock(transaction: Transaction, grace_seconds: float) -> int:

@@ -14,6 +14,7 @@ from crucible_worker.runs.journal.news import PolledNews
 from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
 from crucible_worker.runs.journal.schema import SqliteConnection, connect
 from crucible_worker.runs.journal.store import Submit
+from crucible_worker.runs.journal.writer import Transaction
 from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["SqliteStore"]
@@ -50,6 +51,10 @@ class SqliteStore:
     def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> OwnerLocks:
         """Locks on the bytes of one file next to the journal."""
         return OwnerLocks(self.folder / f"{kind}.lock")
+
+    def leads(self, transaction: Transaction) -> bool:
+        """All workers are on one machine, and read the same clocks."""
+        return True
 
     def is_lasting(self, error: Exception) -> bool:
         """Whether an error of a reader is not a transient one."""

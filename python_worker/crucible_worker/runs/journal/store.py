@@ -165,6 +165,10 @@ class Store(Protocol):
         """
         ...
 
+    def leads(self, transaction: Transaction) -> bool:
+        """Whether this worker's clocks count, inside a transaction: machines have different ones."""
+        ...
+
     def is_lasting(self, error: Exception) -> bool:
         """Whether an error of a reader shows that the journal is damaged."""
         ...

@@ -1,4 +1,6 @@
-"""The journal's SQL for PostgreSQL. Statements are written in what SQLite and PostgreSQL share, but for three forms:
+"""The journal's SQL for PostgreSQL.
+
+Statements are written in what SQLite and PostgreSQL share, but for three forms:
 
 - `?` stands for a parameter: `%s`;
 - `INSERT OR IGNORE INTO t ...`: `INSERT INTO t ... ON CONFLICT DO NOTHING`;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import psycopg
 import structlog
@@ -67,7 +66,6 @@ class PostgresGlance:
         """Listen as long as the connection lasts."""
         given = psycopg.conninfo.conninfo_to_dict(self._url)
         more = {key: value for key, value in parameters().items() if key not in given}
-        began = time.monotonic()
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **more) as connection:
             await connection.execute(f"SET search_path TO {SCHEMA_NAME}")
             await connection.execute(f"LISTEN {CHANNEL}")
@@ -75,7 +73,7 @@ class PostgresGlance:
             if row is not None:
                 self._hear(Head(*row))
             if self._lost:
-                _log.warning("news_again", after_seconds=round(time.monotonic() - began, 1))
+                _log.info("news_again")
             self._lost = ""
             self.news.publish()
             async for note in connection.notifies():

@@ -21,12 +21,14 @@ from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.leases import Leases
 from crucible_worker.runs.journal.postgres.listening import PostgresGlance
 from crucible_worker.runs.journal.postgres.place import recognize
-from crucible_worker.runs.journal.postgres.sessions import Session
+from crucible_worker.runs.journal.postgres.sessions import LIVES, Session
 from crucible_worker.runs.journal.postgres.writing import PostgresWriting
 from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
 from crucible_worker.runs.journal.store import Submit
+from crucible_worker.runs.journal.urls import without_password
+from crucible_worker.runs.journal.writer import Transaction
 
-__all__ = ["MIGRATE_SECONDS", "PostgresStore", "prepare", "without_password"]
+__all__ = ["MIGRATE_SECONDS", "PostgresStore", "newest_version", "prepare", "refuse_unfit"]
 
 MIGRATE_SECONDS = 60
 """Seconds that a worker waits for another one that creates or upgrades the journal."""
@@ -66,6 +68,11 @@ class PostgresStore:
         """Owners of one kind of things."""
         return Leases(kind, self._session, submit, read)
 
+    def leads(self, transaction: Transaction) -> bool:
+        """Whether no older session lives."""
+        sql = f"SELECT 1 FROM sessions WHERE session < ? AND {LIVES} LIMIT 1"
+        return transaction.execute(sql, (self._session.token,)).fetchone() is None
+
     def is_lasting(self, error: Exception) -> bool:
         """Whether an error of a reader shows that the journal is damaged."""
         return isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted | JournalDamaged)
@@ -88,33 +95,40 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
     try:
         with connect(url) as connection:
             connection.execute(f"SET lock_timeout = '{MIGRATE_SECONDS} s'")
-            _refuse_unfit(connection)
+            refuse_unfit(connection)
             _migrate(connection)
             recognize(connection, 0)
             dialect = Dialect.of(connection, SCHEMA_NAME)
             reader = PostgresReader(connection, dialect)
             log = head(reader)
-    except (psycopg.Error, JournalDamaged) as error:
+        folder = state_dir / f"journal-{log.log_id}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (psycopg.Error, OSError, JournalDamaged) as error:
         raise FailedPrecondition(
-            f"the journal {without_password(url)} cannot be used: {str(error).strip()}",
-            reason=Reason.STATE_DIR_UNUSABLE,
+            f"--journal {without_password(url)} cannot be used: {str(error).strip()}",
+            reason=Reason.JOURNAL_UNUSABLE,
         ) from error
-    return PostgresStore(url, state_dir / f"journal-{log.log_id}", dialect, log)
+    return PostgresStore(url, folder, dialect, log)
 
 
-def without_password(url: str) -> str:
-    """The URL for people: without a password."""
-    return re.sub(r"(//[^/:@]*):[^@/]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1...", url))
+def refuse_unfit(connection: psycopg.Connection[Any]) -> None:
+    """Refuse a database that can have no journal.
 
-
-def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
+    Raises:
+        FailedPrecondition: the server is too old, or its text is not UTF-8.
+    """
     problem = ""
     if connection.info.server_version < _OLDEST_SERVER:
         problem = f"PostgreSQL {connection.info.server_version // 10000} is too old, 13 or newer is needed"
     elif (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
         problem = f"the database's encoding is {encoding}, not UTF8"
     if problem:
-        raise FailedPrecondition(f"the journal cannot be used: {problem}", reason=Reason.STATE_DIR_UNUSABLE)
+        raise FailedPrecondition(f"--journal cannot be used: {problem}", reason=Reason.JOURNAL_UNUSABLE)
+
+
+def newest_version() -> int:
+    """The version of the journals that this release writes."""
+    return max(_migrations())
 
 
 def _migrate(connection: psycopg.Connection[Any]) -> None:

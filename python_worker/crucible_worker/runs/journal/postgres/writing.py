@@ -84,9 +84,10 @@ class PostgresWriting:
         if self._connection is None:
             return
         try:
-            self._connection.execute("ROLLBACK")
+            if not self._connection.closed:
+                self._connection.execute("ROLLBACK")
         except psycopg.Error as error:
-            _log.warning("rollback_failed", reason=str(error))
+            _log.warning("rollback_failed", reason=str(error).strip())
         if self._connection.closed:
             self._connection = None
 
