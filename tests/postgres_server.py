@@ -38,7 +38,7 @@ class PostgresServer:
         """Create a cluster in a folder that belongs to the server's user."""
         self._bin, self._folder = bin_folder, folder
         self._databases = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         # PostgreSQL refuses to run as root.
         self._as: dict[str, Any] = {}
         if os.getuid() == 0:
@@ -59,7 +59,7 @@ class PostgresServer:
         log = (self._folder / "log").open("ab")
         settings = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=200")
         with log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [
                     self._bin / "postgres",
                     "-D",
@@ -79,7 +79,7 @@ class PostgresServer:
                 psycopg.connect(self.url("postgres")).close()
                 return
             except psycopg.OperationalError:
-                if time.monotonic() > until or self._process.poll() is not None:
+                if time.monotonic() > until or process.poll() is not None:
                     raise RuntimeError((self._folder / "log").read_text()) from None
                 time.sleep(0.02)
 

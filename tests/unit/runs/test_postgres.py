@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -41,19 +43,25 @@ async def two_workers(url, tmp_path):
 
 
 @contextlib.contextmanager
-def owner_process(url, tmp_path):
+def owner_process(url, tmp_path) -> Iterator[Any]:
     """A process that owns evaluation `e`, writes to it for ever, and says so after each write."""
-    child = subprocess.Popen(
+    child: Any = subprocess.Popen(
         [sys.executable, str(HOLD), url, str(tmp_path / "child")], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert child.stdout is not None
         assert child.stdout.readline() == "owns\n"
         yield child
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+async def the_row(journal):
+    """The row of evaluation `e`, which is there."""
+    row = await journal.read(queries.find, "e")
+    assert row is not None
+    return row
 
 
 async def until(check, seconds=LONG):
@@ -72,7 +80,7 @@ async def test_one_owner_at_a_time(url, tmp_path):
         assert not await one.submit(lambda t: mine.acquire(number, t)), "taken twice"
         assert not await others.looks_free(number)
         row = await two.submit(lambda t: lifecycle.cancel(t, others, number, "because"))
-        assert (row.state, (await one.read(queries.find, "e")).cancel_reason) == (EvaluationState.QUEUED, "because")
+        assert (row.state, (await the_row(one)).cancel_reason) == (EvaluationState.QUEUED, "because")
         mine.release(number)
         await until(lambda: others.looks_free(number))
         assert await others.take(number)
@@ -105,14 +113,14 @@ async def test_killed_workers_are_dead_at_once(url, tmp_path):
     async with open_journal(tmp_path, url) as journal:
         owners = journal.owners("owners")
         with owner_process(url, tmp_path) as child:
-            row = await journal.read(queries.find, "e")
+            row = await the_row(journal)
             assert not await owners.looks_free(row.number)
             child.kill()
             began = time.monotonic()
             await until(lambda: owners.looks_free(row.number))
             print(f"dead after {time.monotonic() - began:.3f} s")
         assert await journal.submit(lambda t: lifecycle.reap(t, owners, row.number))
-        assert (await journal.read(queries.find, "e")).state is EvaluationState.INTERRUPTED
+        assert (await the_row(journal)).state is EvaluationState.INTERRUPTED
 
 
 async def test_stopped_workers_write_nothing_when_they_wake_up(url, tmp_path):
@@ -121,7 +129,7 @@ async def test_stopped_workers_write_nothing_when_they_wake_up(url, tmp_path):
         owners = journal.owners("owners")
         with owner_process(url, tmp_path) as child:
             child.send_signal(signal.SIGSTOP)
-            row = await journal.read(queries.find, "e")
+            row = await the_row(journal)
             await until(lambda: owners.looks_free(row.number))
             again = await claim(journal, owners)
             assert (again.owned, again.row.attempt) == (True, 2)
@@ -176,7 +184,7 @@ async def test_work_goes_on_after_a_restart_of_the_database(tmp_path, how):
             def write(number):
                 return owned.submit(lambda transaction: lifecycle.append(transaction, number, [event()]))
 
-            numbers = []
+            numbers, stopping = [], asyncio.create_task(asyncio.sleep(0))
             for turn in range(60):
                 numbers.append(write(row.number))
                 if turn == 20:
@@ -302,3 +310,22 @@ async def test_text_with_nul_is_stored_without_it(url, tmp_path):
         row = await journal.submit(lambda t: lifecycle.cancel(t, owners, number, "a\0b"))
         assert row.cancel_reason is None
         assert (await journal.read(queries.find_by_number, number)).cancel_reason == "a\u2400b"
+
+
+async def test_a_commit_of_which_nothing_was_heard_is_asked_for(url, tmp_path):
+    """A connection that is lost while a commit is under way leaves no doubt: the server knows what became of it."""
+    prepared = await store_of(url, tmp_path)
+
+    def committed(ending):
+        writing = prepared.writing()
+        writing.begin()
+        assert writing._connection is not None
+        writing._connection.execute(ending)
+        lost = writing._connection
+        try:
+            return writing._was_committed()
+        finally:
+            lost.close()
+            writing.close()
+
+    assert [await asyncio.to_thread(committed, ending) for ending in ("COMMIT", "ROLLBACK")] == [True, False]

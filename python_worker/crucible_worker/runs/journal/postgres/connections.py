@@ -4,43 +4,47 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import errors, pq
+from psycopg.conninfo import conninfo_to_dict
 
 from crucible_worker.runs.journal.postgres.dialect import Dialect, adapt
 from crucible_worker.runs.journal.queries import Found
 
-__all__ = ["LEASE_SECONDS", "SCHEMA_NAME", "PostgresReader", "Statements", "connect", "is_lost", "parameters"]
+__all__ = ["LEASE", "LOCK_WAIT", "SCHEMA_NAME", "PostgresReader", "Statements", "connect", "is_lost", "parameters"]
 
-SCHEMA_NAME = "crucible_bridge"
+SCHEMA_NAME: LiteralString = "crucible_bridge"
 """The schema of the journal's tables: one journal in a database."""
 CONNECT_SECONDS = 5
 """Seconds after which a try to connect is given up."""
-LEASE_SECONDS = 5.0
+LEASE: LiteralString = "5 s"
 """How long a worker owns what it owns since its last transaction; a transaction that it leaves open ends then, too."""
+LOCK_WAIT: LiteralString = "20 s"
+"""How long a transaction waits for those of other workers, of which one may have been stopped."""
 ROWS_AHEAD = 100
 """Rows that are fetched together while a large result is read."""
 
 _LOST = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
 
 
-def parameters() -> Mapping[str, Any]:
-    """Parameters of every connection, beside those of the URL."""
-    return {
+def parameters(url: str) -> Mapping[str, Any]:
+    """Parameters of every connection to a database, beside those that its URL has."""
+    more = {
         "application_name": "crucible-worker",
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,
     }
+    given = conninfo_to_dict(url)
+    return {name: value for name, value in more.items() if name not in given}
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
     """Open one connection, in autocommit: transactions are begun and ended explicitly."""
-    given = psycopg.conninfo.conninfo_to_dict(url)
-    connection = psycopg.connect(url, autocommit=True, **{k: v for k, v in parameters().items() if k not in given})
+    connection = psycopg.connect(url, autocommit=True, **parameters(url))
     try:
         adapt(connection)
         connection.execute(f"SET search_path TO {SCHEMA_NAME}")

@@ -49,7 +49,7 @@ class Leases:
         transaction.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?)", (self._kind, number, token))
         with self._guard:
             self._held[number] = token
-        transaction.if_undone(lambda: self._forget(number))
+        transaction.if_undone(lambda: self._drop(number))
         return True
 
     def is_free(self, number: int, transaction: Transaction) -> bool:
@@ -88,7 +88,7 @@ class Leases:
     def release_in(self, transaction: Transaction, number: int) -> None:
         """Be no longer the owner from the commit of a transaction on."""
         self._remove(transaction, number, self._session.token)
-        transaction.after_commit(lambda: self._forget(number))
+        transaction.after_commit(lambda: self._drop(number))
 
     def close(self) -> None:
         """Own nothing any more: the session ends with the writer."""
@@ -97,6 +97,9 @@ class Leases:
     def _forget(self, number: int) -> int | None:
         with self._guard:
             return self._held.pop(number, None)
+
+    def _drop(self, number: int) -> None:
+        self._forget(number)
 
     def _tell(self, number: int, token: int) -> None:
         if not self._closed:

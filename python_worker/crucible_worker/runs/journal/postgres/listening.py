@@ -64,9 +64,9 @@ class PostgresGlance:
 
     async def _heard(self) -> None:
         """Listen as long as the connection lasts."""
-        given = psycopg.conninfo.conninfo_to_dict(self._url)
-        more = {key: value for key, value in parameters().items() if key not in given}
-        async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **more) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, **parameters(self._url)
+        ) as connection:
             await connection.execute(f"SET search_path TO {SCHEMA_NAME}")
             await connection.execute(f"LISTEN {CHANNEL}")
             row = await (await connection.execute("SELECT log_id, sequence, oldest FROM head")).fetchone()

@@ -11,20 +11,20 @@ A server that has just been started knows no connections: then every session liv
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
-from crucible_worker.runs.journal.postgres.connections import LEASE_SECONDS
+from crucible_worker.runs.journal.postgres.connections import LEASE
 
 __all__ = ["LIVES", "Session"]
 
-_LOCKED = """EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+_LOCKED: LiteralString = """EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
              AND objid = sessions.session::oid)"""
-LIVES = f"""CASE WHEN server_started = pg_postmaster_start_time()
+LIVES: LiteralString = f"""CASE WHEN server_started = pg_postmaster_start_time()
                  THEN expires > clock_timestamp() AND {_LOCKED}
-                 ELSE pg_postmaster_start_time() > clock_timestamp() - interval '{LEASE_SECONDS} s' END"""
+                 ELSE pg_postmaster_start_time() > clock_timestamp() - interval '{LEASE}' END"""
 """Whether the session of a row lives."""
 _LOCK_CLASS = 0x43425247
 """The first number of the sessions' advisory locks."""
@@ -43,7 +43,7 @@ class Session:
     def renew(self, connection: psycopg.Connection[Any]) -> str:
         """Renew the lease, or begin another session, inside a transaction; returns the transaction's id."""
         row = connection.execute(
-            f"""UPDATE sessions SET expires = clock_timestamp() + interval '{LEASE_SECONDS} s',
+            f"""UPDATE sessions SET expires = clock_timestamp() + interval '{LEASE}',
                 server_started = pg_postmaster_start_time() WHERE session = %s
                 RETURNING pg_current_xact_id()::text""",
             (self.token,),
@@ -51,7 +51,7 @@ class Session:
         if row is None:
             self.token, transaction = connection.execute(
                 f"""INSERT INTO sessions (worker, expires, server_started) VALUES (
-                    %s, clock_timestamp() + interval '{LEASE_SECONDS} s', pg_postmaster_start_time())
+                    %s, clock_timestamp() + interval '{LEASE}', pg_postmaster_start_time())
                     RETURNING session, pg_current_xact_id()::text""",
                 (self._worker,),
             ).fetchone() or (0, "")

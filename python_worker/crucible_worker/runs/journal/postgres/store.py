@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -28,10 +28,10 @@ from crucible_worker.runs.journal.store import Submit
 from crucible_worker.runs.journal.urls import without_password
 from crucible_worker.runs.journal.writer import Transaction
 
-__all__ = ["MIGRATE_SECONDS", "PostgresStore", "newest_version", "prepare", "refuse_unfit"]
+__all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit"]
 
-MIGRATE_SECONDS = 60
-"""Seconds that a worker waits for another one that creates or upgrades the journal."""
+MIGRATE_WAIT: LiteralString = "60 s"
+"""How long a worker waits for another one that creates or upgrades the journal."""
 BEAT_SECONDS = 1.0
 """Seconds between two transactions of a worker that has nothing to write: they renew its lease."""
 
@@ -94,7 +94,7 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
     """
     try:
         with connect(url) as connection:
-            connection.execute(f"SET lock_timeout = '{MIGRATE_SECONDS} s'")
+            connection.execute(f"SET lock_timeout = '{MIGRATE_WAIT}'")
             refuse_unfit(connection)
             _migrate(connection)
             recognize(connection, 0)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import structlog
 from psycopg import errors
 
-from crucible_worker.runs.journal.postgres.connections import LEASE_SECONDS, Statements, connect, is_lost
+from crucible_worker.runs.journal.postgres.connections import LEASE, LOCK_WAIT, Statements, connect, is_lost
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.place import recognize
 from crucible_worker.runs.journal.postgres.sessions import Session
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 5.0
 """Seconds for which a batch waits for a database that is away, before the journal is unwritable."""
 PAUSE_SECONDS = 0.05
 """Seconds between two tries to connect."""
-CHANNEL = "crucible_journal"
+CHANNEL: LiteralString = "crucible_journal"
 """The channel of the news."""
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', log_id || ' ' || sequence || ' ' || oldest) FROM head"
@@ -118,10 +118,9 @@ class PostgresWriting:
     def _connect(self) -> psycopg.Connection[Any]:
         connection = connect(self._url)
         try:
-            milliseconds = int(LEASE_SECONDS * 1000)
             # A worker that is stopped in the middle of a transaction keeps the others from writing for so long.
-            connection.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
-            connection.execute(f"SET lock_timeout = {4 * milliseconds}")
+            connection.execute(f"SET idle_in_transaction_session_timeout = '{LEASE}'")
+            connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")
             recognize(connection, self._through)
         except psycopg.Error:
             connection.close()
