@@ -45,7 +45,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -70,7 +70,7 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
+test: lint ## lint, then every test but torture, test-postgres, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
@@ -104,6 +104,14 @@ $(LOGGERS_VENV)/.ready: $(READY)
 test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline), MLflow and TensorBoard, read back from there; Lightning's Trainer
 	$(LOGGERS_VENV)/bin/python -m pytest -m loggers
 	$(LOGGERS_VENV)/bin/python -m pytest tests/service/test_lightning_callback.py
+
+# Tests of workers as a whole that open no file of the journal themselves.
+POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.py events.py identity.py plans.py samples.py spans.py) \
+	tests/robustness/test_kill.py tests/robustness/test_plans.py tests/robustness/test_subscribers.py
+
+test-postgres: $(READY) ## a journal in PostgreSQL: its own tests, then those of workers on it; needs its server (apt install postgresql)
+	$(BIN)/pytest -m postgres --numprocesses=$(PROCESSES) --dist=worksteal
+	TEST_JOURNAL=postgres $(BIN)/pytest $(POSTGRES_TESTS) --numprocesses=$(PROCESSES) --dist=worksteal
 
 $(EVERY_EVAL_EVER_VENV)/.ready: Makefile
 	@command -v $(EVERY_EVAL_EVER_BASE) >/dev/null || { echo "$(EVERY_EVAL_EVER_BASE) is missing:" \

@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from crucible_worker.runs.journal import Journal
 from tests.postgres_server import PostgresServer, running_server
 
 # Time says nothing about correctness on a loaded machine.
@@ -32,6 +35,20 @@ def postgres_server() -> Iterator[PostgresServer]:
             yield server
     except LookupError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def journals_of_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TEST_JOURNAL=postgres, a database stands in the place of each state directory's journal."""
+    if os.environ.get("TEST_JOURNAL") == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        in_folder = Journal.open
+
+        async def open_journal(state_dir: Path, encode: Any, *, url: str | None = None) -> Journal:
+            return await in_folder(state_dir, encode, url=url or server.database_of(state_dir))
+
+        monkeypatch.setattr(Journal, "open", open_journal)
+        monkeypatch.setattr("tests.robustness.harness.database_of", server.database_of)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

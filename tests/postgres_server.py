@@ -34,10 +34,20 @@ def programs() -> Path | None:
 class PostgresServer:
     """A server, with a database for each who asks."""
 
-    def __init__(self, bin_folder: Path, folder: Path) -> None:
-        """Create a cluster in a folder that belongs to the server's user."""
+    def __init__(self, bin_folder: Path, folder: Path, *, durable: bool = False) -> None:
+        """Create a cluster in a folder that belongs to the server's user.
+
+        Args:
+            bin_folder: with the server's programs.
+            folder: of the cluster.
+            durable: whether commits outlive the machine; those of tests outlive the server alone.
+        """
+        self._settings = ("listen_addresses=", "max_connections=200")
+        if not durable:
+            self._settings += ("fsync=off", "full_page_writes=off")
         self._bin, self._folder = bin_folder, folder
         self._databases = 0
+        self._of_folders: dict[Path, str] = {}
         self._process: subprocess.Popen[Any] | None = None
         # PostgreSQL refuses to run as root.
         self._as: dict[str, Any] = {}
@@ -57,7 +67,6 @@ class PostgresServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         log = (self._folder / "log").open("ab")
-        settings = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=200")
         with log:
             process = self._process = subprocess.Popen(
                 [
@@ -66,7 +75,7 @@ class PostgresServer:
                     self._folder / "data",
                     "-k",
                     self._folder,
-                    *(part for setting in settings for part in ("-c", setting)),
+                    *(part for setting in self._settings for part in ("-c", setting)),
                 ],
                 stdout=log,
                 stderr=log,
@@ -102,6 +111,10 @@ class PostgresServer:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return self.url(name)
 
+    def database_of(self, folder: Path) -> str:
+        """The URL of the database in the place of a state directory; a new one for each directory."""
+        return self._of_folders.get(folder) or self._of_folders.setdefault(folder, self.new_database())
+
     @property
     def running(self) -> bool:
         """Whether it was started, and not stopped."""
@@ -109,8 +122,8 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def running_server() -> Iterator[PostgresServer]:
-    """A server that is stopped and removed in the end.
+def running_server(*, durable: bool = False) -> Iterator[PostgresServer]:
+    """A server that is stopped and removed in the end; see `PostgresServer`.
 
     Raises:
         LookupError: the machine has no PostgreSQL server.
@@ -119,7 +132,7 @@ def running_server() -> Iterator[PostgresServer]:
     if bin_folder is None:
         raise LookupError("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
     with tempfile.TemporaryDirectory(prefix="crucible-postgres-", ignore_cleanup_errors=True) as folder:
-        server = PostgresServer(bin_folder, Path(folder))
+        server = PostgresServer(bin_folder, Path(folder), durable=durable)
         server.start()
         try:
             yield server

@@ -38,6 +38,11 @@ LOG_TAIL_BYTES = 4096
 _SCRIPT = Path(__file__).with_name("scripted_worker.py")
 
 
+def database_of(state_dir: Path) -> str | None:
+    """The URL of the journal of workers of a state directory; None where it is a file there."""
+    return None
+
+
 class WorkerProcess:
     """A worker, and a client of it. Made by `Workshop.launch`."""
 
@@ -171,6 +176,7 @@ class Workshop:
         configuration = {
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
+            "journal": database_of(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),

@@ -32,10 +32,12 @@ def main(configuration: dict[str, Any]) -> int:
     if configuration["standby"]:
         sys.stdin.readline()
     _put_clock_ahead(configuration["clock_ahead_seconds"])
-    # The release before knows no such setting.
+    # The release before knows no such settings.
     log_dir: dict[str, Any] = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
+    journal: dict[str, Any] = {} if configuration.get("journal") is None else {"journal": configuration["journal"]}
     settings = Settings(
         **log_dir,
+        **journal,
         port=0,
         ready_file=Path(configuration["ready_file"]),
         state_dir=Path(configuration["state_dir"]),

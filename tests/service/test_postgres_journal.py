@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 import crucible_bridge
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams
@@ -16,6 +18,7 @@ from tests.postgres_server import running_server
 
 WORKER = (sys.executable, "-m", "crucible_worker")
 SERVICE = "crucible_bridge.v1.EvaluationService"
+pytestmark = pytest.mark.postgres
 LONG = 120.0
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.runs.journals import open_journal
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def database(request):
     """The URL of the database of a journal; None for a file in the state directory."""
     return None if request.param == "sqlite" else request.getfixturevalue("postgres_server").new_database()

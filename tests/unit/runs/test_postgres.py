@@ -26,6 +26,7 @@ from tests.postgres_server import running_server
 from tests.unit.runs.journals import append, claim, event, open_journal
 
 HOLD = Path(__file__).parent / "postgres_owner.py"
+pytestmark = pytest.mark.postgres
 LONG = 60.0
 
 
