@@ -13,10 +13,8 @@ import os
 import struct
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = ["OwnerLocks"]
 

@@ -11,7 +11,9 @@ from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.journal.writer import MAX_BATCH, ROWS_TOGETHER, JournalUnavailable
+from crucible_worker.runs.journal.transaction import ROWS_TOGETHER
+from crucible_worker.runs.journal.unavailable import JournalUnavailable
+from crucible_worker.runs.journal.writer import MAX_BATCH
 from tests.unit.runs.journals import IN_A_FILE, append, claim, event, open_journal, owner_locks
 
 ADD = "INSERT OR REPLACE INTO probe VALUES (1, ?)"

@@ -16,7 +16,7 @@ from crucible_worker.loggers.base import Entry
 from crucible_worker.runs.experiments.records import unpacked
 from crucible_worker.runs.journal.packing import pack, unpack
 from crucible_worker.runs.journal.queries import Reads
-from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = [
     "MAX_CONFIG_BYTES",

@@ -18,8 +18,9 @@ from crucible_worker.runs.journal.queries import Head
 from crucible_worker.runs.journal.schema import prepare, unusable
 from crucible_worker.runs.journal.sqlite import SqliteStore
 from crucible_worker.runs.journal.store import Owners, Reader, Store
+from crucible_worker.runs.journal.transaction import Transaction
 from crucible_worker.runs.journal.unavailable import JournalUnavailable
-from crucible_worker.runs.journal.writer import Transaction, Writer
+from crucible_worker.runs.journal.writer import Writer
 
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = ["READING_SECONDS", "LivedTime", "trusted_clock"]
 

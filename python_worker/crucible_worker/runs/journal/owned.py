@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from crucible_worker.runs.journal.journal import Journal
 from crucible_worker.runs.journal.store import Owners
-from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = ["OwnersJournal"]
 

@@ -9,7 +9,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Goal, Patience
 from crucible_worker.runs.journal.packing import pack_text, unpack_text
 from crucible_worker.runs.journal.queries import Reads
-from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = [
     "PatientPlan",

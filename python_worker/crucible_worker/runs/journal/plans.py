@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from crucible_bridge.errors import AlreadyExists, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.queries import Reads
-from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = [
     "Overtaken",

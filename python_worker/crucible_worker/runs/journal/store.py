@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, Reads, SnapshotReads
-
-if TYPE_CHECKING:
-    from crucible_worker.runs.journal.writer import Transaction
+from crucible_worker.runs.journal.transaction import Transaction
 
 __all__ = ["Glance", "Owners", "Reader", "Store", "Submit", "Writing"]
 
 
-Submit: TypeAlias = "Callable[[Callable[[Transaction], Any]], asyncio.Future[Any]]"
+Submit: TypeAlias = Callable[[Callable[[Transaction], Any]], asyncio.Future[Any]]
 """Applies a function in the next transaction; see `Journal.submit`."""
 
 

@@ -12,8 +12,8 @@ import structlog
 from crucible_worker.runs.journal.postgres.sessions import LIVES, Session
 from crucible_worker.runs.journal.queries import Reads
 from crucible_worker.runs.journal.store import Submit
+from crucible_worker.runs.journal.transaction import Transaction
 from crucible_worker.runs.journal.unavailable import JournalUnavailable
-from crucible_worker.runs.journal.writer import Transaction
 
 __all__ = ["Leases"]
 

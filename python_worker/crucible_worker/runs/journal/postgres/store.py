@@ -25,8 +25,8 @@ from crucible_worker.runs.journal.postgres.sessions import LIVES, Session
 from crucible_worker.runs.journal.postgres.writing import PostgresWriting
 from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
 from crucible_worker.runs.journal.store import Submit
+from crucible_worker.runs.journal.transaction import Transaction
 from crucible_worker.runs.journal.urls import without_password
-from crucible_worker.runs.journal.writer import Transaction
 
 __all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit"]
 
