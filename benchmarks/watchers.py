@@ -32,8 +32,8 @@ from crucible_bridge.types import SampleResult, Verdict
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.owners import OwnerLocks
 from crucible_worker.runs.journal.queries import Row, find
-from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.usage import SampleKey
 

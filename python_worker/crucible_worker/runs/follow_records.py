@@ -1,6 +1,6 @@
 """Followed runs, as the code that follows them needs them: who follows, and what has happened to each checkpoint.
 
-A worker that follows a run has the run's byte of one lock file, as evaluations have theirs (see `owners`): the kernel
+A worker that follows a run has the run's byte of one lock file, as evaluations have theirs (see `journal.owners`): the kernel
 releases it when the process dies, and another worker takes it.
 """
 

@@ -15,9 +15,9 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluateRequest, SampleResult, Verdict
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.journal import Journal
+from crucible_worker.runs.journal.owners import OwnerLocks
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.store import Owners
-from crucible_worker.runs.owners import OwnerLocks
 from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.usage import SampleKey
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.owners import OwnerLocks
 
 HOLD = """
 import sys
 from pathlib import Path
-from crucible_worker.runs.owners import OwnerLocks
+from crucible_worker.runs.journal.owners import OwnerLocks
 locks = OwnerLocks(Path(sys.argv[1]))
 print(locks.acquire(7), flush=True)
 sys.stdin.read()

@@ -11,11 +11,11 @@ import structlog
 
 from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.news import PolledNews
+from crucible_worker.runs.journal.owners import OwnerLocks
 from crucible_worker.runs.journal.queries import Head, JournalDamaged, head
 from crucible_worker.runs.journal.schema import SqliteConnection, connect
 from crucible_worker.runs.journal.store import Submit
 from crucible_worker.runs.journal.transaction import Transaction
-from crucible_worker.runs.owners import OwnerLocks
 
 __all__ = ["SqliteStore"]
 
