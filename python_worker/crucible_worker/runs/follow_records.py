@@ -1,7 +1,7 @@
 """Followed runs, as the code that follows them needs them: who follows, and what has happened to each checkpoint.
 
-A worker that follows a run has the run's byte of one lock file, as evaluations have theirs (see `journal.owners`): the kernel
-releases it when the process dies, and another worker takes it.
+A worker that follows a run owns it, as it owns evaluations: with a journal in a file, the kernel releases its lock when
+the process dies, and another worker takes it.
 """
 
 from __future__ import annotations
