@@ -1,4 +1,4 @@
-"""Questions to a client-held model, and its answers."""
+"""Questions to what a caller holds, and the answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import enum
 
 import numpy as np
 
+from crucible_bridge.types.callers import AnsweredEnvironment, AnsweredGrade, EnvironmentQuestion, GradeQuestion
 from crucible_bridge.types.data import Conversation, Datum, ModelInput
 from crucible_bridge.types.generated import EvaluateRequest, Problem, SamplingParams
 from crucible_bridge.types.models import SampledSequence
@@ -17,6 +18,7 @@ __all__ = [
     "Forwarded",
     "HeldStart",
     "LogprobsQuestion",
+    "ModelQuestion",
     "OrchestratorCall",
     "Question",
     "SampleQuestion",
@@ -64,8 +66,11 @@ class ForwardQuestion:
     """Each with "target_tokens"; other entries of `loss_fn_inputs` are ignored."""
 
 
-Question = SampleQuestion | LogprobsQuestion | ForwardQuestion
+ModelQuestion = SampleQuestion | LogprobsQuestion | ForwardQuestion
 """A question to a model."""
+
+Question = ModelQuestion | GradeQuestion | EnvironmentQuestion
+"""A question to a model, a grader or an environment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,18 +81,22 @@ class Forwarded:
     """One per datum, shape of its `target_tokens`, nats."""
 
 
-Answer = tuple[SampledSequence, ...] | np.ndarray | Forwarded | Problem
+Answer = tuple[SampledSequence, ...] | np.ndarray | Forwarded | AnsweredGrade | AnsweredEnvironment | Problem
 """To SampleQuestion: the continuations. To LogprobsQuestion: shape (tokens - 1,), nats, without the first. To any: the
 problem, if there is no answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStart:
-    """Starts an evaluation of a client-held model, or resumes it."""
+    """Starts an evaluation of which the client holds a part, or resumes it."""
 
     request: EvaluateRequest
-    """What to run; its model is an OrchestratorModel."""
+    """What to run; its model is an OrchestratorModel, unless there are graders or environments."""
     window: int
     """Questions that may be open at once, at least 1."""
     calls: frozenset[OrchestratorCall]
-    """The calls that the model supports, at least one."""
+    """The calls that an OrchestratorModel supports, at least one; none for any other model."""
+    graders: tuple[str, ...] = ()
+    """Names of the client's graders."""
+    environments: tuple[str, ...] = ()
+    """Names of the client's environments."""

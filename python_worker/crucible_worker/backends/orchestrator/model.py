@@ -60,11 +60,6 @@ class RemoteOrchestratorModel(Model):
         self._capabilities = frozenset(capability for call in calls for capability in _CAPABILITIES[call])
 
     @property
-    def gone(self) -> bool:
-        """Whether the orchestrator has disconnected."""
-        return self._session.closed
-
-    @property
     def capabilities(self) -> frozenset[Capability]:
         """The calls that its orchestrator declares as supported."""
         return self._capabilities
