@@ -28,7 +28,7 @@ def caller_of(context: SampleContext) -> SampleCaller:
     """
     if context.caller is None:
         raise FailedPrecondition(
-            "the environment stays with its caller, and answers in EvaluationService.EvaluateWithOrchestratorModel alone",
+            "the environment stays with its caller, and answers EvaluationService.EvaluateWithOrchestratorModel alone",
             reason=Reason.NEEDS_CALLER,
         )
     return context.caller
