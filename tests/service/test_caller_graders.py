@@ -13,12 +13,13 @@ from crucible_bridge.errors import BackendError, BridgeError, Code
 from crucible_bridge.types import (
     AnsweredGrade,
     Dataset,
+    EvaluationPlan,
     EvaluationState,
+    EvaluatorSpec,
     GradeQuestion,
     Limits,
     PlannedEvaluation,
     Sample,
-    SampledSequence,
     SamplingParams,
     Verdict,
 )
@@ -205,11 +206,9 @@ async def test_a_grader_of_no_caller_is_refused_by_other_calls():
         for call in (it.evaluation.evaluate(request), it.evaluation.start_evaluation(request)):
             error = await refused(call, Code.FAILED_PRECONDITION, "NEEDS_CALLER", GRADER)
             assert "EvaluateWithOrchestratorModel" in error.message
-        planned = PlannedEvaluation(
-            evaluators=request.evaluators, dataset=request.dataset, sampling=request.sampling
-        )
+        planned = PlannedEvaluation(evaluators=request.evaluators, dataset=request.dataset, sampling=request.sampling)
         with pytest.raises(BridgeError) as caught:
-            await it.evaluation.register_plan("p", evaluations=[planned], at_steps=[1])
+            await it.evaluation.register_plan(EvaluationPlan(plan_id="p", run_id="r", evaluations=(planned,)))
         assert caught.value.reason == "NEEDS_CALLER"
         spec = game("caller:a")
         await refused(
@@ -272,9 +271,7 @@ async def test_a_caller_without_anything_is_refused():
 )
 async def test_a_start_that_does_not_fit_is_refused(fields: Any, field: str):
     """Names are names, each once; calls are those of a model that the caller has."""
-    start = pb.OrchestratorStart(
-        request=crucible_bridge.codec.evaluate_request_to_v1(asked()), window=1, **fields
-    )
+    start = pb.OrchestratorStart(request=crucible_bridge.codec.evaluate_request_to_v1(asked()), window=1, **fields)
     async with rig() as it, opened(it.worker.address, pb.EvaluateWithOrchestratorModelRequest(start=start)) as stream:
         error = await stream.error()
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, field)
@@ -364,9 +361,7 @@ async def test_a_caller_that_leaves_interrupts_and_resumes_where_it_was():
         await stands(it.worker.bridge, EvaluationState.INTERRUPTED)
         await refused(it.evaluation.evaluate(request), Code.FAILED_PRECONDITION, "NEEDS_CALLER", GRADER)
         evaluation = await run(it, request, graders={"g": second})
-        whole = await run(
-            it, asked(dataset=numbered(40), evaluation_id="whole"), graders={"g": Counting()}
-        )
+        whole = await run(it, asked(dataset=numbered(40), evaluation_id="whole"), graders={"g": Counting()})
         again = await run(it, request, graders={"g": _raises})
     assert len(first.questions) == 12
     assert not set(first.ids) & set(second.ids)
@@ -425,7 +420,7 @@ async def test_an_embedded_model_is_graded_by_its_caller(tmp_path: Any):
     pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
     arithmetic = {
         "model": "embedded:arithmetic@320",
-        "dataset": Dataset.of("builtin:arithmetic", limit=40),
+        "dataset": Dataset.of("builtin:arithmetic"),
         "sampling": SamplingParams(max_tokens=8),
     }
 
@@ -444,6 +439,6 @@ async def test_an_embedded_model_is_graded_by_its_caller(tmp_path: Any):
 async def test_a_rewarded_problem_is_graded_by_the_caller():
     """`rl_test_set` takes the caller's grader for its problems: `correct` is its score."""
     async with rig() as it:
-        spec = crucible_bridge.types.EvaluatorSpec(kind="rl_test_set", options={"grader": "caller", "format_coef": 0.0})
+        spec = EvaluatorSpec(kind="rl_test_set", options={"grader": "caller", "format_coef": 0.0})
         evaluation = await run(it, asked(evaluators=[spec]), graders={"g": lambda question: 0.5})
     assert evaluation.metrics.values["env/all/correct"] == 0.5
