@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.orchestrator import (
+    ClosedEpisode,
     OrchestratorBackend,
     PendingQuestion,
     RemoteOrchestratorModel,
@@ -93,6 +94,26 @@ async def test_a_question_that_is_given_up_is_withdrawn_before_the_next():
     session.answer(2, SAID)
     assert await next_one == SAID
     await frames.aclose()
+
+
+async def test_episodes_have_numbers_of_their_own_and_end_before_the_next_question():
+    """The other end hears in order what it need not keep, and a session that is closed tells nothing."""
+    session = Session(2)
+    numbers = [session.new_episode(), session.new_episode()]
+    asking = asyncio.create_task(session.ask(question(1)))
+    await settle()
+    session.close_episode(2)
+    session.close_episode(1)
+    frames = session.frames()
+    told_first = [await anext(frames) for _ in range(3)]
+    session.close()
+    session.close_episode(1)
+    assert numbers == [1, 2]
+    assert told_first[:2] == [ClosedEpisode(2), ClosedEpisode(1)]
+    assert told_first[2].id == 1
+    assert [frame async for frame in frames] == []
+    with pytest.raises(Unavailable):
+        await asking
 
 
 async def test_a_question_that_nobody_has_seen_needs_no_withdrawal():
