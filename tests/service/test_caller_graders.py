@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import crucible_bridge
+from crucible_bridge.codec.evaluation import evaluate_request_to_v1
 from crucible_bridge.errors import BackendError, BridgeError, Code
 from crucible_bridge.types import (
     AnsweredGrade,
@@ -37,9 +38,7 @@ GRADER = 'evaluators[0].options["grader"]'
 
 def start_of(request: Any, *graders: str, window: int = 8) -> pb.EvaluateWithOrchestratorModelRequest:
     """The first frame of a caller that has graders, and no model."""
-    start = pb.OrchestratorStart(
-        request=crucible_bridge.codec.evaluate_request_to_v1(request), window=window, graders=graders
-    )
+    start = pb.OrchestratorStart(request=evaluate_request_to_v1(request), window=window, graders=graders)
     return pb.EvaluateWithOrchestratorModelRequest(start=start)
 
 
@@ -271,7 +270,7 @@ async def test_a_caller_without_anything_is_refused():
 )
 async def test_a_start_that_does_not_fit_is_refused(fields: Any, field: str):
     """Names are names, each once; calls are those of a model that the caller has."""
-    start = pb.OrchestratorStart(request=crucible_bridge.codec.evaluate_request_to_v1(asked()), window=1, **fields)
+    start = pb.OrchestratorStart(request=evaluate_request_to_v1(asked()), window=1, **fields)
     async with rig() as it, opened(it.worker.address, pb.EvaluateWithOrchestratorModelRequest(start=start)) as stream:
         error = await stream.error()
     assert (error.code, error.field) == (Code.INVALID_ARGUMENT, field)

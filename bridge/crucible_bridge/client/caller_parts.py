@@ -159,7 +159,7 @@ def _grade_of(given: Any, name: str) -> AnsweredGrade:
         case Verdict():
             return AnsweredGrade(verdict=given)
         case bool() | np.bool_():
-            return AnsweredGrade(verdict=Verdict.CORRECT if given else Verdict.INCORRECT)
+            return AnsweredGrade(verdict=Verdict.CORRECT if bool(given) else Verdict.INCORRECT)
         case numbers.Real():
             score = float(given)
             if 0 <= score <= 1:
