@@ -297,9 +297,10 @@ BECAUSE = {
         OrchestratorQuestion Sample SampleItem SampleQuestion ScoreOptions
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredGrade AnsweredSample ChatMessage Conversation Datum EpisodeAction FileDataset
-        ForwardQuestion GradeQuestion HubDataset HubModel ImageAssetChunk ImageChunk InlineDataset InstalledModel
-        LocalModel LogprobsQuestion Marks OpenAIModel OpenEpisode OrchestratorModel TextScorer TinkerModel
+        AnsweredForward AnsweredGrade AnsweredSample ArgmaxQuestion ChatMessage Conversation Datum EpisodeAction
+        FileDataset ForwardQuestion GradeQuestion HubDataset HubModel ImageAssetChunk ImageChunk InlineDataset
+        InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel OpenEpisode OrchestratorModel TextScorer
+        TinkerModel
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

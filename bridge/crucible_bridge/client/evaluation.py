@@ -107,8 +107,9 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
 
         Args:
             request: what to run, or None with its fields as keywords.
-            model: any object with `sample`, `compute_logprobs` or `forward`, see `crucible_bridge.client.Answerer`; or
-                one of the worker's, as in `evaluate`; or None for the request's model.
+            model: any object with `sample`, `compute_logprobs`, `compute_argmax` or `forward`, see
+                `crucible_bridge.client.Answerer`; or one of the worker's, as in `evaluate`; or None for the request's
+                model.
             name: the name of a model of this process; another checkpoint needs another name. None for the request's
                 model.
             graders: by name, functions that grade an answer; an evaluator names one in its option `grader` as

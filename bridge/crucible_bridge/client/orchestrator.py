@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import operator
 import random
 import uuid
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
+    ArgmaxQuestion,
     EnvironmentQuestion,
     EvaluateRequest,
     Evaluation,
@@ -42,6 +44,7 @@ from crucible_bridge.types import (
     ForwardQuestion,
     GradeQuestion,
     HeldStart,
+    LikeliestTokens,
     LogprobsQuestion,
     ModelQuestion,
     OrchestratorCall,
@@ -74,6 +77,7 @@ _METHODS = {
     OrchestratorCall.SAMPLE: "sample",
     OrchestratorCall.LOGPROBS: "compute_logprobs",
     OrchestratorCall.FORWARD: "forward",
+    OrchestratorCall.ARGMAX: "compute_argmax",
 }
 _log = logging.getLogger(__name__)
 
@@ -114,12 +118,14 @@ async def evaluate_here(
 
 
 class Answerer:
-    """A client-held model: any object that has one of three methods, as coroutines or plain methods.
+    """A client-held model: any object that has one of four methods, as coroutines or plain methods.
 
-      - `sample(prompt, params, num_samples)`: SampledSequences for a text, a Conversation or a ModelInput. If a
-        text is to be continued without a chat template, `plain=True` is passed too.
+    - `sample(prompt, params, num_samples)`: SampledSequences for a text, a Conversation or a ModelInput. If a
+      text is to be continued without a chat template, `plain=True` is passed too.
     - `compute_logprobs(model_input)`: a value for each token, nats; the first one is ignored (usually None).
     - `forward(data)`: for each Datum an array of log-probabilities of its `target_tokens`, nats.
+    - `compute_argmax(model_input)`: for each token the id of the one that is the likeliest in its place, given the
+      tokens before it; the first one is ignored (usually None). -1 if it is another one, and its id is not known.
 
     A BridgeError that one raises becomes the problem of its question, which is sent again if the error is retryable. So
     are OSErrors, such as lost connections and time-outs; any other exception is final. Plain methods run in threads.
@@ -130,7 +136,8 @@ class Answerer:
         self.calls = frozenset(call for call, name in _METHODS.items() if callable(getattr(model, name, None)))
         """The calls that it supports."""
         if not self.calls and model is not None:
-            raise InvalidField("model", f"is a {type(model).__name__}, without sample, compute_logprobs or forward")
+            *names, last = _METHODS.values()
+            raise InvalidField("model", f"is a {type(model).__name__}, without {', '.join(names)} or {last}")
         self._model, self._threads = model, UsersThreads(threads)
 
     async def answer(self, question: ModelQuestion) -> Answer:
@@ -155,6 +162,9 @@ class Answerer:
             case ForwardQuestion():
                 arrays: Sequence[Any] = await self._call("forward", question.data)
                 return Forwarded(tuple(floats(as_array(array, field="logprobs"), "logprobs") for array in arrays))
+            case ArgmaxQuestion():
+                tokens = await self._call("compute_argmax", question.sequence)
+                return LikeliestTokens(np.array([operator.index(token) for token in tokens[1:]], np.int64))
 
     async def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         return await self._threads.call(getattr(self._model, name), *arguments, **named)

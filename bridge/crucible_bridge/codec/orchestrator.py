@@ -52,6 +52,7 @@ from crucible_bridge.types import (
     Answer,
     AnsweredEnvironment,
     AnsweredGrade,
+    ArgmaxQuestion,
     EnvironmentQuestion,
     Forwarded,
     ForwardQuestion,
@@ -59,6 +60,7 @@ from crucible_bridge.types import (
     HeldAccepted,
     HeldEnded,
     HeldStart,
+    LikeliestTokens,
     LogprobsQuestion,
     OrchestratorModel,
     Problem,
@@ -183,6 +185,9 @@ def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
                 return pb.OrchestratorQuestion(id=number, logprobs=asked)
             case ForwardQuestion(data=data):
                 return pb.OrchestratorQuestion(id=number, forward=pb.ForwardQuestion(data=map(datum_to_v1, data)))
+            case ArgmaxQuestion(sequence=sequence):
+                asked = pb.ArgmaxQuestion(sequence=model_input_to_v1(sequence))
+                return pb.OrchestratorQuestion(id=number, argmax=asked)
             case GradeQuestion():
                 return pb.OrchestratorQuestion(id=number, grade=grade_question_to_v1(question))
             case EnvironmentQuestion():
@@ -208,6 +213,8 @@ def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
                 for index, datum in enumerate(message.forward.data)
             )
             return ForwardQuestion(data=tuple(data))
+        case "argmax":
+            return ArgmaxQuestion(sequence=model_input_from_v1(message.argmax.sequence, "question.argmax.sequence"))
         case "grade":
             return grade_question_from_v1(message.grade, "question.grade")
         case "environment":
@@ -230,6 +237,8 @@ def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
                 return pb.OrchestratorAnswer(id=number, logprobs=array_to_v1(answer))
             case Forwarded(logprobs):
                 return pb.OrchestratorAnswer(id=number, forward=pb.AnsweredForward(logprobs=map(array_to_v1, logprobs)))
+            case LikeliestTokens(tokens):
+                return pb.OrchestratorAnswer(id=number, argmax=array_to_v1(tokens))
             case AnsweredGrade():
                 return pb.OrchestratorAnswer(id=number, grade=grade_to_v1(answer))
             case AnsweredEnvironment():
@@ -259,6 +268,8 @@ def answer_from_v1(message: pb.OrchestratorAnswer) -> Answer:
                 for index, array in enumerate(message.forward.logprobs)
             )
             return Forwarded(tuple(arrays))
+        case "argmax":
+            return LikeliestTokens(_token_ids_from_v1(message.argmax, "answer.argmax"))
         case "grade":
             return grade_from_v1(message.grade, "answer.grade")
         case "environment":
@@ -302,10 +313,7 @@ def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:
 def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequence:
     tokens: tuple[int, ...] = ()
     if message.HasField("tokens"):
-        array = vector_from_v1(message.tokens, child(field, "tokens"))
-        if array.dtype.name not in ("int32", "int64"):
-            raise InvalidField(child(field, "tokens"), f"holds {array.dtype}, not token ids")
-        tokens = tuple(array.tolist())
+        tokens = tuple(_token_ids_from_v1(message.tokens, child(field, "tokens")).tolist())
     logprobs = None
     if message.HasField("logprobs"):
         logprobs = tuple(_floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
@@ -331,6 +339,13 @@ def _count(message: pb.AnsweredSequence, name: str, field: str) -> int | None:
     count: int = getattr(message, name)
     at_least(count, 0, child(field, name))
     return count
+
+
+def _token_ids_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    array = vector_from_v1(message, field)
+    if array.dtype.name not in ("int32", "int64"):
+        raise InvalidField(field, f"holds {array.dtype}, not token ids")
+    return array
 
 
 def _floats_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:

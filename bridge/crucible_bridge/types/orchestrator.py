@@ -14,9 +14,11 @@ from crucible_bridge.types.models import SampledSequence
 
 __all__ = [
     "Answer",
+    "ArgmaxQuestion",
     "ForwardQuestion",
     "Forwarded",
     "HeldStart",
+    "LikeliestTokens",
     "LogprobsQuestion",
     "ModelQuestion",
     "OrchestratorCall",
@@ -34,6 +36,8 @@ class OrchestratorCall(enum.StrEnum):
     """Log-probabilities of every token of a sequence."""
     FORWARD = "forward"
     """Log-probabilities of given targets: the model's training side."""
+    ARGMAX = "argmax"
+    """The likeliest token at every position of a sequence."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,15 @@ class ForwardQuestion:
     """Each with "target_tokens"; other entries of `loss_fn_inputs` are ignored."""
 
 
-ModelQuestion = SampleQuestion | LogprobsQuestion | ForwardQuestion
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ArgmaxQuestion:
+    """A question for the likeliest token at every position of a sequence, given its own tokens before."""
+
+    sequence: ModelInput
+    """Tokens."""
+
+
+ModelQuestion = SampleQuestion | LogprobsQuestion | ForwardQuestion | ArgmaxQuestion
 """A question to a model."""
 
 Question = ModelQuestion | GradeQuestion | EnvironmentQuestion
@@ -81,7 +93,24 @@ class Forwarded:
     """One per datum, shape of its `target_tokens`, nats."""
 
 
-Answer = tuple[SampledSequence, ...] | np.ndarray | Forwarded | AnsweredGrade | AnsweredEnvironment | Problem
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LikeliestTokens:
+    """The answer to ArgmaxQuestion."""
+
+    tokens: np.ndarray
+    """Shape (tokens - 1,), int32 or int64: entry i follows the tokens 0 to i. -1 if it is not the sequence's own next
+    token, and its id is not known."""
+
+
+Answer = (
+    tuple[SampledSequence, ...]
+    | np.ndarray
+    | Forwarded
+    | LikeliestTokens
+    | AnsweredGrade
+    | AnsweredEnvironment
+    | Problem
+)
 """To SampleQuestion: the continuations. To LogprobsQuestion: shape (tokens - 1,), nats, without the first. To any: the
 problem, if there is no answer."""
 

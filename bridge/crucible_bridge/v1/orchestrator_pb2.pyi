@@ -15,26 +15,30 @@ class OrchestratorCall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ORCHESTRATOR_CALL_SAMPLE: _ClassVar[OrchestratorCall]
     ORCHESTRATOR_CALL_LOGPROBS: _ClassVar[OrchestratorCall]
     ORCHESTRATOR_CALL_FORWARD: _ClassVar[OrchestratorCall]
+    ORCHESTRATOR_CALL_ARGMAX: _ClassVar[OrchestratorCall]
 ORCHESTRATOR_CALL_UNSPECIFIED: OrchestratorCall
 ORCHESTRATOR_CALL_SAMPLE: OrchestratorCall
 ORCHESTRATOR_CALL_LOGPROBS: OrchestratorCall
 ORCHESTRATOR_CALL_FORWARD: OrchestratorCall
+ORCHESTRATOR_CALL_ARGMAX: OrchestratorCall
 
 class OrchestratorQuestion(_message.Message):
-    __slots__ = ("id", "sample", "logprobs", "forward", "grade", "environment")
+    __slots__ = ("id", "sample", "logprobs", "forward", "argmax", "grade", "environment")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_FIELD_NUMBER: _ClassVar[int]
+    ARGMAX_FIELD_NUMBER: _ClassVar[int]
     GRADE_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     sample: SampleQuestion
     logprobs: LogprobsQuestion
     forward: ForwardQuestion
+    argmax: ArgmaxQuestion
     grade: GradeQuestion
     environment: EnvironmentQuestion
-    def __init__(self, id: _Optional[int] = ..., sample: _Optional[_Union[SampleQuestion, _Mapping]] = ..., logprobs: _Optional[_Union[LogprobsQuestion, _Mapping]] = ..., forward: _Optional[_Union[ForwardQuestion, _Mapping]] = ..., grade: _Optional[_Union[GradeQuestion, _Mapping]] = ..., environment: _Optional[_Union[EnvironmentQuestion, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., sample: _Optional[_Union[SampleQuestion, _Mapping]] = ..., logprobs: _Optional[_Union[LogprobsQuestion, _Mapping]] = ..., forward: _Optional[_Union[ForwardQuestion, _Mapping]] = ..., argmax: _Optional[_Union[ArgmaxQuestion, _Mapping]] = ..., grade: _Optional[_Union[GradeQuestion, _Mapping]] = ..., environment: _Optional[_Union[EnvironmentQuestion, _Mapping]] = ...) -> None: ...
 
 class SampleQuestion(_message.Message):
     __slots__ = ("model_input", "text", "conversation", "num_samples", "sampling", "plain")
@@ -63,6 +67,12 @@ class ForwardQuestion(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
     def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ...) -> None: ...
+
+class ArgmaxQuestion(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: _types_pb2.ModelInput
+    def __init__(self, sequence: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ...) -> None: ...
 
 class AskedSample(_message.Message):
     __slots__ = ("id", "text", "conversation", "model_input", "targets", "choices", "metadata")
@@ -142,12 +152,13 @@ class EpisodeAction(_message.Message):
     def __init__(self, turn: _Optional[int] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ...) -> None: ...
 
 class OrchestratorAnswer(_message.Message):
-    __slots__ = ("id", "sample", "logprobs", "forward", "problem", "grade", "environment")
+    __slots__ = ("id", "sample", "logprobs", "forward", "problem", "argmax", "grade", "environment")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    ARGMAX_FIELD_NUMBER: _ClassVar[int]
     GRADE_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     id: int
@@ -155,9 +166,10 @@ class OrchestratorAnswer(_message.Message):
     logprobs: _types_pb2.Tensor
     forward: AnsweredForward
     problem: _types_pb2.Problem
+    argmax: _types_pb2.Tensor
     grade: AnsweredGrade
     environment: AnsweredEnvironment
-    def __init__(self, id: _Optional[int] = ..., sample: _Optional[_Union[AnsweredSample, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., forward: _Optional[_Union[AnsweredForward, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., grade: _Optional[_Union[AnsweredGrade, _Mapping]] = ..., environment: _Optional[_Union[AnsweredEnvironment, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., sample: _Optional[_Union[AnsweredSample, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., forward: _Optional[_Union[AnsweredForward, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., argmax: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., grade: _Optional[_Union[AnsweredGrade, _Mapping]] = ..., environment: _Optional[_Union[AnsweredEnvironment, _Mapping]] = ...) -> None: ...
 
 class AnsweredSample(_message.Message):
     __slots__ = ("sequences",)

@@ -18,6 +18,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     AnsweredEnvironment,
     AnsweredGrade,
+    ArgmaxQuestion,
     Datum,
     EnvironmentQuestion,
     EpisodeAction,
@@ -27,6 +28,7 @@ from crucible_bridge.types import (
     HeldAccepted,
     HeldEnded,
     HeldStart,
+    LikeliestTokens,
     LogprobsQuestion,
     OpenEpisode,
     OrchestratorCall,
@@ -43,6 +45,7 @@ from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 floats = hnp.arrays(st.sampled_from([np.float32, np.float64]), st.integers(0, 4))
+tokens_of_sequences = hnp.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 4))
 token_ids = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -114,6 +117,7 @@ questions = (
     )
     | st.builds(LogprobsQuestion, sequence=some.model_inputs)
     | st.builds(ForwardQuestion, data=some.several(some.data))
+    | st.builds(ArgmaxQuestion, sequence=some.model_inputs)
     | grade_questions
     | environment_questions
 )
@@ -121,6 +125,7 @@ answers = (
     some.several(sequences())
     | floats
     | st.builds(Forwarded, st.lists(floats, max_size=3).map(tuple))
+    | st.builds(LikeliestTokens, tokens_of_sequences)
     | some.problems
     | grades
     | steps
@@ -179,6 +184,8 @@ def sampled(**fields: Any) -> pb.OrchestratorAnswer:
         (pb.OrchestratorAnswer(logprobs=INTEGERS), "answer.logprobs"),
         (pb.OrchestratorAnswer(logprobs=SQUARE), "answer.logprobs"),
         (pb.OrchestratorAnswer(logprobs=ODD), "answer.logprobs"),
+        (pb.OrchestratorAnswer(argmax=FLOATS), "answer.argmax"),
+        (pb.OrchestratorAnswer(argmax=ODD), "answer.argmax"),
         (pb.OrchestratorAnswer(forward=pb.AnsweredForward(logprobs=[FLOATS, ODD])), "answer.forward.logprobs[1]"),
         (sampled(stop_reason=""), "answer.sample.sequences[0].stop_reason"),
         (sampled(stop_reason="stop", tokens=FLOATS), "answer.sample.sequences[0].tokens"),

@@ -9,6 +9,7 @@ defmodule CrucibleBridge.V1.OrchestratorCall do
   field :ORCHESTRATOR_CALL_SAMPLE, 1
   field :ORCHESTRATOR_CALL_LOGPROBS, 2
   field :ORCHESTRATOR_CALL_FORWARD, 3
+  field :ORCHESTRATOR_CALL_ARGMAX, 4
 end
 
 defmodule CrucibleBridge.V1.OrchestratorQuestion do
@@ -24,6 +25,7 @@ defmodule CrucibleBridge.V1.OrchestratorQuestion do
   field :sample, 2, type: CrucibleBridge.V1.SampleQuestion, oneof: 0
   field :logprobs, 3, type: CrucibleBridge.V1.LogprobsQuestion, oneof: 0
   field :forward, 4, type: CrucibleBridge.V1.ForwardQuestion, oneof: 0
+  field :argmax, 20, type: CrucibleBridge.V1.ArgmaxQuestion, oneof: 0
   field :grade, 5, type: CrucibleBridge.V1.GradeQuestion, oneof: 0
   field :environment, 6, type: CrucibleBridge.V1.EnvironmentQuestion, oneof: 0
 end
@@ -63,6 +65,16 @@ defmodule CrucibleBridge.V1.ForwardQuestion do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :data, 1, repeated: true, type: CrucibleBridge.V1.Datum
+end
+
+defmodule CrucibleBridge.V1.ArgmaxQuestion do
+  @moduledoc """
+  Asks for the likeliest token at every position of a sequence, given the sequence's own tokens before it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :sequence, 1, type: CrucibleBridge.V1.ModelInput
 end
 
 defmodule CrucibleBridge.V1.AskedSample.MetadataEntry do
@@ -161,6 +173,7 @@ defmodule CrucibleBridge.V1.OrchestratorAnswer do
   field :logprobs, 3, type: CrucibleBridge.V1.Tensor, oneof: 0
   field :forward, 4, type: CrucibleBridge.V1.AnsweredForward, oneof: 0
   field :problem, 5, type: CrucibleBridge.V1.Problem, oneof: 0
+  field :argmax, 20, type: CrucibleBridge.V1.Tensor, oneof: 0
   field :grade, 6, type: CrucibleBridge.V1.AnsweredGrade, oneof: 0
   field :environment, 7, type: CrucibleBridge.V1.AnsweredEnvironment, oneof: 0
 end
