@@ -487,6 +487,13 @@ class Reason(enum.StrEnum):
         _CALL,
         "The caller holds the model; call EvaluateWithOrchestratorModel.",
     )
+    NEEDS_CALLER = (
+        "NEEDS_CALLER",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The caller holds a grader or an environment; call EvaluateWithOrchestratorModel, and name it in its start.",
+    )
     HELD_ELSEWHERE = (
         "HELD_ELSEWHERE",
         Code.ABORTED,

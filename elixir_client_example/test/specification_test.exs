@@ -2,7 +2,7 @@ defmodule CrucibleBridge.SpecificationTest do
   use ExUnit.Case, async: true
 
   alias CrucibleBridge.{Error, Specification, V1}
-  alias CrucibleBridge.Orchestrator.{Frames, Model}
+  alias CrucibleBridge.Orchestrator.{Frames, Held, Model}
 
   test "keywords become the request" do
     {:ok, request} =
@@ -126,6 +126,8 @@ defmodule CrucibleBridge.SpecificationTest do
       assert asked({:logprobs, %V1.LogprobsQuestion{sequence: tokens([1, 2])}}) ==
                {:ok, {:logprobs, [{:tokens, [1, 2]}]}}
 
+      assert asked({:argmax, %V1.ArgmaxQuestion{sequence: tokens([1, 2])}}) == {:ok, {:argmax, [{:tokens, [1, 2]}]}}
+
       datum = %V1.Datum{model_input: tokens([1, 2]), loss_fn_inputs: %{"target_tokens" => tensor([2, 3])}}
       expected = {:ok, {:forward, [%{chunks: [{:tokens, [1, 2]}], targets: [2, 3]}]}}
       assert asked({:forward, %V1.ForwardQuestion{data: [datum]}}) == expected
@@ -143,6 +145,16 @@ defmodule CrucibleBridge.SpecificationTest do
 
       assert {:ok, [-0.5, :nan, :negative_infinity]} =
                tensor |> CrucibleBridge.Wire.tensor() |> CrucibleBridge.Tensor.unpack()
+    end
+
+    test "likeliest tokens are token ids" do
+      question = %V1.OrchestratorQuestion{id: 5, question: {:argmax, %V1.ArgmaxQuestion{}}}
+      assert {:answer, %{id: 5, answer: {:argmax, tensor}}} = Frames.answer(question, {:ok, [7, -1]}).frame
+      assert tensor.dtype == :DTYPE_I64
+      assert {:ok, [7, -1]} = tensor |> CrucibleBridge.Wire.tensor() |> CrucibleBridge.Tensor.unpack()
+
+      assert {:answer, %{answer: {:problem, %{reason: "BACKEND_ANSWER"}}}} =
+               Frames.answer(question, {:ok, [2 ** 70]}).frame
     end
 
     test "an error is a problem of at most 1 KB, whole characters only" do
@@ -163,9 +175,17 @@ defmodule CrucibleBridge.SpecificationTest do
 
     test "the start names the model and what it can be asked for" do
       model = %Model{name: "m@4", sample: fn _, _, _ -> {:ok, []} end, forward: fn _ -> {:ok, []} end}
-      assert {:start, start} = Frames.start(%V1.EvaluateRequest{}, model, 16).frame
+      {:ok, held} = Held.new(model, [])
+      assert {:start, start} = Frames.start(%V1.EvaluateRequest{}, held, 16).frame
       assert start.calls == [:ORCHESTRATOR_CALL_SAMPLE, :ORCHESTRATOR_CALL_FORWARD]
       assert start.request.model == %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: "m@4"}}}
+
+      grader = fn response, target -> response == target end
+      {:ok, held} = Held.new(nil, graders: [exact: grader], environments: fn _episode -> %URI{} end)
+      ref = %V1.ModelRef{model: {:embedded, "arithmetic@320"}}
+      assert {:start, start} = Frames.start(%V1.EvaluateRequest{model: ref}, held, 16).frame
+      assert {start.request.model, start.calls} == {ref, []}
+      assert {start.graders, start.environments} == {["exact"], ["environment"]}
     end
   end
 end

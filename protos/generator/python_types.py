@@ -293,13 +293,14 @@ BECAUSE = {
     """,
     "a oneof is a union of types, or a type holds one": """
         CodeTest EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
-        ModelInput ModelInputChunk OrchestratorAnswer OrchestratorQuestion Sample SampleItem SampleQuestion
-        ScoreOptions
+        AnsweredEnvironment AskedSample EnvironmentQuestion ModelInput ModelInputChunk OrchestratorAnswer
+        OrchestratorQuestion Sample SampleItem SampleQuestion ScoreOptions
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset
-        HubModel ImageAssetChunk ImageChunk InlineDataset InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel
-        OrchestratorModel TextScorer TinkerModel
+        AnsweredForward AnsweredGrade AnsweredSample ArgmaxQuestion ChatMessage Conversation Datum EpisodeAction
+        FileDataset ForwardQuestion GradeQuestion HubDataset HubModel ImageAssetChunk ImageChunk InlineDataset
+        InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel OpenEpisode OrchestratorModel TextScorer
+        TinkerModel
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

@@ -17,7 +17,17 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.codec.orchestrator import question_from_v1
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import Dataset, EvaluateRequest, Limits, SampledSequence, SampleQuestion, SamplingParams
+from crucible_bridge.types import (
+    Dataset,
+    Datum,
+    EvaluateRequest,
+    Limits,
+    ModelInput,
+    Sample,
+    SampledSequence,
+    SampleQuestion,
+    SamplingParams,
+)
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_worker.testing import run_worker
 from tests.robustness.harness import until, workshop
@@ -178,3 +188,43 @@ async def test_a_model_outlives_the_worker_that_asks_it(tmp_path: Path):
     assert written == dict.fromkeys((f"s{number}" for number in range(KILLED_SAMPLES)), 1)
     # What the dead worker was still to write may be asked twice; what is in the journal is not.
     assert KILLED_SAMPLES <= len(model.prompts) < 2 * KILLED_SAMPLES
+
+
+async def test_likeliest_tokens_outlive_the_worker_that_asks_for_them(tmp_path: Path):
+    """next_token_accuracy after a SIGKILL: recorded samples are not asked again, the metrics are those of one run."""
+    tokens = [[number, number % 7, 9] for number in range(KILLED_SAMPLES)]
+    samples = [
+        Sample(input=Datum(model_input=ids[:-1], loss_fn_inputs={"target_tokens": ids[1:], "weights": [1.0, 1.0]}))
+        for ids in tokens
+    ]
+    asked: collections.Counter[int] = collections.Counter()
+
+    class Likeliest:
+        """Holds 3 for the second token of each sequence, and 9 for the last."""
+
+        async def compute_argmax(self, model_input: ModelInput) -> list[int | None]:
+            asked[int(model_input.tokens()[0])] += 1
+            return [None, 3, 9]
+
+    request = request_of(
+        evaluation_id="e",
+        model="orchestrator:policy",
+        evaluators="next_token_accuracy",
+        dataset=Dataset.of(samples),
+    )
+    async with workshop(tmp_path, {}) as shop:
+        first, second = await shop.start_several(2)
+        async with line_to(first.address) as line, crucible_bridge.connect(line.address) as bridge:
+            call = asyncio.create_task(
+                bridge.evaluation.evaluate_with_orchestrator_model(request, model=Likeliest(), window=4)
+            )
+            await until(lambda: len(asked) > KILLED_SAMPLES // 3)
+            line.worker = second.address
+            first.kill()
+            evaluation = await call
+    right = sum(number % 7 == 3 for number in range(KILLED_SAMPLES))
+    assert evaluation.metrics.values["next_token_accuracy"] == (right + KILLED_SAMPLES) / (2 * KILLED_SAMPLES)
+    assert evaluation.metrics.values["sample_accuracy"] == right / KILLED_SAMPLES
+    assert evaluation.attempt > 1
+    assert len(asked) == KILLED_SAMPLES
+    assert asked.total() < 2 * KILLED_SAMPLES

@@ -10,7 +10,19 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
-from crucible_bridge.types import Dataset, Datum, ModelInput, Sample, SampledSequence, SampleItem, SamplingParams
+from crucible_bridge.types import (
+    Dataset,
+    Datum,
+    EmbeddedModel,
+    EvaluatorSpec,
+    ModelInput,
+    Sample,
+    SampledSequence,
+    SampleItem,
+    SamplingParams,
+)
+from crucible_worker.backends.base import Model
+from crucible_worker.backends.local import LocalBackend
 from crucible_worker.server import Worker
 from tests.service.evaluation_kit import nll, samples_of
 from tests.service.server_kit import settings_for
@@ -85,3 +97,38 @@ async def test_a_checkpoint_is_the_same_here_and_with_its_caller(tmp_path):
     assert 0 < here.metrics.values["accuracy"] < 1
     assert set(nll_here.metrics.values) == {"f/nll", "c/nll"}
     assert dict(nll_there.metrics.values) == pytest.approx(dict(nll_here.metrics.values), abs=1e-5)
+
+
+async def test_likeliest_tokens_are_the_same_here_and_with_its_caller(tmp_path):
+    """next_token_accuracy has the same metrics, and the same record of each sample, wherever the model is."""
+    backend = LocalBackend(device="cpu")
+    behind = await backend.open(EmbeddedModel(MODEL.removeprefix("embedded:")))
+    await behind.load()
+    fields = {
+        "evaluators": EvaluatorSpec(kind="next_token_accuracy"),
+        "dataset": Dataset.of(sequences()),
+    }
+    async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
+        here = await bridge.evaluation.evaluate(evaluation_id="here", model=MODEL, **fields)
+        there = await bridge.evaluation.evaluate_with_orchestrator_model(
+            evaluation_id="there", model=_Likeliest(behind), name="arithmetic", **fields
+        )
+        records = [
+            [(one.sample_id, one.score, one.measurements) for one in await samples_of(bridge, name)]
+            for name in ("here", "there")
+        ]
+    await backend.aclose()
+    assert there.metrics == here.metrics
+    assert 0 < here.metrics.values["next_token_accuracy"] < 1
+    assert records[0] == records[1]
+    assert len(records[0]) == COUNT
+
+
+class _Likeliest:
+    """A model of the caller's with this one method."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def compute_argmax(self, model_input: ModelInput) -> Sequence[int | None]:
+        return await self._model.compute_argmax(model_input)

@@ -89,9 +89,19 @@ async def test_two_checkpoints_are_compared_as_it_stands(tmp_path):
 async def test_a_model_that_stays_with_its_caller_runs_as_it_stands(tmp_path):
     """The object of the snippet is asked over the stream, and adds without a mistake."""
     async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
-        lines = await run_snippet("evaluate_with_orchestrator_model", worker.address, tmp_path)
+        lines = await run_snippet("class Adder:", worker.address, tmp_path)
 
     assert lines == ["1.0"]
+
+
+@rows("about", ["async def adds", "class Sums:"])
+async def test_graders_and_environments_that_stay_with_their_caller_run_as_they_stand(tmp_path, about):
+    """The worker's checkpoint adds well, by a grader of the snippet as by an environment."""
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet(about, worker.address, tmp_path)
+
+    (share,) = lines
+    assert 0.6 < float(share) <= 1
 
 
 async def test_rollouts_become_arrays_as_it_stands(tmp_path):

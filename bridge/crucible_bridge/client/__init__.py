@@ -14,6 +14,7 @@ from crucible_bridge.client.blocking_calls import (
     BlockingWorkerClient,
 )
 from crucible_bridge.client.bridge import Bridge, connect
+from crucible_bridge.client.caller_parts import CallerEnvironment, EnvironmentFactory, GraderFunction
 from crucible_bridge.client.evaluation import (
     EvaluationClient,
     EvaluationPage,
@@ -49,8 +50,10 @@ __all__ = [
     "BlockingTelemetryClient",
     "BlockingWorkerClient",
     "Bridge",
+    "CallerEnvironment",
     "DatasetLike",
     "DatumLike",
+    "EnvironmentFactory",
     "EvaluateFields",
     "EvaluationClient",
     "EvaluationPage",
@@ -58,6 +61,7 @@ __all__ = [
     "EventStream",
     "ExperimentLog",
     "ExperimentsClient",
+    "GraderFunction",
     "GradingClient",
     "MetricsClient",
     "ModelLike",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, SupportsFloat, Unpack
 
 from crucible_bridge.client.bridge import Bridge
+from crucible_bridge.client.caller_parts import EnvironmentFactory, GraderFunction
 from crucible_bridge.client.evaluation import EvaluationClient, EvaluationPage, SamplePage
 from crucible_bridge.client.experiment_log import ExperimentLog
 from crucible_bridge.client.experiments import ExperimentsClient
@@ -145,22 +146,33 @@ class BlockingEvaluationClient:
         request: EvaluateRequest | None = None,
         /,
         *,
-        model: object,
+        model: object | None = None,
         name: str | None = None,
+        graders: Mapping[str, GraderFunction] | None = None,
+        environments: Mapping[str, EnvironmentFactory] | None = None,
         window: int = DEFAULT_WINDOW,
         patience: float = DEFAULT_PATIENCE_SECONDS,
         **fields: Unpack[FieldsButModel],
     ) -> Evaluation:
-        """Run an evaluation to its end on a model of this process: the worker queries it over the stream.
+        """Run an evaluation to its end on what this process has: a model, graders, environments.
+
+        The worker asks over the stream. With graders or environments, the model may be any of the worker's.
 
         The evaluation is interrupted when the caller leaves. A stream that breaks is opened again, and the evaluation
         resumes. A later call with the same `evaluation_id` resumes it too, at any worker of the journal.
 
         Args:
             request: what to run, or None with its fields as keywords.
-            model: any object with `sample`, `compute_logprobs` or `forward`; see `crucible_bridge.client.Answerer`.
-            name: the name of the model; another checkpoint needs another name. None for the request's model.
-            window: calls of it at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
+            model: any object with `sample`, `compute_logprobs`, `compute_argmax` or `forward`, see
+                `crucible_bridge.client.Answerer`; or one of the worker's, as in `evaluate`; or None for the request's
+                model.
+            name: the name of a model of this process; another checkpoint needs another name. None for the request's
+                model.
+            graders: by name, functions that grade an answer; an evaluator names one in its option `grader` as
+                "caller:NAME", or as "caller" if there is only one.
+            environments: by name, functions that make the environment of an episode; `rl_test_set` names one in its
+                option `environment` likewise.
+            window: questions at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
             patience: seconds to keep trying when a stream breaks, or cannot be opened.
             **fields: see `request_of`; `model` excepted.
 
@@ -169,7 +181,14 @@ class BlockingEvaluationClient:
         """
         return self._thread.run(
             self._client.evaluate_with_orchestrator_model(
-                request, model=model, name=name, window=window, patience=patience, **fields
+                request,
+                model=model,
+                name=name,
+                graders=graders,
+                environments=environments,
+                window=window,
+                patience=patience,
+                **fields,
             )
         )
 

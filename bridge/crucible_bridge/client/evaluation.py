@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Unpack
 
+from crucible_bridge.client.caller_parts import EnvironmentFactory, GraderFunction
 from crucible_bridge.client.calls import Calls, all_items
 from crucible_bridge.client.comparisons import ComparisonCalls
 from crucible_bridge.client.datasets import DatasetCalls
@@ -21,10 +22,12 @@ from crucible_bridge.client.streams import EventStream
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1, report_format_to_v1
 from crucible_bridge.codec.fields import made, sendable, several
 from crucible_bridge.codec.results import evaluation_from_v1, sample_result_from_v1, state_to_v1, verdict_to_v1
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
     EvaluationState,
+    ModelRef,
     OrchestratorModel,
     ReportFormat,
     SampleResult,
@@ -87,22 +90,33 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         request: EvaluateRequest | None = None,
         /,
         *,
-        model: object,
+        model: object | None = None,
         name: str | None = None,
+        graders: Mapping[str, GraderFunction] | None = None,
+        environments: Mapping[str, EnvironmentFactory] | None = None,
         window: int = DEFAULT_WINDOW,
         patience: float = DEFAULT_PATIENCE_SECONDS,
         **fields: Unpack[FieldsButModel],
     ) -> Evaluation:
-        """Run an evaluation to its end on a model of this process: the worker queries it over the stream.
+        """Run an evaluation to its end on what this process has: a model, graders, environments.
+
+        The worker asks over the stream. With graders or environments, the model may be any of the worker's.
 
         The evaluation is interrupted when the caller leaves. A stream that breaks is opened again, and the evaluation
         resumes. A later call with the same `evaluation_id` resumes it too, at any worker of the journal.
 
         Args:
             request: what to run, or None with its fields as keywords.
-            model: any object with `sample`, `compute_logprobs` or `forward`; see `crucible_bridge.client.Answerer`.
-            name: the name of the model; another checkpoint needs another name. None for the request's model.
-            window: calls of it at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
+            model: any object with `sample`, `compute_logprobs`, `compute_argmax` or `forward`, see
+                `crucible_bridge.client.Answerer`; or one of the worker's, as in `evaluate`; or None for the request's
+                model.
+            name: the name of a model of this process; another checkpoint needs another name. None for the request's
+                model.
+            graders: by name, functions that grade an answer; an evaluator names one in its option `grader` as
+                "caller:NAME", or as "caller" if there is only one.
+            environments: by name, functions that make the environment of an episode; `rl_test_set` names one in its
+                option `environment` likewise.
+            window: questions at once, at most. As many samples are in flight, unless `limits.concurrency` is less.
             patience: seconds to keep trying when a stream breaks, or cannot be opened.
             **fields: see `request_of`; `model` excepted.
 
@@ -110,12 +124,24 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             BridgeError: it was refused, the worker did not come back, or another stream took over (TAKEN_OVER).
         """
         stub = self._stub.EvaluateWithOrchestratorModel
-        asked = (
-            request_of(request, **fields)
-            if name is None
-            else request_of(request, **fields, model=OrchestratorModel(name))
+        if isinstance(model, str | ModelRef):
+            if name is not None:
+                raise InvalidField("name", "is for a model of this process, and `model` is one of the worker's")
+            asked, model = request_of(request, **fields, model=model), None
+        elif name is None:
+            asked = request_of(request, **fields)
+        else:
+            asked = request_of(request, **fields, model=OrchestratorModel(name))
+        return await evaluate_here(
+            self._calls,
+            stub,
+            asked,
+            model,
+            graders=graders or {},
+            environments=environments or {},
+            window=window,
+            patience=patience,
         )
-        return await evaluate_here(self._calls, stub, asked, model, window=window, patience=patience)
 
     async def start_evaluation(
         self,

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 import numpy as np
 
 from crucible_bridge.codec.bulk import vector_from_v1
+from crucible_bridge.codec.caller_questions import (
+    environment_answer_from_v1,
+    environment_answer_to_v1,
+    environment_question_from_v1,
+    environment_question_to_v1,
+    grade_from_v1,
+    grade_question_from_v1,
+    grade_question_to_v1,
+    grade_to_v1,
+)
 from crucible_bridge.codec.data import (
     array_to_v1,
     datum_from_v1,
@@ -16,7 +29,15 @@ from crucible_bridge.codec.data import (
 )
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
-from crucible_bridge.codec.fields import at_least, child, one_of, sendable
+from crucible_bridge.codec.fields import (
+    MAX_SHOWN,
+    at_least,
+    at_most_bytes,
+    at_most_count,
+    child,
+    one_of,
+    sendable,
+)
 from crucible_bridge.codec.generated import (
     held_accepted_from_v1,
     held_accepted_to_v1,
@@ -29,11 +50,17 @@ from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Answer,
+    AnsweredEnvironment,
+    AnsweredGrade,
+    ArgmaxQuestion,
+    EnvironmentQuestion,
     Forwarded,
     ForwardQuestion,
+    GradeQuestion,
     HeldAccepted,
     HeldEnded,
     HeldStart,
+    LikeliestTokens,
     LogprobsQuestion,
     OrchestratorModel,
     Problem,
@@ -51,6 +78,7 @@ __all__ = [
     "accepted_to_v1",
     "answer_from_v1",
     "answer_to_v1",
+    "caller_names",
     "ended_from_v1",
     "ended_to_v1",
     "question_from_v1",
@@ -62,6 +90,8 @@ __all__ = [
 STOP_REASONS = bounds.ANSWERED_SEQUENCE_STOP_REASON_ONE_OF
 """Reasons for which a continuation can end."""
 
+_NAME = re.compile(r"[\w./-]++", re.ASCII)
+
 
 def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
     """Encode the first frame of an orchestrator.
@@ -72,23 +102,59 @@ def start_to_v1(start: HeldStart) -> evaluation_pb2.OrchestratorStart:
     request = evaluate_request_to_v1(start.request)
     with sendable("start"):
         calls = sorted(ORCHESTRATOR_CALL_PAIR.to_v1(call) for call in start.calls)
-        return evaluation_pb2.OrchestratorStart(request=request, window=start.window, calls=calls)
+        return evaluation_pb2.OrchestratorStart(
+            request=request,
+            window=start.window,
+            calls=calls,
+            graders=start.graders,
+            environments=start.environments,
+        )
 
 
 def start_from_v1(message: evaluation_pb2.OrchestratorStart) -> HeldStart:
     """Decode the first frame of an orchestrator; paths begin at the fields of the evaluation's request.
 
     Raises:
-        InvalidField: a field is missing or wrong, or the model is not an OrchestratorModel.
+        InvalidField: a field is missing or wrong, or the caller holds nothing.
     """
     request = evaluate_request_from_v1(message.request)
-    if not isinstance(request.model, OrchestratorModel):
-        raise InvalidField("model", f"is a {type(request.model).__name__}: this call needs an OrchestratorModel")
+    held = isinstance(request.model, OrchestratorModel)
+    if not held and not message.graders and not message.environments:
+        kind = type(request.model).__name__
+        raise InvalidField(
+            "model", f"is a {kind}: this call needs an OrchestratorModel, or graders or environments of the caller"
+        )
     at_least(message.window, 1, "start.window")
-    if not message.calls:
+    if held and not message.calls:
         raise InvalidField("start.calls", "is empty, at least one is needed")
+    if message.calls and not held:
+        kind = type(request.model).__name__
+        raise InvalidField("start.calls", f"is for an OrchestratorModel, and the model is a {kind}: leave it empty")
     calls = frozenset(ORCHESTRATOR_CALL_PAIR.all_from_v1(message.calls, "start.calls"))
-    return HeldStart(request=request, window=message.window, calls=calls)
+    most, size = bounds.ORCHESTRATOR_START_GRADERS_MAX_COUNT, bounds.ORCHESTRATOR_START_GRADERS_MAX_BYTES
+    graders = caller_names(message.graders, most, size, "start.graders")
+    most, size = bounds.ORCHESTRATOR_START_ENVIRONMENTS_MAX_COUNT, bounds.ORCHESTRATOR_START_ENVIRONMENTS_MAX_BYTES
+    environments = caller_names(message.environments, most, size, "start.environments")
+    return HeldStart(request=request, window=message.window, calls=calls, graders=graders, environments=environments)
+
+
+def caller_names(names: Iterable[str], most: int, size: int, field: str) -> tuple[str, ...]:
+    """Names of graders or environments of a caller.
+
+    Raises:
+        InvalidField: one is no name, occurs twice, or they are too many.
+    """
+    found = tuple(names)
+    at_most_count(found, most, field)
+    for index, name in enumerate(found):
+        path = f"{field}[{index}]"
+        at_most_bytes(name, size, path)
+        if not _NAME.fullmatch(name):
+            message = f"is {name[:MAX_SHOWN]!r}, must be letters, digits, and _ . - /"
+            raise InvalidField(path, message)
+        if name in found[:index]:
+            raise InvalidField(path, f"is {name[:MAX_SHOWN]!r}, which is given twice")
+    return found
 
 
 accepted_to_v1, ended_to_v1 = held_accepted_to_v1, held_ended_to_v1
@@ -119,6 +185,13 @@ def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
                 return pb.OrchestratorQuestion(id=number, logprobs=asked)
             case ForwardQuestion(data=data):
                 return pb.OrchestratorQuestion(id=number, forward=pb.ForwardQuestion(data=map(datum_to_v1, data)))
+            case ArgmaxQuestion(sequence=sequence):
+                asked = pb.ArgmaxQuestion(sequence=model_input_to_v1(sequence))
+                return pb.OrchestratorQuestion(id=number, argmax=asked)
+            case GradeQuestion():
+                return pb.OrchestratorQuestion(id=number, grade=grade_question_to_v1(question))
+            case EnvironmentQuestion():
+                return pb.OrchestratorQuestion(id=number, environment=environment_question_to_v1(question))
 
 
 def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
@@ -140,6 +213,12 @@ def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
                 for index, datum in enumerate(message.forward.data)
             )
             return ForwardQuestion(data=tuple(data))
+        case "argmax":
+            return ArgmaxQuestion(sequence=model_input_from_v1(message.argmax.sequence, "question.argmax.sequence"))
+        case "grade":
+            return grade_question_from_v1(message.grade, "question.grade")
+        case "environment":
+            return environment_question_from_v1(message.environment, "question.environment")
         case _:
             raise InvalidField("question", "asks nothing")
 
@@ -158,6 +237,12 @@ def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
                 return pb.OrchestratorAnswer(id=number, logprobs=array_to_v1(answer))
             case Forwarded(logprobs):
                 return pb.OrchestratorAnswer(id=number, forward=pb.AnsweredForward(logprobs=map(array_to_v1, logprobs)))
+            case LikeliestTokens(tokens):
+                return pb.OrchestratorAnswer(id=number, argmax=array_to_v1(tokens))
+            case AnsweredGrade():
+                return pb.OrchestratorAnswer(id=number, grade=grade_to_v1(answer))
+            case AnsweredEnvironment():
+                return pb.OrchestratorAnswer(id=number, environment=environment_answer_to_v1(answer))
             case _:
                 sample = pb.AnsweredSample(sequences=map(_sequence_to_v1, answer))
                 return pb.OrchestratorAnswer(id=number, sample=sample)
@@ -183,6 +268,12 @@ def answer_from_v1(message: pb.OrchestratorAnswer) -> Answer:
                 for index, array in enumerate(message.forward.logprobs)
             )
             return Forwarded(tuple(arrays))
+        case "argmax":
+            return LikeliestTokens(_token_ids_from_v1(message.argmax, "answer.argmax"))
+        case "grade":
+            return grade_from_v1(message.grade, "answer.grade")
+        case "environment":
+            return environment_answer_from_v1(message.environment, "answer.environment")
         case "problem":
             return problem_from_v1(message.problem)
         case _:
@@ -222,10 +313,7 @@ def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:
 def _sequence_from_v1(message: pb.AnsweredSequence, field: str) -> SampledSequence:
     tokens: tuple[int, ...] = ()
     if message.HasField("tokens"):
-        array = vector_from_v1(message.tokens, child(field, "tokens"))
-        if array.dtype.name not in ("int32", "int64"):
-            raise InvalidField(child(field, "tokens"), f"holds {array.dtype}, not token ids")
-        tokens = tuple(array.tolist())
+        tokens = tuple(_token_ids_from_v1(message.tokens, child(field, "tokens")).tolist())
     logprobs = None
     if message.HasField("logprobs"):
         logprobs = tuple(_floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
@@ -251,6 +339,13 @@ def _count(message: pb.AnsweredSequence, name: str, field: str) -> int | None:
     count: int = getattr(message, name)
     at_least(count, 0, child(field, name))
     return count
+
+
+def _token_ids_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    array = vector_from_v1(message, field)
+    if array.dtype.name not in ("int32", "int64"):
+        raise InvalidField(field, f"holds {array.dtype}, not token ids")
+    return array
 
 
 def _floats_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 # ruff: noqa: F403 - all names of each module are public, and listed in its `__all__`
 
 from crucible_bridge.types import (
+    callers,
     code,
     data,
     datasets,
@@ -30,6 +31,7 @@ from crucible_bridge.types import (
 from crucible_bridge.types.bounds import (
     COMPARE_EVALUATIONS_REQUEST_EVALUATION_IDS_MAX_COUNT as MAX_COMPARED_EVALUATIONS,
 )
+from crucible_bridge.types.callers import *
 from crucible_bridge.types.code import *
 from crucible_bridge.types.data import *
 from crucible_bridge.types.datasets import *
@@ -55,6 +57,7 @@ from crucible_bridge.types.transcripts import *
 from crucible_bridge.types.worker import *
 
 __all__ = ["MAX_COMPARED_EVALUATIONS"]
+__all__ += callers.__all__
 __all__ += code.__all__
 __all__ += data.__all__
 __all__ += datasets.__all__

@@ -1,4 +1,4 @@
-"""Questions to a client-held model, and its answers."""
+"""Questions to what a caller holds, and the answers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import enum
 
 import numpy as np
 
+from crucible_bridge.types.callers import AnsweredEnvironment, AnsweredGrade, EnvironmentQuestion, GradeQuestion
 from crucible_bridge.types.data import Conversation, Datum, ModelInput
 from crucible_bridge.types.generated import EvaluateRequest, Problem, SamplingParams
 from crucible_bridge.types.models import SampledSequence
 
 __all__ = [
     "Answer",
+    "ArgmaxQuestion",
     "ForwardQuestion",
     "Forwarded",
     "HeldStart",
+    "LikeliestTokens",
     "LogprobsQuestion",
+    "ModelQuestion",
     "OrchestratorCall",
     "Question",
     "SampleQuestion",
@@ -32,6 +36,8 @@ class OrchestratorCall(enum.StrEnum):
     """Log-probabilities of every token of a sequence."""
     FORWARD = "forward"
     """Log-probabilities of given targets: the model's training side."""
+    ARGMAX = "argmax"
+    """The likeliest token at every position of a sequence."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +70,19 @@ class ForwardQuestion:
     """Each with "target_tokens"; other entries of `loss_fn_inputs` are ignored."""
 
 
-Question = SampleQuestion | LogprobsQuestion | ForwardQuestion
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ArgmaxQuestion:
+    """A question for the likeliest token at every position of a sequence, given its own tokens before."""
+
+    sequence: ModelInput
+    """Tokens."""
+
+
+ModelQuestion = SampleQuestion | LogprobsQuestion | ForwardQuestion | ArgmaxQuestion
 """A question to a model."""
+
+Question = ModelQuestion | GradeQuestion | EnvironmentQuestion
+"""A question to a model, a grader or an environment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -76,18 +93,39 @@ class Forwarded:
     """One per datum, shape of its `target_tokens`, nats."""
 
 
-Answer = tuple[SampledSequence, ...] | np.ndarray | Forwarded | Problem
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LikeliestTokens:
+    """The answer to ArgmaxQuestion."""
+
+    tokens: np.ndarray
+    """Shape (tokens - 1,), int32 or int64: entry i follows the tokens 0 to i. -1 if it is not the sequence's own next
+    token, and its id is not known."""
+
+
+Answer = (
+    tuple[SampledSequence, ...]
+    | np.ndarray
+    | Forwarded
+    | LikeliestTokens
+    | AnsweredGrade
+    | AnsweredEnvironment
+    | Problem
+)
 """To SampleQuestion: the continuations. To LogprobsQuestion: shape (tokens - 1,), nats, without the first. To any: the
 problem, if there is no answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStart:
-    """Starts an evaluation of a client-held model, or resumes it."""
+    """Starts an evaluation of which the client holds a part, or resumes it."""
 
     request: EvaluateRequest
-    """What to run; its model is an OrchestratorModel."""
+    """What to run; its model is an OrchestratorModel, unless there are graders or environments."""
     window: int
     """Questions that may be open at once, at least 1."""
     calls: frozenset[OrchestratorCall]
-    """The calls that the model supports, at least one."""
+    """The calls that an OrchestratorModel supports, at least one; none for any other model."""
+    graders: tuple[str, ...] = ()
+    """Names of the client's graders."""
+    environments: tuple[str, ...] = ()
+    """Names of the client's environments."""

@@ -906,26 +906,32 @@ class EvaluateWithOrchestratorModelRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[OrchestratorStart, _Mapping]] = ..., answer: _Optional[_Union[_orchestrator_pb2.OrchestratorAnswer, _Mapping]] = ...) -> None: ...
 
 class OrchestratorStart(_message.Message):
-    __slots__ = ("request", "window", "calls")
+    __slots__ = ("request", "window", "calls", "graders", "environments")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    GRADERS_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
     request: EvaluateRequest
     window: int
     calls: _containers.RepeatedScalarFieldContainer[_orchestrator_pb2.OrchestratorCall]
-    def __init__(self, request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., window: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[_orchestrator_pb2.OrchestratorCall, str]]] = ...) -> None: ...
+    graders: _containers.RepeatedScalarFieldContainer[str]
+    environments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., window: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[_orchestrator_pb2.OrchestratorCall, str]]] = ..., graders: _Optional[_Iterable[str]] = ..., environments: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EvaluateWithOrchestratorModelResponse(_message.Message):
-    __slots__ = ("accepted", "question", "withdrawn", "ended")
+    __slots__ = ("accepted", "question", "withdrawn", "ended", "closed")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     accepted: OrchestratorAccepted
     question: _orchestrator_pb2.OrchestratorQuestion
     withdrawn: int
     ended: OrchestratorEnded
-    def __init__(self, accepted: _Optional[_Union[OrchestratorAccepted, _Mapping]] = ..., question: _Optional[_Union[_orchestrator_pb2.OrchestratorQuestion, _Mapping]] = ..., withdrawn: _Optional[int] = ..., ended: _Optional[_Union[OrchestratorEnded, _Mapping]] = ...) -> None: ...
+    closed: int
+    def __init__(self, accepted: _Optional[_Union[OrchestratorAccepted, _Mapping]] = ..., question: _Optional[_Union[_orchestrator_pb2.OrchestratorQuestion, _Mapping]] = ..., withdrawn: _Optional[int] = ..., ended: _Optional[_Union[OrchestratorEnded, _Mapping]] = ..., closed: _Optional[int] = ...) -> None: ...
 
 class OrchestratorAccepted(_message.Message):
     __slots__ = ("evaluation", "existed", "window")

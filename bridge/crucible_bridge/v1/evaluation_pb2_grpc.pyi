@@ -70,7 +70,8 @@ class EvaluationServiceStub:
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
+    caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
     installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
     NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
     HUB_DATASET_REFUSED (the library cannot read the data set).
@@ -80,8 +81,9 @@ class EvaluationServiceStub:
     FILE_READER_DIED.
     """
     EvaluateWithOrchestratorModel: _grpc.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]
-    """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
-    at most `window` of them open at once, and is answered in any order.
+    """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
+    worker asks it over the stream, by questions with ids, at most `window` of them open at once, and is answered in any
+    order. With graders and environments of the orchestrator, the model may be any of the worker's.
 
     Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
     with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
@@ -89,10 +91,11 @@ class EvaluationServiceStub:
     not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
     orchestrator that lost its process need not wait until the worker has noticed.
 
-    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable), or in
+    an episode its rollout.
 
     Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
-    order; and
+    order, UNKNOWN_GRADER and UNKNOWN_ENVIRONMENT for a name that the start does not have; and
     FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
     ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
     CANCELLED: CALLER_LEFT (the sending side was closed).
@@ -275,7 +278,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+    HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
+    caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
     installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
     NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
     HUB_DATASET_REFUSED (the library cannot read the data set).
@@ -285,8 +289,9 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     FILE_READER_DIED.
     """
     EvaluateWithOrchestratorModel: _aio.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]  # type: ignore[assignment]
-    """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
-    at most `window` of them open at once, and is answered in any order.
+    """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
+    worker asks it over the stream, by questions with ids, at most `window` of them open at once, and is answered in any
+    order. With graders and environments of the orchestrator, the model may be any of the worker's.
 
     Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
     with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
@@ -294,10 +299,11 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
     orchestrator that lost its process need not wait until the worker has noticed.
 
-    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+    An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable), or in
+    an episode its rollout.
 
     Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
-    order; and
+    order, UNKNOWN_GRADER and UNKNOWN_ENVIRONMENT for a name that the start does not have; and
     FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
     ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
     CANCELLED: CALLER_LEFT (the sending side was closed).
@@ -495,7 +501,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
         the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
-        HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
+        HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
+        caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
         installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
         NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
         HUB_DATASET_REFUSED (the library cannot read the data set).
@@ -511,8 +518,9 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_evaluation_pb2.EvaluateWithOrchestratorModelRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_evaluation_pb2.EvaluateWithOrchestratorModelResponse], _abc.AsyncIterator[_evaluation_pb2.EvaluateWithOrchestratorModelResponse]]:
-        """Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids,
-        at most `window` of them open at once, and is answered in any order.
+        """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
+        worker asks it over the stream, by questions with ids, at most `window` of them open at once, and is answered in any
+        order. With graders and environments of the orchestrator, the model may be any of the worker's.
 
         Orchestrator: start, then answers. Worker: accepted, then questions and withdrawals, then ended, and OK. Other than
         with Evaluate, the caller has to stay: when the stream is lost, or its sending side closed, or its deadline over,
@@ -520,10 +528,11 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         not sent again. A new stream takes the place of an old one at the same worker, be that broken or not: an
         orchestrator that lost its process need not wait until the worker has noticed.
 
-        An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable).
+        An answer that cannot be read, or does not fit its question, costs its sample (BACKEND_ANSWER, not retryable), or in
+        an episode its rollout.
 
         Errors: those of StartEvaluation, with evaluation_id once it is known; INVALID_ARGUMENT also for frames out of
-        order; and
+        order, UNKNOWN_GRADER and UNKNOWN_ENVIRONMENT for a name that the start does not have; and
         FAILED_PRECONDITION: MODEL_CHANGED, of another name or other calls than at the start.
         ABORTED: HELD_ELSEWHERE (at work at another worker; retryable), TAKEN_OVER (by another stream).
         CANCELLED: CALLER_LEFT (the sending side was closed).

@@ -23,31 +23,60 @@ _sym_db = _symbol_database.Default()
 
 
 from crucible_bridge.v1 import types_pb2 as crucible__bridge_dot_v1_dot_types__pb2
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%crucible_bridge/v1/orchestrator.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"\xd6\x01\n\x14OrchestratorQuestion\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\x06sample\x18\x02 \x01(\x0b\x32\".crucible_bridge.v1.SampleQuestionH\x00\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32$.crucible_bridge.v1.LogprobsQuestionH\x00\x12\x36\n\x07\x66orward\x18\x04 \x01(\x0b\x32#.crucible_bridge.v1.ForwardQuestionH\x00\x42\n\n\x08question\"\xf5\x01\n\x0eSampleQuestion\x12\x35\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x13\n\x0bnum_samples\x18\x04 \x01(\x05\x12\x34\n\x08sampling\x18\x05 \x01(\x0b\x32\".crucible_bridge.v1.SamplingParams\x12\r\n\x05plain\x18\x06 \x01(\x08\x42\x08\n\x06prompt\"D\n\x10LogprobsQuestion\x12\x30\n\x08sequence\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\":\n\x0f\x46orwardQuestion\x12\'\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x19.crucible_bridge.v1.Datum\"\xf8\x01\n\x12OrchestratorAnswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\x06sample\x18\x02 \x01(\x0b\x32\".crucible_bridge.v1.AnsweredSampleH\x00\x12.\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12\x36\n\x07\x66orward\x18\x04 \x01(\x0b\x32#.crucible_bridge.v1.AnsweredForwardH\x00\x12.\n\x07problem\x18\x05 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemH\x00\x42\x08\n\x06\x61nswer\"I\n\x0e\x41nsweredSample\x12\x37\n\tsequences\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.AnsweredSequence\"\xdb\x02\n\x10\x41nsweredSequence\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x13\n\x0bstop_reason\x18\x04 \x01(\t\x12\x1a\n\routput_tokens\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\rprompt_tokens\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12!\n\x14\x63\x61\x63hed_prompt_tokens\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x08 \x01(\x05H\x03\x88\x01\x01\x42\x10\n\x0e_output_tokensB\x10\n\x0e_prompt_tokensB\x17\n\x15_cached_prompt_tokensB\x13\n\x11_reasoning_tokens\"?\n\x0f\x41nsweredForward\x12,\n\x08logprobs\x18\x01 \x03(\x0b\x32\x1a.crucible_bridge.v1.Tensor*\x92\x01\n\x10OrchestratorCall\x12!\n\x1dORCHESTRATOR_CALL_UNSPECIFIED\x10\x00\x12\x1c\n\x18ORCHESTRATOR_CALL_SAMPLE\x10\x01\x12\x1e\n\x1aORCHESTRATOR_CALL_LOGPROBS\x10\x02\x12\x1d\n\x19ORCHESTRATOR_CALL_FORWARD\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%crucible_bridge/v1/orchestrator.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x80\x03\n\x14OrchestratorQuestion\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\x06sample\x18\x02 \x01(\x0b\x32\".crucible_bridge.v1.SampleQuestionH\x00\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32$.crucible_bridge.v1.LogprobsQuestionH\x00\x12\x36\n\x07\x66orward\x18\x04 \x01(\x0b\x32#.crucible_bridge.v1.ForwardQuestionH\x00\x12\x34\n\x06\x61rgmax\x18\x14 \x01(\x0b\x32\".crucible_bridge.v1.ArgmaxQuestionH\x00\x12\x32\n\x05grade\x18\x05 \x01(\x0b\x32!.crucible_bridge.v1.GradeQuestionH\x00\x12>\n\x0b\x65nvironment\x18\x06 \x01(\x0b\x32\'.crucible_bridge.v1.EnvironmentQuestionH\x00\x42\n\n\x08question\"\xf5\x01\n\x0eSampleQuestion\x12\x35\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x13\n\x0bnum_samples\x18\x04 \x01(\x05\x12\x34\n\x08sampling\x18\x05 \x01(\x0b\x32\".crucible_bridge.v1.SamplingParams\x12\r\n\x05plain\x18\x06 \x01(\x08\x42\x08\n\x06prompt\"D\n\x10LogprobsQuestion\x12\x30\n\x08sequence\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\":\n\x0f\x46orwardQuestion\x12\'\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x19.crucible_bridge.v1.Datum\"B\n\x0e\x41rgmaxQuestion\x12\x30\n\x08sequence\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\"\xb7\x02\n\x0b\x41skedSample\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x35\n\x0bmodel_input\x18\x04 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0f\n\x07targets\x18\x05 \x03(\t\x12\x0f\n\x07\x63hoices\x18\x06 \x03(\t\x12?\n\x08metadata\x18\x07 \x03(\x0b\x32-.crucible_bridge.v1.AskedSample.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05input\"\x85\x01\n\rGradeQuestion\x12\x0e\n\x06grader\x18\x01 \x01(\t\x12\x11\n\tevaluator\x18\x02 \x01(\t\x12/\n\x06sample\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.AskedSample\x12\x0e\n\x06repeat\x18\x04 \x01(\x05\x12\x10\n\x08response\x18\x05 \x01(\t\"\xab\x01\n\x13\x45nvironmentQuestion\x12\x13\n\x0b\x65nvironment\x18\x01 \x01(\t\x12\x0f\n\x07\x65pisode\x18\x02 \x01(\x04\x12/\n\x04open\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.OpenEpisodeH\x00\x12\x31\n\x04step\x18\x04 \x01(\x0b\x32!.crucible_bridge.v1.EpisodeActionH\x00\x42\n\n\x08question\"\x9a\x01\n\x0bOpenEpisode\x12\x11\n\tevaluator\x18\x01 \x01(\t\x12/\n\x06sample\x18\x02 \x01(\x0b\x32\x1f.crucible_bridge.v1.AskedSample\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0f\n\x07rollout\x18\x04 \x01(\x05\x12(\n\x07options\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\"l\n\rEpisodeAction\x12\x0c\n\x04turn\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12*\n\x06tokens\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x13\n\x0bstop_reason\x18\x04 \x01(\t\"\x9a\x03\n\x12OrchestratorAnswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\x06sample\x18\x02 \x01(\x0b\x32\".crucible_bridge.v1.AnsweredSampleH\x00\x12.\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12\x36\n\x07\x66orward\x18\x04 \x01(\x0b\x32#.crucible_bridge.v1.AnsweredForwardH\x00\x12.\n\x07problem\x18\x05 \x01(\x0b\x32\x1b.crucible_bridge.v1.ProblemH\x00\x12,\n\x06\x61rgmax\x18\x14 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12\x32\n\x05grade\x18\x06 \x01(\x0b\x32!.crucible_bridge.v1.AnsweredGradeH\x00\x12>\n\x0b\x65nvironment\x18\x07 \x01(\x0b\x32\'.crucible_bridge.v1.AnsweredEnvironmentH\x00\x42\x08\n\x06\x61nswer\"I\n\x0e\x41nsweredSample\x12\x37\n\tsequences\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.AnsweredSequence\"\xdb\x02\n\x10\x41nsweredSequence\x12\x0c\n\x04text\x18\x01 \x01(\x0c\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12,\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x13\n\x0bstop_reason\x18\x04 \x01(\t\x12\x1a\n\routput_tokens\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\rprompt_tokens\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12!\n\x14\x63\x61\x63hed_prompt_tokens\x18\x07 \x01(\x05H\x02\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x08 \x01(\x05H\x03\x88\x01\x01\x42\x10\n\x0e_output_tokensB\x10\n\x0e_prompt_tokensB\x17\n\x15_cached_prompt_tokensB\x13\n\x11_reasoning_tokens\"?\n\x0f\x41nsweredForward\x12,\n\x08logprobs\x18\x01 \x03(\x0b\x32\x1a.crucible_bridge.v1.Tensor\"\xfe\x01\n\rAnsweredGrade\x12,\n\x07verdict\x18\x01 \x01(\x0e\x32\x1b.crucible_bridge.v1.Verdict\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\textracted\x18\x04 \x01(\t\x12I\n\x0cmeasurements\x18\x05 \x03(\x0b\x32\x33.crucible_bridge.v1.AnsweredGrade.MeasurementsEntry\x1a\x33\n\x11MeasurementsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x08\n\x06_score\"\xeb\x02\n\x13\x41nsweredEnvironment\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x38\n\x0c\x63onversation\x18\x02 \x01(\x0b\x32 .crucible_bridge.v1.ConversationH\x00\x12\x35\n\x0bmodel_input\x18\x03 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInputH\x00\x12\x0e\n\x06reward\x18\x04 \x01(\x01\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\x12\x45\n\x07metrics\x18\x06 \x03(\x0b\x32\x34.crucible_bridge.v1.AnsweredEnvironment.MetricsEntry\x12\x0c\n\x04stop\x18\x07 \x03(\t\x12\x13\n\x0bstop_tokens\x18\x08 \x03(\x05\x12\x0c\n\x04tags\x18\t \x03(\t\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\r\n\x0bobservation*\xb0\x01\n\x10OrchestratorCall\x12!\n\x1dORCHESTRATOR_CALL_UNSPECIFIED\x10\x00\x12\x1c\n\x18ORCHESTRATOR_CALL_SAMPLE\x10\x01\x12\x1e\n\x1aORCHESTRATOR_CALL_LOGPROBS\x10\x02\x12\x1d\n\x19ORCHESTRATOR_CALL_FORWARD\x10\x03\x12\x1c\n\x18ORCHESTRATOR_CALL_ARGMAX\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'crucible_bridge.v1.orchestrator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ORCHESTRATORCALL']._serialized_start=1430
-  _globals['_ORCHESTRATORCALL']._serialized_end=1576
-  _globals['_ORCHESTRATORQUESTION']._serialized_start=94
-  _globals['_ORCHESTRATORQUESTION']._serialized_end=308
-  _globals['_SAMPLEQUESTION']._serialized_start=311
-  _globals['_SAMPLEQUESTION']._serialized_end=556
-  _globals['_LOGPROBSQUESTION']._serialized_start=558
-  _globals['_LOGPROBSQUESTION']._serialized_end=626
-  _globals['_FORWARDQUESTION']._serialized_start=628
-  _globals['_FORWARDQUESTION']._serialized_end=686
-  _globals['_ORCHESTRATORANSWER']._serialized_start=689
-  _globals['_ORCHESTRATORANSWER']._serialized_end=937
-  _globals['_ANSWEREDSAMPLE']._serialized_start=939
-  _globals['_ANSWEREDSAMPLE']._serialized_end=1012
-  _globals['_ANSWEREDSEQUENCE']._serialized_start=1015
-  _globals['_ANSWEREDSEQUENCE']._serialized_end=1362
-  _globals['_ANSWEREDFORWARD']._serialized_start=1364
-  _globals['_ANSWEREDFORWARD']._serialized_end=1427
+  _globals['_ASKEDSAMPLE_METADATAENTRY']._loaded_options = None
+  _globals['_ASKEDSAMPLE_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_ANSWEREDGRADE_MEASUREMENTSENTRY']._loaded_options = None
+  _globals['_ANSWEREDGRADE_MEASUREMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_ANSWEREDENVIRONMENT_METRICSENTRY']._loaded_options = None
+  _globals['_ANSWEREDENVIRONMENT_METRICSENTRY']._serialized_options = b'8\001'
+  _globals['_ORCHESTRATORCALL']._serialized_start=3374
+  _globals['_ORCHESTRATORCALL']._serialized_end=3550
+  _globals['_ORCHESTRATORQUESTION']._serialized_start=124
+  _globals['_ORCHESTRATORQUESTION']._serialized_end=508
+  _globals['_SAMPLEQUESTION']._serialized_start=511
+  _globals['_SAMPLEQUESTION']._serialized_end=756
+  _globals['_LOGPROBSQUESTION']._serialized_start=758
+  _globals['_LOGPROBSQUESTION']._serialized_end=826
+  _globals['_FORWARDQUESTION']._serialized_start=828
+  _globals['_FORWARDQUESTION']._serialized_end=886
+  _globals['_ARGMAXQUESTION']._serialized_start=888
+  _globals['_ARGMAXQUESTION']._serialized_end=954
+  _globals['_ASKEDSAMPLE']._serialized_start=957
+  _globals['_ASKEDSAMPLE']._serialized_end=1268
+  _globals['_ASKEDSAMPLE_METADATAENTRY']._serialized_start=1212
+  _globals['_ASKEDSAMPLE_METADATAENTRY']._serialized_end=1259
+  _globals['_GRADEQUESTION']._serialized_start=1271
+  _globals['_GRADEQUESTION']._serialized_end=1404
+  _globals['_ENVIRONMENTQUESTION']._serialized_start=1407
+  _globals['_ENVIRONMENTQUESTION']._serialized_end=1578
+  _globals['_OPENEPISODE']._serialized_start=1581
+  _globals['_OPENEPISODE']._serialized_end=1735
+  _globals['_EPISODEACTION']._serialized_start=1737
+  _globals['_EPISODEACTION']._serialized_end=1845
+  _globals['_ORCHESTRATORANSWER']._serialized_start=1848
+  _globals['_ORCHESTRATORANSWER']._serialized_end=2258
+  _globals['_ANSWEREDSAMPLE']._serialized_start=2260
+  _globals['_ANSWEREDSAMPLE']._serialized_end=2333
+  _globals['_ANSWEREDSEQUENCE']._serialized_start=2336
+  _globals['_ANSWEREDSEQUENCE']._serialized_end=2683
+  _globals['_ANSWEREDFORWARD']._serialized_start=2685
+  _globals['_ANSWEREDFORWARD']._serialized_end=2748
+  _globals['_ANSWEREDGRADE']._serialized_start=2751
+  _globals['_ANSWEREDGRADE']._serialized_end=3005
+  _globals['_ANSWEREDGRADE_MEASUREMENTSENTRY']._serialized_start=2944
+  _globals['_ANSWEREDGRADE_MEASUREMENTSENTRY']._serialized_end=2995
+  _globals['_ANSWEREDENVIRONMENT']._serialized_start=3008
+  _globals['_ANSWEREDENVIRONMENT']._serialized_end=3371
+  _globals['_ANSWEREDENVIRONMENT_METRICSENTRY']._serialized_start=3310
+  _globals['_ANSWEREDENVIRONMENT_METRICSENTRY']._serialized_end=3356
 # @@protoc_insertion_point(module_scope)

@@ -23,13 +23,15 @@ defmodule CrucibleBridge.Evaluator do
     * `:metrics` - names that Kitchen's stage asks for, and what is evaluated where `:evaluators` are not given:
       `:accuracy`, `:f1`, `:precision` and `:recall` by the evaluator `accuracy`; `:nll`, `:loss` and `:perplexity` by
       `nll`. `[:accuracy]` if absent
-    * `:grader`, `:grader_options` - of that `accuracy`; `"exact_match"` if absent
+    * `:grader`, `:grader_options` - of that `accuracy`; `"exact_match"` if absent. A function or a module judges here: see
+      `CrucibleBridge.Orchestrator.Grader`. Among an evaluator's options, its `:grader` and `:environment` may be such, too
+    * `:graders`, `:environments`, `:answer_timeout_ms` - see `CrucibleBridge.Orchestrator.evaluate/4`
     * `:positive` - of `:f1`, `:precision` and `:recall`, the label that is the positive one; macro averages if absent
     * `:conn` - a `CrucibleBridge.Connection`, by default the one of that name
     * `:timeout` - how long to wait for an evaluation by the worker alone, in milliseconds; it goes on, and the same
       `:evaluation_id` finds it again. `:infinity` if absent: `limits: [deadline_ms: ...]` ends the evaluation itself
     * `:patience_ms` - how long to try to come back to a worker that is gone, and go on; see `CrucibleBridge.Patience`
-    * `:window` - of a model that stays here, see `CrucibleBridge.Orchestrator`
+    * `:window` - of a model, graders or environments that stay here, see `CrucibleBridge.Orchestrator`
     * `:batch_size` - Kitchen's port documents it. It has no effect, as in Kitchen's own adapters, and a warning is logged:
       the worker forms its batches itself, from as many samples at once as `limits: [concurrency: ...]` allows
     * `:format` - of `generate_report/2`
@@ -45,7 +47,7 @@ defmodule CrucibleBridge.Evaluator do
   """
 
   alias CrucibleBridge.{Connection, Error, ModelRef, Orchestrator, Patience, Results, Specification}
-  alias CrucibleBridge.Evaluator.Classes
+  alias CrucibleBridge.Evaluator.{CallerParts, Classes}
 
   require Logger
 
@@ -64,7 +66,8 @@ defmodule CrucibleBridge.Evaluator do
   @classes [:f1, :precision, :recall]
   @formats [:markdown, :html, :json]
 
-  @own ~w(metrics grader grader_options positive conn timeout window patience_ms format batch_size)a
+  @stays ~w(graders environments answer_timeout_ms window patience_ms)a
+  @own ~w(metrics grader grader_options positive conn timeout format batch_size)a ++ @stays
   @known @own ++ Specification.options()
 
   @doc "An evaluator of crucible_train's convention; see `evaluate/2`."
@@ -85,9 +88,10 @@ defmodule CrucibleBridge.Evaluator do
     with :ok <- known(opts),
          :ok <- batches(opts[:batch_size]),
          {:ok, evaluators} <- evaluators(opts),
+         {evaluators, held} = CallerParts.taken(evaluators, opts),
          {:ok, model} <- ModelRef.resolve(model, opts),
          {:ok, request} <- request(opts, model, dataset, evaluators),
-         {:ok, evaluation} <- run(model, request, opts),
+         {:ok, evaluation} <- run(model, request, Keyword.merge(opts, held), held),
          {:ok, results} <- Results.of(evaluation, opts) do
       classes(results, request, opts)
     end
@@ -205,16 +209,18 @@ defmodule CrucibleBridge.Evaluator do
     Specification.build(Keyword.merge(opts, model: model, dataset: dataset, evaluators: evaluators))
   end
 
-  defp run({:held, model}, request, opts) do
-    Orchestrator.evaluate(conn(opts), request, model, Keyword.take(opts, [:window, :patience_ms]))
-  end
+  defp run({:held, model}, request, opts, _held), do: here(model, request, opts)
+  defp run(_remote, request, opts, [_ | _]), do: here(nil, request, opts)
 
-  defp run(_remote, request, opts) do
+  defp run(_remote, request, opts, []) do
     # The id is made here, so that what a dying worker had of the evaluation is found again.
     id = if request.evaluation_id == "", do: Orchestrator.fresh_id(), else: request.evaluation_id
     attempt = &attempt(conn(opts), %{request | evaluation_id: id}, Keyword.get(opts, :timeout, :infinity), &1)
     Patience.run(attempt, Keyword.get(opts, :patience_ms, Patience.default_ms()))
   end
+
+  defp here(model, request, opts),
+    do: Orchestrator.evaluate(conn(opts), request, model, Keyword.take(opts, @stays))
 
   defp attempt(conn, request, timeout, 0), do: waited(conn, request, timeout)
 

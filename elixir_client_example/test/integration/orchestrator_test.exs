@@ -133,6 +133,21 @@ defmodule CrucibleBridge.OrchestratorTest do
     end
   end
 
+  test "likeliest tokens are asked of a model that knows them, and another is refused by the name of the call", %{
+    conn: conn
+  } do
+    data = [%{model_input: [10, 20], loss_fn_inputs: %{"target_tokens" => [20, 30], "weights" => [1.0, 1.0]}}]
+    model = %Model{name: "knows", argmax: fn [{:tokens, [10, 20, 30]}] -> {:ok, [nil, 20, 31]} end}
+    {:ok, request} = Specification.build(evaluators: "next_token_accuracy", dataset: data)
+
+    assert {:ok, %{state: :completed, metrics: metrics}} = Orchestrator.evaluate(conn, request, model)
+    assert metrics.values["next_token_accuracy"] == 0.5
+
+    assert {:ok, %{state: :failed, results: [%{problem: problem}]}} = Orchestrator.evaluate(conn, request, adder())
+    assert problem.reason == "MISSING_CLIENT"
+    assert problem.message =~ "compute_argmax"
+  end
+
   test "what fails costs its sample alone, and what is retryable is asked again", %{conn: conn} do
     tried = :counters.new(1, [])
 

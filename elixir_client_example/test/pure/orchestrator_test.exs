@@ -122,6 +122,15 @@ defmodule CrucibleBridge.OrchestratorModelTest do
     assert {:ok, [:nan, :negative_infinity]} = Model.ask(model, {:logprobs, [{:tokens, [1, 2, 3]}]})
   end
 
+  test "likeliest tokens are whole numbers, and the first means nothing" do
+    argmax = fn ids -> Model.ask(%Model{name: "m", argmax: fn _ -> {:ok, ids} end}, {:argmax, [{:tokens, [1, 2]}]}) end
+    assert Model.calls(%Model{name: "m", argmax: &{:ok, &1}}) == [:argmax]
+    assert argmax.([nil, 7, -1]) == {:ok, [7, -1]}
+
+    for ids <- [[], [nil, nil], [nil, 1.0], [nil | 7]],
+        do: assert({:error, %Error{reason: "BACKEND_ANSWER"}} = argmax.(ids))
+  end
+
   test "an answer that does not fit its question is told as such" do
     model = %Model{name: "m", sample: fn _, _, _ -> {:ok, [%{tokens: [1]}]} end, forward: fn _ -> {:ok, []} end}
     assert {:error, %Error{reason: "BACKEND_ANSWER"}} = Model.ask(model, {:sample, {:text, "q"}, @params, 1})

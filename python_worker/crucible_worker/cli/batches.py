@@ -183,6 +183,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
     from crucible_worker.cli.own_files import OwnFiles
     from crucible_worker.grading import registry
     from crucible_worker.grading.base import AsksJudge
+    from crucible_worker.grading.caller import CallerGrader
     from crucible_worker.grading.parts import GradingParts
 
     if code or text == "code":
@@ -200,6 +201,8 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
         raise InvalidField("--grader", f"{name!r} cannot be used here: {error.message}") from None
     if isinstance(made, AsksJudge):
         raise InvalidField("--grader", f"{name!r} queries a model, which an evaluation has: `crucible-worker evaluate`")
+    if isinstance(made, CallerGrader):
+        raise InvalidField("--grader", f"{name!r} is a grader of the caller of EvaluateWithOrchestratorModel")
     return GraderBatches(made)
 
 

@@ -7,16 +7,21 @@ catches a backend's error, and keeps no state between samples, so that an evalua
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from crucible_bridge.types import (
+    AnsweredEnvironment,
+    AnsweredGrade,
     Conversation,
+    EpisodeAction,
     EvaluatorInfo,
     EvaluatorKind,
     Metrics,
     ModelRef,
+    OpenEpisode,
     Problem,
     Sample,
     SampleResult,
@@ -29,13 +34,17 @@ from crucible_worker.backends.base import Model
 
 __all__ = [
     "Bound",
+    "CallerPart",
     "Evaluator",
     "EvaluatorType",
     "HasAuxiliaryModels",
     "HoldsProcesses",
     "Outcome",
+    "PartKind",
+    "SampleCaller",
     "SampleContext",
     "as_asked",
+    "caller_parts",
     "kinds_of",
     "measures_likelihoods",
     "stops_itself",
@@ -54,6 +63,62 @@ class Bound:
     """Seconds from that request until it is killed."""
     problem: Problem
     """The problem of a sample that is not done by then."""
+
+
+class PartKind(enum.StrEnum):
+    """What may stay with the caller, next to the model."""
+
+    GRADER = "grader"
+    ENVIRONMENT = "environment"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallerPart:
+    """A part of an evaluator that stays with the caller."""
+
+    kind: PartKind
+    """What it is."""
+    option: str
+    """The option that names it."""
+    text: str
+    """The option's value."""
+    name: str
+    """Its name at the caller; empty for the caller's only one."""
+
+
+class SampleCaller(Protocol):
+    """The caller of an evaluation as one sample sees it; the engine counts its answers as progress."""
+
+    @property
+    def evaluator(self) -> str:
+        """Name of the evaluator, for questions."""
+        ...
+
+    async def grade(self, grader: str, sample: Sample, response: str) -> AnsweredGrade:
+        """Ask a grader; an empty name is the only one.
+
+        Raises:
+            BridgeError: it has no valid answer, or has left.
+        """
+        ...
+
+    def new_episode(self) -> int:
+        """A number for an episode that `follow` opens then."""
+        ...
+
+    async def follow(
+        self, environment: str, episode: int, question: OpenEpisode | EpisodeAction
+    ) -> AnsweredEnvironment:
+        """Open an episode, or continue it; an empty name is the only environment.
+
+        Raises:
+            BridgeError: it has no valid answer, or has left.
+        """
+        ...
+
+    def close_episode(self, number: int) -> None:
+        """Nothing further is asked of the episode; does not wait."""
+        ...
 
 
 def _unseen() -> None:
@@ -84,6 +149,8 @@ class SampleContext:
     """An evaluator that `stops_itself` calls it when its sample makes progress, so that it never counts as stalled."""
     counted: Callable[[int, int], None] = _uncounted
     """An evaluator with many questions in a sample calls it with the number of questions done, and of all."""
+    caller: SampleCaller | None = None
+    """The caller, if it has stayed connected to answer questions of evaluators."""
     folder: Path | None = None
     """A folder for files of this evaluation and evaluator: the evaluator creates it, the worker deletes it with
     the evaluation."""
@@ -242,6 +309,11 @@ def as_asked(sample: Sample) -> Sample:
         return sample
     asked = Conversation(sample.input.messages[:-1])
     return dataclasses.replace(sample, input=asked, targets=sample.expected)
+
+
+def caller_parts(evaluator: Evaluator) -> Sequence[CallerPart]:
+    """Its parts that stay with the caller: it runs only in an evaluation whose caller stays connected."""
+    return getattr(evaluator, "caller_parts", ())
 
 
 def measures_likelihoods(evaluator: Evaluator) -> bool:

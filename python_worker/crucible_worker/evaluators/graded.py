@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -16,10 +16,11 @@ from crucible_bridge.types import Datum, ModelRef, Problem, Sample, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
-from crucible_worker.evaluators.base import SampleContext
+from crucible_worker.evaluators.base import CallerPart, PartKind, SampleContext
 from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.caller import CallerGrader
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 
 __all__ = [
@@ -50,7 +51,7 @@ GraderName: TypeAlias = Annotated[
     Meta(
         examples=list(graders.GRADERS),
         description="The grader that judges, by name: one of the worker, with its options under its name in $defs, "
-        "or an installed one.",
+        "an installed one, or one of the caller: caller, caller:NAME.",
     ),
 ]
 """The type of the option `grader`."""
@@ -100,6 +101,13 @@ class Graded(SamplingEvaluator):
         return grader_of(self.grader, self.grader_options, self.grading)
 
     @property
+    def caller_parts(self) -> Sequence[CallerPart]:
+        """The grader, if it stays with the caller; see `evaluators.base.caller_parts`."""
+        if not isinstance(self.judging, CallerGrader):
+            return ()
+        return (CallerPart(kind=PartKind.GRADER, option="grader", text=self.grader, name=self.judging.name),)
+
+    @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """The grader's judge, if it queries one."""
         return {JUDGE: self.judging.judge} if isinstance(self.judging, AsksJudge) else {}
@@ -132,11 +140,14 @@ def check_question(grader: Grader, sample: Sample) -> None:
 
 
 def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader:
-    """The grader of answers to a sample; a grader that queries a judge is bound to the sample.
+    """The grader of answers to a sample; a grader that queries a judge or the caller is bound to the sample.
 
     Raises:
         InvalidField: `check_question` refuses the sample.
     """
+    caller = context.caller
+    if caller is not None and isinstance(grader, CallerGrader):
+        return grader.bound(lambda name, response: caller.grade(name, sample, response))
     judge = context.auxiliary_models.get(JUDGE)
     if judge is None or not isinstance(grader, AsksJudge):
         return grader

@@ -33,12 +33,14 @@ from crucible_worker.backends.base import Model
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.base import (
+    CallerPart,
     Evaluator,
     EvaluatorType,
     HasAuxiliaryModels,
     HoldsProcesses,
     Outcome,
     SampleContext,
+    caller_parts,
     measures_likelihoods,
     stops_itself,
     wants_answers,
@@ -118,6 +120,11 @@ class Guarded:
     """Which clients of a model it can work with."""
     failures: Failures = dataclasses.field(default_factory=Failures, repr=False, compare=False)
     """What it raised, or gave in place of a result."""
+
+    @property
+    def caller_parts(self) -> Sequence[CallerPart]:
+        """See `evaluators.base.caller_parts`."""
+        return caller_parts(self.evaluator) if isinstance(self.evaluator, BaseEvaluator) else ()
 
     @property
     def wants_answers(self) -> bool:

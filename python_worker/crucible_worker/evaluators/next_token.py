@@ -181,8 +181,10 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
 
 def _check_client(model: Model) -> None:
     if Capability.ARGMAX not in model.capabilities:
+        known = ", ".join(sorted(model.capabilities)) or "nothing"
         raise FailedPrecondition(
-            f"{_KIND} needs a sampling client that reports likeliest tokens, which the model lacks",
+            f"{_KIND} needs a model that answers {Capability.ARGMAX}, the likeliest token at each position; "
+            f"this one answers {known}",
             reason=Reason.MISSING_CLIENT,
         )
 

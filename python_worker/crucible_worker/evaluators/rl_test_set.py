@@ -17,6 +17,7 @@ from crucible_bridge.types import Metrics, Sample, SampleResult
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
+from crucible_worker.evaluators.environments.caller import CallerProblem, caller_of
 from crucible_worker.evaluators.environments.child import Found, Order
 from crucible_worker.evaluators.environments.episode import Asker, called_here
 from crucible_worker.evaluators.environments.options import KEYS, KIND, PROBLEMS, EnvironmentOptions
@@ -56,8 +57,10 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
 
     @functools.cached_property
     def processes(self) -> Processes | None:
-        """The processes of a user's environment; None for problems of one turn."""
-        return None if self.environment == PROBLEMS else self.environments.processes(self.environment)
+        """The processes of an installed environment; None for problems of one turn, and for the caller's."""
+        if self.environment == PROBLEMS or self.at_caller is not None:
+            return None
+        return self.environments.processes(self.environment)
 
     def check_sample(self, sample: Sample) -> None:
         """Refuse a sample that cannot be a problem; a user's environment decides itself about samples.
@@ -65,7 +68,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
         Raises:
             InvalidField: names the conversation or the datum.
         """
-        if self.processes is None:
+        if self.environment == PROBLEMS:
             check_input(sample.input, self.renderer)
             check_question(self.judging, sample)
 
@@ -84,7 +87,9 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
                 retryable=True,
             )
         asker = Asker(model=context.model, answering=self.answering)
-        if self.processes is None:
+        if self.at_caller is not None:
+            made = await self._played_at_caller(sample, context, asker)
+        elif self.processes is None:
             made = await self._problem_solved(sample, context, asker)
         else:
             made = await self.processes.make(self._order(sample, context), asker)
@@ -139,6 +144,24 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
         found = await group.run(
             lambda: problem, called_here, asker, self.tolerance, seed=context.seed, max_turns=self.max_turns
         )
+        outcome = outcome_of(found, intermediates=self.intermediates, transcript=context.keeps_turns)
+        return Found(outcome=outcome, fallen=found.failure is not None)
+
+    async def _played_at_caller(self, sample: Sample, context: SampleContext, asker: Asker) -> Found:
+        problem = CallerProblem(
+            caller=caller_of(context),
+            environment=self.at_caller or "",
+            sample=sample,
+            options=self.of_environment,
+            size=self.group_size,
+            seed=context.seed,
+        )
+        try:
+            found = await group.run(
+                lambda: problem, called_here, asker, self.tolerance, seed=context.seed, max_turns=self.max_turns
+            )
+        finally:
+            problem.close()
         outcome = outcome_of(found, intermediates=self.intermediates, transcript=context.keeps_turns)
         return Found(outcome=outcome, fallen=found.failure is not None)
 

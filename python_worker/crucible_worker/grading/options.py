@@ -57,7 +57,8 @@ def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field
     properties: Mapping[str, Any] = schema.get("properties", {})
     filled = {key: rule["default"] for key, rule in properties.items() if "default" in rule and key not in options}
     # A number from google.protobuf.Struct is a float.
-    given = {key: int(value) if properties[key].get("type") == "integer" else value for key, value in options.items()}
+    whole = {key for key, rule in properties.items() if rule.get("type") == "integer"}
+    given = {key: int(value) if key in whole else value for key, value in options.items()}
     return filled | given
 
 

@@ -13,6 +13,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.declared_options import first_line, schema_of, values_of
 from crucible_worker.grading import entry_points
 from crucible_worker.grading.base import Grader, GraderType
+from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
 from crucible_worker.grading.choice import MultipleChoice
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.format import FormatOptions, format_of
@@ -122,11 +123,20 @@ def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
 
 def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGrader:
     """The grader of a name; arguments and errors are those of `create`."""
-    grader = GRADERS.get(name) or parts.own_graders.get(name) or entry_points.find(name)
+    grader = GRADERS.get(name) or parts.own_graders.get(name) or _of_caller(name) or entry_points.find(name)
     if grader is None:
-        known = ", ".join(names(parts))
+        known = ", ".join((*names(parts), f"{CALLER}:NAME"))
         raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
     return grader
+
+
+def _of_caller(name: str) -> GraderType | None:
+    """The grader `caller`, or `caller:NAME`; None if the name is another one."""
+    own = name_at_caller(name)
+    if own is None:
+        return None
+    description = "Asks the caller of EvaluateWithOrchestratorModel."
+    return GraderType(name=name, description=description, make=lambda options: CallerGrader(name=own))
 
 
 def create(

@@ -30,10 +30,11 @@ from crucible_bridge.types import (
     Problem,
     RenderSampleResponse,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
+from crucible_worker.runs.caller_parts import refuse_without_caller
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
@@ -68,8 +69,8 @@ _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
 """Seconds after which a caller may retry when the worker drains."""
 
-CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller with the model disconnected", retryable=True)
-"""Why an evaluation is interrupted when the caller that has its model disconnects."""
+CALLER_LEFT = Problem(reason=Reason.CALLER_LEFT, message="the caller disconnected", retryable=True)
+"""Why an evaluation is interrupted when the caller that has a part of it disconnects."""
 
 _DRAINING = Problem(reason=Reason.DRAINING, message="the worker drains", retryable=True)
 
@@ -151,7 +152,9 @@ class Admission:
             BridgeError: limits or evaluators are refused; nothing was started.
         """
         _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
-        return await self._preparer.evaluators(planned)
+        evaluators = await self._preparer.evaluators(planned)
+        refuse_without_caller(evaluators, None)
+        return evaluators
 
     async def read(self, dataset: Dataset) -> LoadedDataset:
         """The samples of a data set, as an evaluation would get them.
@@ -179,20 +182,20 @@ class Admission:
         return await render_sample(self._preparer, request, sample_id)
 
     async def admit(
-        self, request: EvaluateRequest, *, waited: bool = False, model: Model | None = None
+        self, request: EvaluateRequest, *, waited: bool = False, caller: Caller | None = None
     ) -> tuple[Row, bool]:
         """Start or resume an evaluation, unless it has ended or has an owner; the flag says whether it existed already.
 
         Args:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
-            model: the model, if the caller has it.
+            caller: whoever stays connected, as the model or parts of evaluators stay there.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
         return await self._shielded(
-            request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, model=model)
+            request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, caller=caller)
         )
 
     async def enqueue(self, request: EvaluateRequest, also: Callable[[Transaction], None]) -> tuple[Row, bool]:
@@ -259,10 +262,10 @@ class Admission:
             message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
             attempt.stop(Ending.CANCEL, Problem(reason=Reason.CANCELLED, message=message))
 
-    def release(self, model: Model, problem: Problem) -> None:
-        """Interrupt this worker's attempt that uses a model, if there is one: its caller has disconnected."""
+    def release(self, caller: Caller, problem: Problem) -> None:
+        """Interrupt this worker's attempt that asks a caller, if there is one: the caller has disconnected."""
         for attempt in tuple(self._attempts.values()):
-            if attempt.model is model:
+            if attempt.caller is caller:
                 attempt.stop(Ending.LEFT, problem)
 
     async def drain(self) -> Sequence[str]:
@@ -283,23 +286,24 @@ class Admission:
         return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
     async def _claim(
-        self, request: EvaluateRequest, received: float, *, waited: bool, model: Model | None
+        self, request: EvaluateRequest, received: float, *, waited: bool, caller: Caller | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
         if row is not None and await self._is_final(row):
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
+        refuse_without_caller(evaluators, caller)
         if not waited:
             self._refuse_if_full()
         self._preparing += 1
         deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
             async with deadline:
-                plan = await self._preparer.prepare(request, evaluators, model)
+                plan = await self._preparer.prepare(request, evaluators, caller)
             taken_on = await self._take_on(request, plan, identity, received)
-            if model is not None and model.gone:
-                self.release(model, CALLER_LEFT)
+            if caller is not None and caller.gone:
+                self.release(caller, CALLER_LEFT)
             return taken_on
         except TimeoutError:
             if not deadline.expired():
@@ -320,6 +324,7 @@ class Admission:
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self._preparer.evaluators(request)
+        refuse_without_caller(evaluators, None)
         self._refuse_if_full()
         self._preparing += 1
         try:

@@ -1,4 +1,4 @@
-"""Evaluations of models that their callers have: they run as long as the caller stays connected."""
+"""Evaluations of which the caller has a part: they run as long as the caller stays connected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.runs.admission import CALLER_LEFT, Admission
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
@@ -23,7 +23,7 @@ _TAKEN_OVER = Problem(reason=Reason.TAKEN_OVER, message="another stream of the s
 
 
 class CallerConnection:
-    """The connection of one caller to an evaluation of its model. Made by `hold`."""
+    """The connection of one caller to an evaluation. Made by `connect_caller`."""
 
     def __init__(
         self, admission: Admission, journal: Journal, row: Row, *, existed: bool, attempt: Attempt | None
@@ -65,9 +65,9 @@ class CallerConnection:
 
 
 async def connect_caller(
-    admission: Admission, journal: Journal, locks: Owners, request: EvaluateRequest, model: Model
+    admission: Admission, journal: Journal, locks: Owners, request: EvaluateRequest, caller: Caller
 ) -> CallerConnection:
-    """Start or resume an evaluation of a model that its caller has.
+    """Start or resume an evaluation of which its caller has a part.
 
     An earlier caller at this worker is disconnected first, even if it is still there: the worker cannot distinguish a
     broken stream from an idle one.
@@ -77,16 +77,16 @@ async def connect_caller(
         journal: where evaluations are recorded.
         locks: this worker's.
         request: what to run; its id is set.
-        model: the model.
+        caller: the caller.
 
     Raises:
         BridgeError: it cannot be run; or ABORTED (HELD_ELSEWHERE), as it runs at another worker.
     """
     try:
         while True:
-            row, existed = await admission.admit(request, model=model)
+            row, existed = await admission.admit(request, caller=caller)
             attempt = None if row.state.terminal else admission.attempt(row.number)
-            if row.state.terminal or (attempt is not None and attempt.model is model):
+            if row.state.terminal or (attempt is not None and attempt.caller is caller):
                 return CallerConnection(admission, journal, row, existed=existed, attempt=attempt)
             if attempt is not None:
                 attempt.stop(Ending.LEFT, _TAKEN_OVER)
@@ -94,13 +94,13 @@ async def connect_caller(
             elif not await locks.looks_free(row.number):
                 raise _named(_runs_elsewhere(), row)
     except BaseException:
-        admission.release(model, CALLER_LEFT)
+        admission.release(caller, CALLER_LEFT)
         raise
 
 
 def _runs_elsewhere() -> BridgeError:
     return BridgeError(
-        "the evaluation runs at another worker, to which an orchestrator with its model is connected",
+        "the evaluation runs at another worker, to which its caller is connected",
         code=Code.ABORTED,
         reason=Reason.HELD_ELSEWHERE,
         retryable=True,

@@ -44,6 +44,11 @@ class CallGate:
         self._calls, self._retries = 0, 0
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether no further call is let through."""
+        return self._closed
+
     def close(self) -> None:
         """Let no further call through; calls under way may finish, and their answers are discarded."""
         self._closed = True

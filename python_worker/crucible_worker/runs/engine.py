@@ -41,6 +41,7 @@ from crucible_bridge.types import (
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import (
     Evaluator,
     HasAuxiliaryModels,
@@ -58,6 +59,7 @@ from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
 from crucible_worker.runs.bounds import Patience, bound_of_task
+from crucible_worker.runs.caller_parts import GatedCaller
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
@@ -159,6 +161,11 @@ class Attempt:
     def taken(self) -> tuple[ModelRef, Usage | None]:
         """The model, and this attempt's usage of it and of judges, as far as that is committed."""
         return self._request.model, self._spent.here
+
+    @property
+    def caller(self) -> Caller | None:
+        """The caller that it needs to stay connected, if there is one."""
+        return None if self.model is None else self._plan.caller
 
     @property
     def phase(self) -> Phase:
@@ -330,6 +337,7 @@ class Attempt:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
+                caller=self._caller_of(lane, place, patience),
                 bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self._progressed,
@@ -354,6 +362,12 @@ class Attempt:
         return FinishedSample(
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
+
+    def _caller_of(self, lane: _Lane, place: SampleKey, patience: Patience) -> GatedCaller | None:
+        """The caller as a sample sees it, if it stays connected."""
+        if (caller := self._plan.caller) is None:  # as a rule
+            return None
+        return GatedCaller(caller, self._gate, patience.answered, evaluator=lane.label, repeat=place.repeat)
 
     def _result(
         self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int

@@ -32,7 +32,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports.writing import ReportRequest, write_report
@@ -283,15 +283,15 @@ class Evaluations:
                 return evaluation_of(row)
             self._admission.refuse_if_unable(row.evaluation_id)
 
-    async def connect_caller(self, request: EvaluateRequest, model: Model) -> CallerConnection:
-        """Start or resume an evaluation of a model that the caller has; it replaces an earlier caller at this worker.
+    async def connect_caller(self, request: EvaluateRequest, caller: Caller) -> CallerConnection:
+        """Start or resume an evaluation of which the caller has a part; it replaces an earlier caller at this worker.
 
         Raises:
             BridgeError: the request cannot be run, or the evaluation runs at another worker; nothing was started.
         """
         request = _identified(request)
         structlog.contextvars.bind_contextvars(evaluation_id=request.evaluation_id)
-        return await connect_caller(self._admission, self._journal, self._locks, request, model)
+        return await connect_caller(self._admission, self._journal, self._locks, request, caller)
 
     async def render(self, request: EvaluateRequest, sample_id: str) -> RenderSampleResponse:
         """Show what the model would get of one sample, the first one if no id is given; nothing is started.

@@ -30,6 +30,7 @@ from crucible_bridge.types import (
     Sample,
 )
 from crucible_worker.backends.base import Backend, Model
+from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, as_asked, stops_itself, wants_answers
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -102,6 +103,8 @@ class Plan:
     """By index, the further models of an evaluator, by name."""
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost."""
+    caller: Caller | None = None
+    """Who requested it, if evaluators or the model stay there."""
     prompter: Prompter | None = None
     """Applies the prompt to samples; None if evaluators get them unchanged."""
 
@@ -230,14 +233,15 @@ class Preparer:
         self,
         request: EvaluateRequest,
         evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
-        held: Model | None = None,
+        caller: Caller | None = None,
     ) -> Plan:
         """Load the data set and open the model; gives up when it is cancelled, or this is closed.
 
         Args:
             request: what to run.
             evaluators: its evaluators.
-            held: the model, if the caller has it; otherwise that of the request is opened.
+            caller: whoever stays connected; its model is evaluated if it has one, otherwise that of the request is
+                opened.
 
         Raises:
             BridgeError: either is not available; see `runs.datasets.load` and `Backend.open`.
@@ -245,6 +249,7 @@ class Preparer:
         backend = self._backend(request.model, "model")
         loaded = await self.load(request.dataset, evaluators)
         prompter = await self.prompter(request, evaluators, loaded)
+        held = None if caller is None else caller.model
         model = await backend.open(request.model) if held is None else held
         refused: dict[int, Problem] = {}
         auxiliary_models: dict[int, Mapping[str, Model]] = {}
@@ -269,6 +274,7 @@ class Preparer:
             model=model,
             auxiliary_models={index: models for index, models in auxiliary_models.items() if index not in refused},
             prices=self._sources.prices,
+            caller=caller,
             prompter=prompter,
         )
 

@@ -1,4 +1,4 @@
-"""EvaluateWithOrchestratorModel: a stream in both directions, and an evaluation that queries its caller."""
+"""EvaluateWithOrchestratorModel: a stream in both directions, and an evaluation that asks its caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,14 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
-from crucible_worker.backends.orchestrator import PendingQuestion, RemoteOrchestratorModel, Session, Withdrawn
+from crucible_worker.backends.orchestrator import (
+    Caller,
+    ClosedEpisode,
+    PendingQuestion,
+    RemoteOrchestratorModel,
+    Session,
+    Withdrawn,
+)
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.caller_models import CallerConnection
 from crucible_worker.runs.evaluations import Evaluations
@@ -46,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests: Requests) -> Frames:
-    """Run an evaluation on the caller's model until it ends, or until the caller disconnects, which interrupts it.
+    """Run an evaluation on what the caller has until it ends, or until the caller disconnects, which interrupts it.
 
     Raises:
         BridgeError: see the service's documentation of the call.
@@ -54,9 +61,9 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
     start = await _start(requests)
     window = min(start.window, limits.max_orchestrator_window)
     session = Session(window)
-    model = RemoteOrchestratorModel(_name(start.request), start.calls, session)
+    caller = Caller(session, model=_model(start, session), graders=start.graders, environments=start.environments)
     try:
-        hold = await evaluations.connect_caller(_within(start.request, window, limits), model)
+        hold = await evaluations.connect_caller(_within(start.request, window, limits), caller)
     except BaseException:
         # Questions of an attempt that is still running get this error.
         session.close()
@@ -125,10 +132,14 @@ def _answer(message: orchestrator_pb2.OrchestratorAnswer) -> Answer:
         )
 
 
-def _frame(session: Session, frame: PendingQuestion | Withdrawn) -> pb.EvaluateWithOrchestratorModelResponse | None:
+def _frame(
+    session: Session, frame: PendingQuestion | Withdrawn | ClosedEpisode
+) -> pb.EvaluateWithOrchestratorModelResponse | None:
     """The message of a frame; None if the question cannot be encoded, such as text that is no Unicode."""
     if isinstance(frame, Withdrawn):
         return pb.EvaluateWithOrchestratorModelResponse(withdrawn=frame.id)
+    if isinstance(frame, ClosedEpisode):
+        return pb.EvaluateWithOrchestratorModelResponse(closed=frame.id)
     try:
         return pb.EvaluateWithOrchestratorModelResponse(question=question_to_v1(frame.id, frame.question))
     except InvalidField as error:
@@ -145,6 +156,8 @@ def _within(request: EvaluateRequest, window: int, limits: WorkerLimits) -> Eval
     return dataclasses.replace(request, limits=dataclasses.replace(request.limits, concurrency=concurrency))
 
 
-def _name(request: EvaluateRequest) -> str:
-    assert isinstance(request.model, OrchestratorModel)  # `start_from_v1` ensures it
-    return request.model.name
+def _model(start: HeldStart, session: Session) -> RemoteOrchestratorModel | None:
+    """The caller's model; None if the evaluated model is the worker's."""
+    if not isinstance(start.request.model, OrchestratorModel):
+        return None
+    return RemoteOrchestratorModel(start.request.model.name, start.calls, session)

@@ -14,7 +14,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/ListEvaluators": "What evaluators there are, with the schema of their options and the keys they yield.",
     "/crucible_bridge.v1.EvaluationService/Evaluate": "Evaluates a model to the end, durably: the same request again resumes it.",
     "/crucible_bridge.v1.EvaluationService/StartEvaluation": "Starts or resumes an evaluation that outlives the call.",
-    "/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel": "Runs to the end on a model that the orchestrator holds: the worker asks it over the stream, by questions with ids, at most `window` of them open at once, and is answered in any order.",
+    "/crucible_bridge.v1.EvaluationService/EvaluateWithOrchestratorModel": "Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them.",
     "/crucible_bridge.v1.EvaluationService/WatchEvaluation": "Streams the events of an evaluation until it ends, resumable by sequence; stays open while it is interrupted.",
     "/crucible_bridge.v1.EvaluationService/GetEvaluation": "An evaluation as it stands.",
     "/crucible_bridge.v1.EvaluationService/ListEvaluations": "Evaluations, newest first, by page.",

@@ -9,6 +9,23 @@ from typing import Any
 __all__ = ["FIELD_SCHEMAS", "REQUIRED_FIELDS"]
 
 FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "AnsweredEnvironment.reward": {"finite": True},
+    "AnsweredEnvironment.metrics": {
+        "finite": True,
+        "maxProperties": 256,
+        "propertyNames": {"maxLength": 200},
+        "maxLength": 200,
+    },
+    "AnsweredEnvironment.stop": {"maxItems": 64, "maxLength": 1000, "minLength": 1},
+    "AnsweredEnvironment.stop_tokens": {"minimum": 0, "maxItems": 64},
+    "AnsweredEnvironment.tags": {"maxItems": 32, "maxLength": 200, "minLength": 1},
+    "AnsweredGrade.score": {"minimum": 0.0, "maximum": 1.0, "finite": True},
+    "AnsweredGrade.measurements": {
+        "finite": True,
+        "maxProperties": 256,
+        "propertyNames": {"maxLength": 200},
+        "maxLength": 200,
+    },
     "AnsweredSequence.stop_reason": {"enum": ["stop", "length", ""]},
     "AnsweredSequence.output_tokens": {"minimum": 0},
     "AnsweredSequence.prompt_tokens": {"minimum": 0},
@@ -161,7 +178,8 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "OpenExperimentRequest.log_to": {"maxItems": 16, "maxLength": 4096, "minLength": 1},
     "OrchestratorModel.name": {"maxLength": 200, "minLength": 1},
     "OrchestratorStart.window": {"minimum": 1},
-    "OrchestratorStart.calls": {"minItems": 1},
+    "OrchestratorStart.graders": {"maxItems": 64, "maxLength": 200, "minLength": 1},
+    "OrchestratorStart.environments": {"maxItems": 64, "maxLength": 200, "minLength": 1},
     "OutputComparison.absolute_tolerance": {"minimum": 0.0, "finite": True},
     "OutputComparison.relative_tolerance": {"minimum": 0.0, "finite": True},
     "ParseResponseRequest.responses": {"minItems": 1},
@@ -252,7 +270,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "OpenAIModel": ("server", "model"),
     "OpenExperimentRequest": ("experiment_id",),
     "OrchestratorModel": ("name",),
-    "OrchestratorStart": ("window", "calls"),
+    "OrchestratorStart": ("window",),
     "ParseResponseRequest": ("responses",),
     "Patience": ("metric", "goal", "patience"),
     "PlannedEvaluation": ("evaluators", "dataset"),

@@ -57,6 +57,9 @@ async def short_forms(bridge: crucible_bridge.Bridge) -> None:
     )
     await bridge.evaluation.start_evaluation(None, model="local:m", evaluators=["nll"], dataset=[])
     await bridge.evaluation.evaluate_with_orchestrator_model(evaluators="nll", dataset=[], model=object(), name="m")
+    await bridge.evaluation.evaluate_with_orchestrator_model(
+        evaluators="accuracy", dataset=[], model="embedded:m", graders={"g": lambda asked: asked.response == "1"}
+    )
 
 
 async def mistakes(bridge: crucible_bridge.Bridge) -> None:

@@ -57,6 +57,9 @@ def short_forms(bridge: crucible_bridge.BlockingBridge) -> None:
     )
     bridge.evaluation.start_evaluation(None, model="local:m", evaluators=["nll"], dataset=[])
     bridge.evaluation.evaluate_with_orchestrator_model(evaluators="nll", dataset=[], model=object(), name="m")
+    bridge.evaluation.evaluate_with_orchestrator_model(
+        evaluators="accuracy", dataset=[], model="embedded:m", graders={"g": lambda asked: asked.response == "1"}
+    )
 
 
 def mistakes(bridge: crucible_bridge.BlockingBridge) -> None:

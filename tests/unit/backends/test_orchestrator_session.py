@@ -12,6 +12,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.types import (
     Datum,
     Forwarded,
+    LikeliestTokens,
     LogprobsQuestion,
     ModelInput,
     OrchestratorCall,
@@ -21,6 +22,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.orchestrator import (
+    ClosedEpisode,
     OrchestratorBackend,
     PendingQuestion,
     RemoteOrchestratorModel,
@@ -93,6 +95,26 @@ async def test_a_question_that_is_given_up_is_withdrawn_before_the_next():
     session.answer(2, SAID)
     assert await next_one == SAID
     await frames.aclose()
+
+
+async def test_episodes_have_numbers_of_their_own_and_end_before_the_next_question():
+    """The other end hears in order what it need not keep, and a session that is closed tells nothing."""
+    session = Session(2)
+    numbers = [session.new_episode(), session.new_episode()]
+    asking = asyncio.create_task(session.ask(question(1)))
+    await settle()
+    session.close_episode(2)
+    session.close_episode(1)
+    frames = session.frames()
+    told_first = [await anext(frames) for _ in range(3)]
+    session.close()
+    session.close_episode(1)
+    assert numbers == [1, 2]
+    assert told_first[:2] == [ClosedEpisode(2), ClosedEpisode(1)]
+    assert told_first[2].id == 1
+    assert [frame async for frame in frames] == []
+    with pytest.raises(Unavailable):
+        await asking
 
 
 async def test_a_question_that_nobody_has_seen_needs_no_withdrawal():
@@ -168,6 +190,9 @@ DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weig
         (lambda model: model.forward([DATUM]), np.zeros(2)),
         (lambda model: model.forward([DATUM]), Forwarded(())),
         (lambda model: model.forward([DATUM]), Forwarded((np.zeros(3),))),
+        (lambda model: model.compute_argmax(ModelInput.of([1, 2])), np.zeros(1)),
+        (lambda model: model.compute_argmax(ModelInput.of([1, 2])), LikeliestTokens(np.zeros(2, np.int64))),
+        (lambda model: model.compute_argmax(ModelInput.of([1, 2])), LikeliestTokens(np.array([-2]))),
     ],
 )
 async def test_an_answer_that_does_not_fit_is_final(call: Any, answer: Any):
@@ -193,6 +218,8 @@ async def test_answers_that_fit_come_through():
     session = Session(1)
     model = RemoteOrchestratorModel("m", EVERY, session)
     assert await told(model.compute_logprobs(ModelInput.of([1, 2])), session, np.array([-0.5])) == (None, -0.5)
+    likeliest = LikeliestTokens(np.array([7, -1], np.int32))
+    assert await told(model.compute_argmax(ModelInput.of([1, 2, 3])), session, likeliest) == (None, 7, -1)
     (array,) = await told(model.forward([DATUM]), session, Forwarded((np.array([-1.0, -2.0]),)))
     assert array.tolist() == [-1.0, -2.0]
     task = asyncio.create_task(model.forward([DATUM]))
@@ -213,6 +240,9 @@ async def test_a_model_is_asked_only_for_what_it_can():
     with pytest.raises(FailedPrecondition) as caught:
         await only_logprobs.sample_text("x", PARAMS)
     assert caught.value.reason == "MISSING_CLIENT"
+    with pytest.raises(FailedPrecondition, match="argmax") as caught:
+        await only_logprobs.compute_argmax(ModelInput.of([1]))
+    assert caught.value.reason == "MISSING_CLIENT"
     only_forward = RemoteOrchestratorModel("m", frozenset({OrchestratorCall.FORWARD}), session)
     assert (only_forward.sampling, only_forward.training) == (None, only_forward)
 
@@ -222,6 +252,8 @@ async def test_input_that_can_never_work_is_refused_here():
     model = RemoteOrchestratorModel("m", EVERY, Session(1))
     with pytest.raises(InvalidField, match=r"^prompt"):
         await model.compute_logprobs(ModelInput.of([]))
+    with pytest.raises(InvalidField, match=r"^prompt"):
+        await model.compute_argmax(ModelInput.of([]))
     with pytest.raises(InvalidField, match=r"^data\[0\]"):
         await model.forward([Datum(model_input=[1], loss_fn_inputs={})])
 

@@ -16,17 +16,28 @@ from hypothesis.extra import numpy as hnp
 from crucible_bridge import codec
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
+    AnsweredEnvironment,
+    AnsweredGrade,
+    ArgmaxQuestion,
+    Datum,
+    EnvironmentQuestion,
+    EpisodeAction,
     Forwarded,
     ForwardQuestion,
+    GradeQuestion,
     HeldAccepted,
     HeldEnded,
     HeldStart,
+    LikeliestTokens,
     LogprobsQuestion,
+    OpenEpisode,
     OrchestratorCall,
     OrchestratorModel,
+    Sample,
     SampledSequence,
     SampleQuestion,
     SamplingParams,
+    Verdict,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 from crucible_bridge.v1 import orchestrator_pb2 as pb
@@ -34,6 +45,7 @@ from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
 floats = hnp.arrays(st.sampled_from([np.float32, np.float64]), st.integers(0, 4))
+tokens_of_sequences = hnp.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 4))
 token_ids = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -52,6 +64,49 @@ def sequences(draw: st.DrawFn) -> SampledSequence:
     )
 
 
+samples = st.builds(
+    Sample,
+    id=some.text,
+    input=some.text
+    | some.conversations
+    | some.model_inputs.map(lambda tokens: Datum(model_input=tokens, loss_fn_inputs={})),
+    targets=some.several(some.text),
+    choices=some.several(some.text),
+    metadata=st.dictionaries(some.text, some.text, max_size=2),
+)
+small_ints = st.integers(0, 2**31 - 1)
+numbers = st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), some.finite, max_size=3)
+grade_questions = st.builds(
+    GradeQuestion, grader=some.text, evaluator=some.text, sample=samples, response=some.text, repeat=small_ints
+)
+openings = st.builds(OpenEpisode, evaluator=some.text, sample=samples, seed=some.u64, rollout=small_ints)
+actions = st.builds(
+    EpisodeAction,
+    turn=small_ints,
+    text=some.text,
+    tokens=some.several(small_ints),
+    stop_reason=st.sampled_from(["stop", "length"]),
+)
+environment_questions = st.builds(
+    EnvironmentQuestion, environment=some.text, episode=some.u64, question=openings | actions
+)
+grades = st.builds(
+    AnsweredGrade,
+    verdict=some.optional(st.sampled_from(Verdict)),
+    score=some.optional(st.floats(0, 1)),
+    reason=some.text,
+    extracted=some.text,
+    measurements=numbers,
+)
+steps = st.builds(
+    AnsweredEnvironment,
+    observation=some.text | some.conversations | some.model_inputs,
+    reward=some.finite,
+    done=st.booleans(),
+    metrics=numbers,
+    stop=st.tuples(st.just("\n"), st.just(3)) | st.just(()),
+    tags=st.just(()) | st.just(("a", "b")),
+)
 questions = (
     st.builds(
         SampleQuestion,
@@ -62,9 +117,18 @@ questions = (
     )
     | st.builds(LogprobsQuestion, sequence=some.model_inputs)
     | st.builds(ForwardQuestion, data=some.several(some.data))
+    | st.builds(ArgmaxQuestion, sequence=some.model_inputs)
+    | grade_questions
+    | environment_questions
 )
 answers = (
-    some.several(sequences()) | floats | st.builds(Forwarded, st.lists(floats, max_size=3).map(tuple)) | some.problems
+    some.several(sequences())
+    | floats
+    | st.builds(Forwarded, st.lists(floats, max_size=3).map(tuple))
+    | st.builds(LikeliestTokens, tokens_of_sequences)
+    | some.problems
+    | grades
+    | steps
 )
 starts = st.builds(
     HeldStart,
@@ -120,6 +184,8 @@ def sampled(**fields: Any) -> pb.OrchestratorAnswer:
         (pb.OrchestratorAnswer(logprobs=INTEGERS), "answer.logprobs"),
         (pb.OrchestratorAnswer(logprobs=SQUARE), "answer.logprobs"),
         (pb.OrchestratorAnswer(logprobs=ODD), "answer.logprobs"),
+        (pb.OrchestratorAnswer(argmax=FLOATS), "answer.argmax"),
+        (pb.OrchestratorAnswer(argmax=ODD), "answer.argmax"),
         (pb.OrchestratorAnswer(forward=pb.AnsweredForward(logprobs=[FLOATS, ODD])), "answer.forward.logprobs[1]"),
         (sampled(stop_reason=""), "answer.sample.sequences[0].stop_reason"),
         (sampled(stop_reason="stop", tokens=FLOATS), "answer.sample.sequences[0].tokens"),

@@ -50,7 +50,7 @@ def test_protos_are_linted():
     ("before", "after", "finding"),
     [
         ("", "", None),
-        ("int32 window = 2 ", "int32 window = 4 ", "Previously present field"),
+        ("int32 window = 2 ", "int32 window = 9 ", "Previously present field"),
         ("int32 window = 2 ", "int64 window = 2 ", "changed type"),
         ("string reason = 2;", "string cause = 2;", "changed name"),
         ("VERDICT_PARTIAL = 3", "VERDICT_PARTIAL = 9", "Previously present enum value"),

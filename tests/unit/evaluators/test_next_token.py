@@ -221,7 +221,7 @@ async def test_windows_can_be_refused() -> None:
 @pytest.mark.parametrize("model", [Double(sampling=Sampling()), Double(training=Training([]))])
 def test_a_model_that_does_not_tell_is_refused(model: Double) -> None:
     """Log-probabilities of given tokens do not say which is the likeliest."""
-    with pytest.raises(FailedPrecondition, match="reports likeliest tokens") as caught:
+    with pytest.raises(FailedPrecondition, match="needs a model that answers compute_argmax") as caught:
         _evaluator().check(model)
     assert caught.value.reason == "MISSING_CLIENT"
     _evaluator().check(_model())

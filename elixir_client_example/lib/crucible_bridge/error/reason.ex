@@ -110,6 +110,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :model_not_open
           | :model_refused
           | :nan_logprob
+          | :needs_caller
           | :not_cached
           | :not_ended
           | :not_finite
@@ -231,9 +232,9 @@ defmodule CrucibleBridge.Error.Reason do
     journal_unreadable journal_unwritable journal_version logger_option logits_not_finite
     malformed_file malformed_json malformed_line malformed_message malformed_reply message_too_large
     metadata_not_recorded missing_client missing_token model_changed model_failed model_not_found
-    model_not_open model_refused nan_logprob not_cached not_ended not_finite not_found not_passable
-    not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
-    no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
+    model_not_open model_refused nan_logprob needs_caller not_cached not_ended not_finite not_found
+    not_passable not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer
+    no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
     no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
     no_target_logprobs no_tokenizer no_tokens other_follow other_log other_model other_plan
@@ -352,6 +353,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model is no longer open in the process that computes it.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
+  no The caller holds a grader or an environment; call EvaluateWithOrchestratorModel, and name it in its start.
   no The worker's cache of the hub does not have it, and the worker may not query the hub; see --hub-network.
   no The evaluation is not completed; wait for its end.
   no A reward, a metric or a sum is not a finite number.

@@ -1,6 +1,6 @@
 defmodule CrucibleBridge.Evaluator.Custom do
   @moduledoc """
-  Accuracy of a model's answers on a data set, by any grader that the worker has.
+  Accuracy of a model's answers on a data set, by any grader that the worker has, or by a function of Elixir.
 
       CrucibleBridge.Evaluator.Custom.evaluate("embedded:arithmetic@320",
         dataset: [%{"input" => "17+25=", "output" => "42"}],
@@ -12,8 +12,16 @@ defmodule CrucibleBridge.Evaluator.Custom do
   `CrucibleBridge.ModelRef` reads.
 
   A grader is named (`grader: "math"`, `"exact_match"`, `"contains"` ...; `CrucibleBridge.list_evaluators/1` has all, and
-  an operator can install more): a function of Elixir cannot travel to where the answers are. Beside `:accuracy` there is
-  its uncertainty, and `:accuracy_strict`, which counts what could not be judged as wrong; `:accuracy` leaves it out.
+  an operator can install more), or a function or module of Elixir: the worker sends each answer here to be judged.
+
+      CrucibleBridge.Evaluator.Custom.evaluate("embedded:arithmetic@320",
+        dataset: [%{"input" => "17+25=", "output" => "42"}],
+        grader: fn response, target -> String.trim(response) == target end,
+        sampling: [max_tokens: 8]
+      )
+
+  `CrucibleBridge.Orchestrator.Grader` says what else it may be, and return. Beside `:accuracy` there is its uncertainty,
+  and `:accuracy_strict`, which counts what could not be judged as wrong; `:accuracy` leaves it out.
   """
 
   alias CrucibleBridge.{Error, Evaluator}

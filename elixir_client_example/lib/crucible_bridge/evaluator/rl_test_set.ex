@@ -1,6 +1,6 @@
 defmodule CrucibleBridge.Evaluator.RLTestSet do
   @moduledoc """
-  What a model earns in environments of the worker, one group of rollouts for each sample of a data set.
+  What a model earns in environments, one group of rollouts for each sample of a data set.
 
       CrucibleBridge.Evaluator.RLTestSet.evaluate("tinker://run-7/sampler_weights/400",
         dataset: [%{"input" => "17+25=", "output" => "42"}],
@@ -14,7 +14,9 @@ defmodule CrucibleBridge.Evaluator.RLTestSet do
   `CrucibleBridge.ModelRef` reads. Keys are texts, as tags and metrics are the environments' own; what has no value stands
   under `:undefined`, if anything does.
 
-  Without `:environment`, samples are problems of one turn whose answers are graded. With `intermediates: true` and an
+  Without `:environment`, samples are problems of one turn whose answers are graded. It is the name of one that the worker
+  has, or a module or function of Elixir that stays here: see `CrucibleBridge.Orchestrator.Environment`. `:grader` may be
+  one likewise. With `intermediates: true` and an
   `:evaluation_id`, `CrucibleBridge.all_samples/3` and `CrucibleBridge.Trajectory.groups/1` have the rollouts for a learner.
   """
 

@@ -4,7 +4,8 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   """
 
   alias CrucibleBridge.{Columns, Datum, Error, Tensor, V1, Wire}
-  alias CrucibleBridge.Orchestrator.Model
+  alias CrucibleBridge.Orchestrator.{Environment, Grader, Held, Model}
+  alias CrucibleBridge.Specification.Values
   alias CrucibleBridge.Wire.{Bounds, Names}
   alias CrucibleBridge.V1.EvaluateWithOrchestratorModelRequest, as: Frame
 
@@ -14,15 +15,34 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   @sampling Bounds.of(V1.SamplingParams)
 
   @doc "The first frame."
-  @spec start(V1.EvaluateRequest.t(), Model.t(), pos_integer()) :: Frame.t()
-  def start(request, model, window) do
+  @spec start(V1.EvaluateRequest.t(), Held.t(), pos_integer()) :: Frame.t()
+  def start(request, held, window) do
+    start = %V1.OrchestratorStart{
+      request: request,
+      window: window,
+      graders: Map.keys(held.graders),
+      environments: Map.keys(held.environments)
+    }
+
+    %Frame{frame: {:start, with_model(start, held.model)}}
+  end
+
+  defp with_model(start, nil), do: start
+
+  defp with_model(start, model) do
     named = %V1.ModelRef{model: {:orchestrator, %V1.OrchestratorModel{name: model.name}}}
     {:ok, calls} = model |> Model.calls() |> Columns.each(&Names.long(V1.OrchestratorCall, &1, "calls"))
-    %Frame{frame: {:start, %V1.OrchestratorStart{request: %{request | model: named}, window: window, calls: calls}}}
+    %{start | request: %{start.request | model: named}, calls: calls}
   end
 
   @doc "What is asked; a question that this version cannot read is an error."
-  @spec question(V1.OrchestratorQuestion.t()) :: {:ok, Model.question()} | {:error, Error.t()}
+  @spec question(V1.OrchestratorQuestion.t()) ::
+          {:ok,
+           Model.question()
+           | {:grade, Grader.question()}
+           | {:open, pos_integer(), Environment.episode()}
+           | {:step, pos_integer(), Environment.action()}}
+          | {:error, Error.t()}
   def question(%{question: {:sample, %{prompt: prompt, sampling: %{} = sampling} = asked}}) do
     with {:ok, prompt} <- prompt(prompt, asked.plain), do: {:ok, {:sample, prompt, params(sampling), asked.num_samples}}
   end
@@ -35,10 +55,36 @@ defmodule CrucibleBridge.Orchestrator.Frames do
     with {:ok, data} <- Columns.each(data, &datum/1), do: {:ok, {:forward, data}}
   end
 
+  def question(%{question: {:argmax, %{sequence: %{} = sequence}}}) do
+    with {:ok, chunks} <- input(sequence), do: {:ok, {:argmax, chunks}}
+  end
+
+  def question(%{question: {:grade, %{sample: %{} = sample} = asked}}) do
+    with {:ok, sample} <- sample(sample),
+         do: {:ok, {:grade, asked |> Map.take([:grader, :evaluator, :repeat, :response]) |> Map.put(:sample, sample)}}
+  end
+
+  def question(%{question: {:environment, %{question: {:open, %{sample: %{} = sample} = open}} = asked}}) do
+    with {:ok, sample} <- sample(sample) do
+      begun = %{environment: asked.environment, sample: sample, options: Values.plain(open.options)}
+      {:ok, {:open, asked.episode, open |> Map.take([:evaluator, :seed, :rollout]) |> Map.merge(begun)}}
+    end
+  end
+
+  def question(%{question: {:environment, %{question: {:step, %{} = step}} = asked}}) do
+    with {:ok, tokens} <- if(step.tokens, do: tokens(step.tokens), else: {:ok, []}) do
+      stop_reason = if step.stop_reason == "length", do: :length, else: :stop
+      {:ok, {:step, asked.episode, %{turn: step.turn, text: step.text, tokens: tokens, stop_reason: stop_reason}}}
+    end
+  end
+
   def question(_other), do: {:error, Error.invalid("question", "is of a kind that this version does not know")}
 
   @doc "The frame of an answer, or of the problem in its place."
-  @spec answer(V1.OrchestratorQuestion.t(), {:ok, list()} | {:error, Error.t()}) :: Frame.t()
+  @spec answer(
+          V1.OrchestratorQuestion.t(),
+          {:ok, list() | V1.AnsweredGrade.t() | V1.AnsweredEnvironment.t()} | {:error, Error.t()}
+        ) :: Frame.t()
   def answer(%{id: id, question: question}, result) do
     frame = frame(id, with({:ok, answer} <- result, do: answered(elem(question, 0), answer)))
     size = frame |> Frame.encode() |> byte_size()
@@ -72,6 +118,11 @@ defmodule CrucibleBridge.Orchestrator.Frames do
     do: {:ok, {:conversation, Enum.map(messages, &{&1.role, &1.content})}}
 
   defp prompt(_other, _plain), do: {:error, Error.invalid("question", "has a prompt that this version does not know")}
+
+  defp sample(sample) do
+    with {:ok, input} <- prompt(sample.input, false),
+         do: {:ok, sample |> Map.take([:id, :targets, :choices, :metadata]) |> Map.put(:input, input)}
+  end
 
   # Absent is greedy, and the whole nucleus.
   defp params(sampling) do
@@ -121,6 +172,13 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   defp answered(:forward, lists) do
     with {:ok, tensors} <- Columns.each(lists, &floats/1), do: {:ok, {:forward, %V1.AnsweredForward{logprobs: tensors}}}
   end
+
+  defp answered(:argmax, ids) do
+    with {:ok, tensor} <- packed(ids, :i64), do: {:ok, {:argmax, tensor}}
+  end
+
+  # These are messages already, and whoever made them has checked them.
+  defp answered(kind, message) when kind in [:grade, :environment], do: {:ok, {kind, message}}
 
   defp sequence(sequence) do
     with {:ok, tokens} <- optional(Map.get(sequence, :tokens), :i64),

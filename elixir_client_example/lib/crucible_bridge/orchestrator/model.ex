@@ -1,11 +1,14 @@
 defmodule CrucibleBridge.Orchestrator.Model do
   @moduledoc """
-  A model that stays with its orchestrator, as the questions of a worker see it: a name and up to three functions.
+  A model that stays with its orchestrator, as the questions of a worker see it: a name and up to four functions.
 
     * `:sample` - `fn prompt, params, count -> {:ok, [sequence]} | {:error, reason} end`
     * `:logprobs` - `fn chunks -> {:ok, values} | {:error, reason} end`: a value for each token, nats, of which the first
       means nothing (`nil`, as a rule)
     * `:forward` - `fn data -> {:ok, lists} | {:error, reason} end`: for each datum the log-probabilities of its targets
+    * `:argmax` - `fn chunks -> {:ok, ids} | {:error, reason} end`: for each token the id of the one that is the likeliest
+      in its place, given the tokens before it; the first means nothing (`nil`, as a rule). -1 where it is another one, and
+      its id is not known. `next_token_accuracy` asks for it
 
   A prompt is `{:chunks, chunks}`, `{:text, text}`, `{:plain, text}` (text that is gone on from as it stands) or
   `{:conversation, [{role, content}]}`; chunks are `{:tokens, ids}`, `{:image, map}` or `{:image_asset, map}`, a datum is
@@ -27,8 +30,10 @@ defmodule CrucibleBridge.Orchestrator.Model do
 
   require Logger
 
+  @arities [sample: 3, logprobs: 1, forward: 1, argmax: 1]
+
   @enforce_keys [:name]
-  defstruct [:name, :sample, :logprobs, :forward]
+  defstruct [:name, :sample, :logprobs, :forward, :argmax]
 
   @type chunk :: {:tokens, [non_neg_integer()]} | {:image, map()} | {:image_asset, map()}
   @type prompt ::
@@ -59,11 +64,16 @@ defmodule CrucibleBridge.Orchestrator.Model do
           name: String.t(),
           sample: (prompt(), params(), pos_integer() -> {:ok, [sequence()]} | {:error, term()}) | nil,
           logprobs: ([chunk()] -> {:ok, [float() | nil]} | {:error, term()}) | nil,
-          forward: ([datum()] -> {:ok, [[float()]]} | {:error, term()}) | nil
+          forward: ([datum()] -> {:ok, [[float()]]} | {:error, term()}) | nil,
+          argmax: ([chunk()] -> {:ok, [integer() | nil]} | {:error, term()}) | nil
         }
 
   @typedoc "What is asked."
-  @type question :: {:sample, prompt(), params(), pos_integer()} | {:logprobs, [chunk()]} | {:forward, [datum()]}
+  @type question ::
+          {:sample, prompt(), params(), pos_integer()}
+          | {:logprobs, [chunk()]}
+          | {:forward, [datum()]}
+          | {:argmax, [chunk()]}
 
   @doc """
   What the model can be asked for.
@@ -71,15 +81,15 @@ defmodule CrucibleBridge.Orchestrator.Model do
       iex> CrucibleBridge.Orchestrator.Model.calls(%CrucibleBridge.Orchestrator.Model{name: "m", forward: &{:ok, &1}})
       [:forward]
   """
-  @spec calls(t()) :: [:sample | :logprobs | :forward]
+  @spec calls(t()) :: [:sample | :logprobs | :forward | :argmax]
   def calls(%__MODULE__{} = model) do
-    for {call, arity} <- [sample: 3, logprobs: 1, forward: 1], is_function(Map.get(model, call), arity), do: call
+    for {call, arity} <- @arities, is_function(Map.get(model, call), arity), do: call
   end
 
   @doc """
   Asks the model. Answers are checked as far as a message could not hold them; whatever goes wrong is an error.
   """
-  @spec ask(t(), question()) :: {:ok, [map()] | [float() | nil] | [[float()]]} | {:error, Error.t()}
+  @spec ask(t(), question()) :: {:ok, [map()] | [float() | nil] | [[float()]] | [integer()]} | {:error, Error.t()}
   def ask(%__MODULE__{} = model, question) do
     case call(model, question) do
       {:ok, answer} when is_list(answer) ->
@@ -105,6 +115,7 @@ defmodule CrucibleBridge.Orchestrator.Model do
 
   defp call(%{logprobs: logprobs}, {:logprobs, chunks}) when is_function(logprobs, 1), do: logprobs.(chunks)
   defp call(%{forward: forward}, {:forward, data}) when is_function(forward, 1), do: forward.(data)
+  defp call(%{argmax: argmax}, {:argmax, chunks}) when is_function(argmax, 1), do: argmax.(chunks)
 
   defp call(_model, question),
     do: {:error, failed("the orchestrator's model cannot be asked for #{elem(question, 0)}", false)}
@@ -113,8 +124,12 @@ defmodule CrucibleBridge.Orchestrator.Model do
     if Enum.all?(sequences, &match?(%{text: text} when is_binary(text), &1)), do: {:ok, sequences}, else: unfit()
   end
 
-  # The first value of a sequence's log-probabilities means nothing, and is not sent.
+  # The first value of a sequence means nothing, and is not sent.
   defp check({:logprobs, _chunks}, [_first | values]), do: if(numbers?(values), do: {:ok, values}, else: unfit())
+
+  defp check({:argmax, _chunks}, [_first | ids]) do
+    if is_list(ids) and Enum.all?(ids, &is_integer/1), do: {:ok, ids}, else: unfit()
+  end
 
   defp check({:forward, data}, lists) do
     if length(lists) == length(data) and Enum.all?(lists, &numbers?/1), do: {:ok, lists}, else: unfit()

@@ -9,6 +9,9 @@ defmodule CrucibleBridge.Orchestrator.Ports do
   weights of 0, which the port has. Such a pass adds gradients of 0 under a loss that sums weighted log-probabilities, as
   `cross_entropy` does; whose backend does otherwise leaves `:side` at `:sampling`.
 
+  Neither port tells which token is the likeliest. A model that knows it gets that function afterwards:
+  `%{model | argmax: fn chunks -> ... end}`.
+
   Models of the ports know tokens. What the worker asks in words, as `accuracy` does, needs one of
 
     * `:renderer` - `{module, state}`, a renderer of crucible_train and what its `init/1` returned

@@ -1,22 +1,19 @@
 defmodule CrucibleBridge.Orchestrator.Stream do
   @moduledoc false
   # One stream, from its start to its end. A guard holds the connection and whoever answers, and lets them go when the
-  # caller is gone; a reader alone reads what arrives; each question has a process of its own, which also sends its answer.
+  # caller is gone; a reader alone reads what arrives; each question is answered by processes of its own.
 
   alias CrucibleBridge.{Connection, Error}
   alias CrucibleBridge.Connection.Call
-  alias CrucibleBridge.Orchestrator.{Frames, Model}
+  alias CrucibleBridge.Orchestrator.{Answering, Frames, Held}
   alias CrucibleBridge.V1.EvaluationService.Stub
 
-  # Answered questions are forgotten once so many are remembered.
-  @remembered 256
-
   @doc "How the stream ended, and whether it was accepted before."
-  @spec run(GenServer.server(), struct(), Model.t()) :: {{:ok, map()} | {:error, Error.t()}, boolean()}
-  def run(conn, first, model) do
+  @spec run(GenServer.server(), struct(), Held.t()) :: {{:ok, map()} | {:error, Error.t()}, boolean()}
+  def run(conn, first, held) do
     caller = self()
     tag = make_ref()
-    {guard, monitor} = spawn_monitor(fn -> send(caller, {tag, :ended, guard(conn, first, model, caller, tag)}) end)
+    {guard, monitor} = spawn_monitor(fn -> send(caller, {tag, :ended, guard(conn, first, held, caller, tag)}) end)
 
     result =
       receive do
@@ -36,7 +33,7 @@ defmodule CrucibleBridge.Orchestrator.Stream do
     end
   end
 
-  defp guard(conn, first, model, caller, tag) do
+  defp guard(conn, first, held, caller, tag) do
     Process.flag(:trap_exit, true)
     owned = Process.monitor(caller)
 
@@ -46,7 +43,7 @@ defmodule CrucibleBridge.Orchestrator.Stream do
 
       context = %{
         channel: channel,
-        model: model,
+        held: held,
         answering: answering,
         accepted: fn -> send(caller, {tag, :accepted}) end
       }
@@ -84,7 +81,7 @@ defmodule CrucibleBridge.Orchestrator.Stream do
     stream = GRPC.Stub.send_request(stream, first)
 
     case GRPC.Stub.recv(stream, timeout: :infinity) do
-      {:ok, frames} -> Enum.reduce_while(frames, %{}, &frame(&1, &2, Map.put(context, :stream, stream))) |> last()
+      {:ok, frames} -> Enum.reduce_while(frames, answering(context, stream), &frame(&1, &2, context)) |> last()
       {:error, error} -> {:error, Call.failure(error, context.channel)}
     end
   rescue
@@ -93,10 +90,15 @@ defmodule CrucibleBridge.Orchestrator.Stream do
     :exit, _reason -> {:error, Call.broken()}
   end
 
+  defp answering(context, stream) do
+    send = &GRPC.Stub.send_request(stream, &1)
+    %Answering{supervisor: context.answering, held: context.held, send: send}
+  end
+
   defp last({:ok, evaluation}), do: {:ok, evaluation}
   defp last({:error, error}), do: {:error, error}
 
-  defp last(_open_questions) do
+  defp last(%Answering{}) do
     {:error,
      %Error{
        code: :unavailable,
@@ -106,44 +108,21 @@ defmodule CrucibleBridge.Orchestrator.Stream do
      }}
   end
 
-  defp frame({:ok, %{frame: {:accepted, _accepted}}}, open, context) do
+  defp frame({:ok, %{frame: {:accepted, _accepted}}}, answering, context) do
     context.accepted.()
-    {:cont, open}
+    {:cont, answering}
   end
 
-  defp frame({:ok, %{frame: {:question, question}}}, open, context) do
-    {:ok, pid} =
-      Task.Supervisor.start_child(context.answering, fn -> answer(question, context) end, shutdown: :brutal_kill)
+  defp frame({:ok, %{frame: {:question, question}}}, answering, _context),
+    do: {:cont, Answering.ask(answering, question)}
 
-    {:cont, open |> pruned() |> Map.put(question.id, pid)}
-  end
-
-  defp frame({:ok, %{frame: {:withdrawn, id}}}, open, context) do
-    {pid, open} = Map.pop(open, id)
-    # It may have answered in this very moment, and then is not found.
-    if pid, do: Task.Supervisor.terminate_child(context.answering, pid)
-    {:cont, open}
-  end
+  defp frame({:ok, %{frame: {:withdrawn, id}}}, answering, _context), do: {:cont, Answering.withdraw(answering, id)}
+  defp frame({:ok, %{frame: {:closed, episode}}}, answering, _context), do: {:cont, Answering.close(answering, episode)}
 
   # The worker's OK follows at once. It is waited for: mint fails, and logs all that it knows, where nobody reads to the end.
-  defp frame({:ok, %{frame: {:ended, ended}}}, _open, _context), do: {:cont, Frames.ended(ended)}
+  defp frame({:ok, %{frame: {:ended, ended}}}, _answering, _context), do: {:cont, Frames.ended(ended)}
   defp frame(_rest, {:ok, evaluation}, _context), do: {:cont, {:ok, evaluation}}
-  defp frame({:error, error}, _open, context), do: {:halt, {:error, Call.failure(error, context.channel)}}
+  defp frame({:error, error}, _answering, context), do: {:halt, {:error, Call.failure(error, context.channel)}}
   # Headers and trailers, which mint counts among the answers, and frames that this version does not know.
-  defp frame(_other, open, _context), do: {:cont, open}
-
-  defp pruned(open) when map_size(open) < @remembered, do: open
-  defp pruned(open), do: open |> Enum.filter(fn {_id, pid} -> Process.alive?(pid) end) |> Map.new()
-
-  defp answer(question, context) do
-    # Tasks that a model's client links to this process are awaited, and end it no other way.
-    Process.flag(:trap_exit, true)
-
-    result = with {:ok, asked} <- Frames.question(question), do: Model.ask(context.model, asked)
-
-    GRPC.Stub.send_request(context.stream, Frames.answer(question, result))
-  catch
-    # The connection is gone: whoever reads learns of it, and the question comes again on the next stream.
-    :exit, _reason -> :ok
-  end
+  defp frame(_other, answering, _context), do: {:cont, answering}
 end

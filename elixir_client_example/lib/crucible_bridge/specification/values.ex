@@ -53,6 +53,17 @@ defmodule CrucibleBridge.Specification.Values do
   def options(options, _field) when options == %{}, do: {:ok, nil}
   def options(options, field), do: struct_of(options, field)
 
+  @doc "The values of such options, keys as texts; a number is a float, as a message has no other."
+  @spec plain(Struct.t() | nil) :: %{String.t() => term()}
+  def plain(nil), do: %{}
+  def plain(%Struct{fields: fields}), do: Map.new(fields, fn {key, value} -> {key, plain_value(value)} end)
+
+  defp plain_value(%Value{kind: {:struct_value, struct}}), do: plain(struct)
+  defp plain_value(%Value{kind: {:list_value, %ListValue{values: values}}}), do: Enum.map(values, &plain_value/1)
+  defp plain_value(%Value{kind: {:null_value, _null}}), do: nil
+  defp plain_value(%Value{kind: {_kind, value}}), do: value
+  defp plain_value(%Value{kind: nil}), do: nil
+
   defp struct_of(map, field) do
     with {:ok, pairs} <- Columns.each(map, &value_pair(&1, field)), do: {:ok, %Struct{fields: Map.new(pairs)}}
   end

@@ -979,7 +979,7 @@ end
 
 defmodule CrucibleBridge.V1.OrchestratorStart do
   @moduledoc """
-  Starts or resumes an evaluation of a model that the orchestrator holds.
+  Starts or resumes an evaluation of which the orchestrator holds something: the model, graders, environments.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -987,6 +987,8 @@ defmodule CrucibleBridge.V1.OrchestratorStart do
   field :request, 1, type: CrucibleBridge.V1.EvaluateRequest
   field :window, 2, type: :int32
   field :calls, 3, repeated: true, type: CrucibleBridge.V1.OrchestratorCall, enum: true
+  field :graders, 4, repeated: true, type: :string
+  field :environments, 5, repeated: true, type: :string
 end
 
 defmodule CrucibleBridge.V1.EvaluateWithOrchestratorModelResponse do
@@ -1002,6 +1004,7 @@ defmodule CrucibleBridge.V1.EvaluateWithOrchestratorModelResponse do
   field :question, 2, type: CrucibleBridge.V1.OrchestratorQuestion, oneof: 0
   field :withdrawn, 3, type: :uint64, oneof: 0
   field :ended, 4, type: CrucibleBridge.V1.OrchestratorEnded, oneof: 0
+  field :closed, 5, type: :uint64, oneof: 0
 end
 
 defmodule CrucibleBridge.V1.OrchestratorAccepted do

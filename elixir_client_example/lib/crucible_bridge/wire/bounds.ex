@@ -17,6 +17,16 @@ defmodule CrucibleBridge.Wire.Bounds do
         }
 
   @bounds %{
+    V1.AnsweredEnvironment => %{
+      metrics: %{max_bytes: 200, max_count: 256},
+      stop: %{max_bytes: 1_000, max_count: 64, not_empty: true},
+      stop_tokens: %{least: 0, max_count: 64},
+      tags: %{max_bytes: 200, max_count: 32, not_empty: true}
+    },
+    V1.AnsweredGrade => %{
+      score: %{least: 0.0, most: 1.0},
+      measurements: %{max_bytes: 200, max_count: 256}
+    },
     V1.AnsweredSequence => %{
       stop_reason: %{one_of: ["stop", "length"]},
       output_tokens: %{least: 0},
@@ -307,7 +317,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.OrchestratorStart => %{
       window: %{least: 1},
-      calls: %{required: true}
+      graders: %{max_bytes: 200, max_count: 64, not_empty: true},
+      environments: %{max_bytes: 200, max_count: 64, not_empty: true}
     },
     V1.OutputComparison => %{
       absolute_tolerance: %{least: 0.0},

@@ -1,7 +1,17 @@
-"""Models that stay with their orchestrator: questions go over the stream on which it requested the evaluation."""
+"""What stays with the caller of an evaluation: questions go over the stream on which it requested the evaluation."""
 
 from crucible_worker.backends.orchestrator.backend import OrchestratorBackend
+from crucible_worker.backends.orchestrator.caller import Caller, chosen
 from crucible_worker.backends.orchestrator.model import RemoteOrchestratorModel
-from crucible_worker.backends.orchestrator.session import PendingQuestion, Session, Withdrawn
+from crucible_worker.backends.orchestrator.session import ClosedEpisode, PendingQuestion, Session, Withdrawn
 
-__all__ = ["OrchestratorBackend", "PendingQuestion", "RemoteOrchestratorModel", "Session", "Withdrawn"]
+__all__ = [
+    "Caller",
+    "ClosedEpisode",
+    "OrchestratorBackend",
+    "PendingQuestion",
+    "RemoteOrchestratorModel",
+    "Session",
+    "Withdrawn",
+    "chosen",
+]

@@ -13,10 +13,12 @@ from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
+    ArgmaxQuestion,
     Conversation,
     Datum,
     Forwarded,
     ForwardQuestion,
+    LikeliestTokens,
     LogprobsQuestion,
     ModelInput,
     OrchestratorCall,
@@ -26,7 +28,7 @@ from crucible_bridge.types import (
     SampleQuestion,
     SamplingParams,
 )
-from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exceeds
+from crucible_worker.backends.base import MAX_TEXT_BYTES, UNKNOWN_TOKEN, Capability, Model, exceeds
 from crucible_worker.backends.orchestrator.session import Session
 
 __all__ = ["MAX_REASON_BYTES", "RemoteOrchestratorModel"]
@@ -38,6 +40,7 @@ _CAPABILITIES = {
     OrchestratorCall.SAMPLE: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
     OrchestratorCall.LOGPROBS: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
     OrchestratorCall.FORWARD: (Capability.FORWARD,),
+    OrchestratorCall.ARGMAX: (Capability.ARGMAX,),
 }
 """One of the first two calls is enough: if a sample needs the missing one, only that sample fails."""
 
@@ -58,11 +61,6 @@ class RemoteOrchestratorModel(Model):
         self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         """SHA-256 of its name and the calls that it supports: the worker knows nothing else of it."""
         self._capabilities = frozenset(capability for call in calls for capability in _CAPABILITIES[call])
-
-    @property
-    def gone(self) -> bool:
-        """Whether the orchestrator has disconnected."""
-        return self._session.closed
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -101,6 +99,26 @@ class RemoteOrchestratorModel(Model):
         if answer.shape != (count - 1,):
             raise _nonsense(f"{count:,} tokens have log-probabilities of shape {answer.shape}, not {(count - 1,)}")
         return (None, *answer.tolist())
+
+    async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
+        """Likeliest token at every position of a prompt given those before it; the first is None.
+
+        `UNKNOWN_TOKEN` where the orchestrator knows only that it is not the prompt's token.
+
+        Raises:
+            InvalidField: the prompt is empty, or holds an image.
+            FailedPrecondition: the model does not report them (MISSING_CLIENT).
+            BackendError: there is no valid answer.
+        """
+        count = _tokens(prompt)
+        answer = await self._ask(ArgmaxQuestion(sequence=prompt), OrchestratorCall.ARGMAX)
+        if not isinstance(answer, LikeliestTokens):
+            raise _nonsense("a question for likeliest tokens got an answer of another kind")
+        if answer.tokens.shape != (count - 1,):
+            raise _nonsense(f"{count:,} tokens have likeliest ones of shape {answer.tokens.shape}, not {(count - 1,)}")
+        if answer.tokens.size and (least := int(answer.tokens.min())) < UNKNOWN_TOKEN:
+            raise _nonsense(f"{least} is no token id, and not {UNKNOWN_TOKEN}, which stands for an unknown one")
+        return (None, *answer.tokens.tolist())
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
         """Log-probabilities of each datum's `target_tokens`, nats.

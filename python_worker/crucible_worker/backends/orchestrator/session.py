@@ -1,7 +1,8 @@
-"""Questions to an orchestrator that has a model, and its answers, in any order.
+"""Questions to an orchestrator that has a model, graders or environments, and its answers, in any order.
 
 The window bounds how many questions are open at once. A question is open from when it is handed out until its answer
-comes or it is withdrawn. Withdrawals go out before further questions, so that the other end sees the same bound.
+comes or it is withdrawn. Withdrawals go out before further questions, so that the other end sees the same bound; so do
+the ends of episodes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Answer, Question
 
-__all__ = ["PendingQuestion", "Session", "Withdrawn"]
+__all__ = ["ClosedEpisode", "PendingQuestion", "Session", "Withdrawn"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,8 +35,15 @@ class Withdrawn:
     id: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClosedEpisode:
+    """An episode of which nothing further is asked."""
+
+    id: int
+
+
 class Session:
-    """One connection of an orchestrator that has a model; belongs to one event loop."""
+    """One connection of an orchestrator; belongs to one event loop."""
 
     def __init__(self, window: int) -> None:
         """Have at most so many questions open at once."""
@@ -44,10 +52,10 @@ class Session:
         self.closed = False
         """Whether the orchestrator has disconnected."""
         self._slots = asyncio.Semaphore(window)
-        self._ids = itertools.count(1)
+        self._ids, self._episodes = itertools.count(1), itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer | None]] = {}
         self._unsent: dict[int, Question] = {}
-        self._withdrawn: collections.deque[int] = collections.deque()
+        self._notices: collections.deque[Withdrawn | ClosedEpisode] = collections.deque()
         self._news = asyncio.Event()
 
     async def ask(self, question: Question) -> Answer:
@@ -68,8 +76,7 @@ class Session:
             finally:
                 # Still open: it has no answer, and its caller no longer needs one.
                 if self._open.pop(number, None) is not None and self._unsent.pop(number, None) is None:
-                    self._withdrawn.append(number)
-                    self._news.set()
+                    self._notify(Withdrawn(number))
         if answer is None:
             raise _disconnected()
         return answer
@@ -83,11 +90,24 @@ class Session:
         if not future.done():  # the caller was cancelled just now
             future.set_result(answer)
 
-    async def frames(self) -> AsyncGenerator[PendingQuestion | Withdrawn, None]:
+    def new_episode(self) -> int:
+        """A number for an episode, from 1, that no other one here has."""
+        return next(self._episodes)
+
+    def close_episode(self, number: int) -> None:
+        """Tell the other end that nothing further is asked of an episode; needs no answer."""
+        if not self.closed:
+            self._notify(ClosedEpisode(number))
+
+    def _notify(self, notice: Withdrawn | ClosedEpisode) -> None:
+        self._notices.append(notice)
+        self._news.set()
+
+    async def frames(self) -> AsyncGenerator[PendingQuestion | Withdrawn | ClosedEpisode, None]:
         """The messages to send, until this is closed."""
         while not self.closed:
-            if self._withdrawn:
-                yield Withdrawn(self._withdrawn.popleft())
+            if self._notices:
+                yield self._notices.popleft()
             elif self._unsent:
                 number = next(iter(self._unsent))
                 yield PendingQuestion(number, self._unsent.pop(number))
@@ -103,9 +123,9 @@ class Session:
                 future.set_result(None)
         self._open.clear()
         self._unsent.clear()
-        self._withdrawn.clear()
+        self._notices.clear()
         self._news.set()
 
 
 def _disconnected() -> Unavailable:
-    return Unavailable("the orchestrator with the model has disconnected", reason=Reason.CALLER_LEFT)
+    return Unavailable("the caller has disconnected", reason=Reason.CALLER_LEFT)

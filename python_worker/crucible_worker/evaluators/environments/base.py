@@ -48,7 +48,7 @@ class HasTokens(Protocol):
 Observation: TypeAlias = str | Conversation | ModelInput | HasTokens | Sequence[int] | np.ndarray
 """A model's input: text or a conversation, which the evaluator's renderer converts to tokens, or tokens."""
 
-StopCondition: TypeAlias = Sequence[str] | Sequence[int]
+StopCondition: TypeAlias = Sequence[str | int]
 """What ends an answer in addition to the model's own end of sequence: texts, or token ids."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -14,12 +14,14 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorSpec
 from crucible_worker.declared_options import Handed, options_of
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
+from crucible_worker.evaluators.base import CallerPart, PartKind
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, Strategy, Tolerance
 from crucible_worker.evaluators.graded import DEFAULT_GRADER, Graded, GraderName
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grader
+from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
 from crucible_worker.grading.options import checked_options
 from crucible_worker.rendering import RendererName
 
@@ -44,6 +46,9 @@ DEFAULT_RETRIES, MAX_RETRIES = 3, 100
 """Maximum of the option `max_retries`; the default is tinker-cookbook's."""
 DEFAULT_FORMAT_COEF = 0.1
 """Default of the option `format_coef`, tinker-cookbook's."""
+
+_ANY_OPTIONS: Mapping[str, Any] = {"type": "object"}
+"""The schema of options that the caller checks itself."""
 
 _OF_PROBLEMS = ("grader", "grader_options", "format_grader", "format_options", "format_coef", "thinking", "tag_by")
 
@@ -75,9 +80,10 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     """Options of `rl_test_set`."""
 
     environment: Annotated[str, Meta(examples=[PROBLEMS])] = PROBLEMS
-    """problems: one answer to each sample, graded. Further ones may be installed with the worker."""
+    """problems: one answer to each sample, graded. Further ones may be installed with the worker, or stay with the
+    caller: caller, caller:NAME."""
     environment_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of an installed environment; those of problems are in this list."""
+    """Options of an installed environment, or of the caller's; those of problems are in this list."""
     group_size: Annotated[int, Meta(ge=1, le=MAX_GROUP_SIZE)] = 1
     """Rollouts of each sample; several need a temperature above 0. An installed environment may make more or
     fewer."""
@@ -151,6 +157,8 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
         found = graders.create(self.format_grader, self.format_options, self.grading, **fields)
         if isinstance(found, AsksJudge):
             raise InvalidField('options["format_grader"]', "queries a judge, which only graders of the answer may")
+        if isinstance(found, CallerGrader):
+            raise InvalidField('options["format_grader"]', "stays with the caller, as only the grader may")
         return found
 
     @functools.cached_property
@@ -164,13 +172,28 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
             raise InvalidField('options["min_successful"]', f"is {least}, group_size is {self.group_size}")
         return Tolerance(strategy=self.strategy, max_retries=self.max_retries, min_successful=least)
 
+    @property
+    def at_caller(self) -> str | None:
+        """The name of the environment at the caller, empty for its only one; None if it does not stay there."""
+        return name_at_caller(self.environment)
+
+    @property
+    def caller_parts(self) -> Sequence[CallerPart]:
+        """The environment, or the grader of problems, if it stays with the caller."""
+        if self.at_caller is None:
+            return super().caller_parts
+        text = self.environment
+        return (CallerPart(kind=PartKind.ENVIRONMENT, option="environment", text=text, name=self.at_caller),)
+
     def _environment(self) -> Mapping[str, Any] | None:
         """The schema of the options of a user's environment."""
         if self.environment == PROBLEMS:
             return None
+        if self.at_caller is not None:
+            return _ANY_OPTIONS
         schema = self.environments.find(self.environment)
         if schema is None:
-            known = ", ".join([PROBLEMS, *entry_points.names()])
+            known = ", ".join([PROBLEMS, *entry_points.names(), f"{CALLER}:NAME"])
             message = f"is {self.environment[:60]!r}, known are: {known}"
             raise InvalidField('options["environment"]', message, reason=Reason.UNKNOWN_ENVIRONMENT)
         return schema
@@ -191,6 +214,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
 
 
 def installed_environment(spec: EvaluatorSpec) -> str | None:
-    """The name of the user's environment in a specification; None if it has none."""
+    """The name of the installed environment in a specification; None if it has none."""
     name = spec.options.get("environment", PROBLEMS) if spec.kind == KIND else PROBLEMS
-    return name if isinstance(name, str) and name != PROBLEMS else None
+    foreign = isinstance(name, str) and name != PROBLEMS and name_at_caller(name) is None
+    return name if foreign else None

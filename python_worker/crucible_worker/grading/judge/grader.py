@@ -12,6 +12,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.caller import CallerGrader
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
@@ -116,6 +117,8 @@ def rubric_of(options: Mapping[str, Any], create: Callable[..., Grader]) -> Grad
         )
         if isinstance(first, AsksJudge):
             raise InvalidField('["first"]', "queries a judge itself")
+        if isinstance(first, CallerGrader):
+            raise InvalidField('["first"]', "stays with the caller, which only the option grader may name")
     return RubricGrader(
         judge=judge_of(options["judge"], ""),
         rubric=Rubric(criteria=criteria_of(options["criteria"], '["criteria"]'), threshold=options["threshold"]),

@@ -1,0 +1,40 @@
+defmodule CrucibleBridge.Orchestrator.Guarded do
+  @moduledoc false
+  # Runs what a caller wrote, a grader or an environment: whatever it does becomes a result, and what it raised is told.
+
+  alias CrucibleBridge.Error
+
+  @doc "What the function returned, `{:ok, answer}` or `{:error, reason}`; `what` is how errors call the caller's code."
+  @spec run(String.t(), (-> {:ok, answer} | {:error, term()})) :: {:ok, answer} | {:error, Error.t()}
+        when answer: term()
+  def run(what, fun) do
+    case fun.() do
+      {:ok, answer} -> {:ok, answer}
+      {:error, %Error{} = error} -> {:error, error}
+      {:error, reason} -> failed(what, "answered with an error: #{text(reason)}", false)
+    end
+  rescue
+    error in Error -> {:error, error}
+    error -> failed(what, "raised #{inspect(error.__struct__)}: #{text(Exception.message(error))}", false)
+  catch
+    :throw, value -> failed(what, "threw #{text(value)}", false)
+    # As of a model: a call that timed out may be answered the next time.
+    :exit, reason -> failed(what, "exited: #{text(Exception.format_exit(reason))}", true)
+  end
+
+  @doc "What is told of caller's code that gives no answer."
+  @spec failed(String.t(), String.t(), boolean()) :: {:error, Error.t()}
+  def failed(what, happened, retryable) do
+    {:error, %Error{code: :unavailable, reason: "BACKEND_FAILED", message: "#{what} #{happened}", retryable: retryable}}
+  end
+
+  @doc "What is told of an answer that is none."
+  @spec unfit(String.t()) :: {:error, Error.t()}
+  def unfit(message), do: {:error, %Error{code: :unavailable, reason: "BACKEND_ANSWER", message: message}}
+
+  @doc "A text that a message holds: any term, and bytes that are no UTF-8, as Elixir writes them."
+  @spec text(term()) :: String.t()
+  def text(term) do
+    if is_binary(term) and String.valid?(term), do: term, else: inspect(term, limit: 20, printable_limit: 300)
+  end
+end
