@@ -58,7 +58,7 @@ class Client:
     def __init__(self, server: OpenAIServer, key: str | None) -> None:
         self._server = server
         self._key = key
-        self._base = server.base_url.rstrip("/")
+        self._base = server.urls[0].rstrip("/")
         self._urls: dict[str, yarl.URL] = {}
         self._tls: ssl.SSLContext = tls_context(server.ca_file)
         self._session: aiohttp.ClientSession | None = None
