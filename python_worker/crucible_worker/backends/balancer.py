@@ -59,10 +59,9 @@ class ReplicaState:
 @dataclasses.dataclass(slots=True, eq=False)
 class _Replica:
     name: str
-    order: int
     requests: int = 0
     work: float = 0.0
-    taken: int = 0
+    chosen: int = 0
     failures: int = 0
     ejections: int = 0
     ejected: bool = False
@@ -85,7 +84,7 @@ class Balancer:
     def __init__(self, names: Sequence[str], *, most_requests: float, clock: Callable[[], float]) -> None:
         self._most = most_requests
         self._clock = clock
-        self._added = 0
+        self._requests = 0
         self._replicas: dict[str, _Replica] = {}
         self._homes: collections.OrderedDict[Hashable, str] = collections.OrderedDict()
         self.replace(names)
@@ -97,8 +96,7 @@ class Balancer:
         for name in [name for name in self._replicas if name not in wanted]:
             del self._replicas[name]
         for name in new:
-            self._added += 1
-            self._replicas[name] = _Replica(name, self._added)
+            self._replicas[name] = _Replica(name)
         return new
 
     def choose(self, work: float, key: Hashable = None, avoid: Collection[str] = ()) -> str | None:
@@ -122,10 +120,11 @@ class Balancer:
         free = [replica for replica in allowed if replica.requests < self._most]
         if not free:
             return None
-        least = min(free, key=lambda replica: (replica.work, replica.taken, replica.order))
+        least = min(free, key=lambda replica: (replica.work, replica.chosen))
         chosen = least if key is None else self._near(key, work, least, free, allowed)
         chosen.requests += 1
-        chosen.taken += 1
+        self._requests += 1
+        chosen.chosen = self._requests
         chosen.work += work
         return chosen.name
 
