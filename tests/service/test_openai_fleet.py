@@ -10,9 +10,10 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, SamplingParams
 from crucible_worker.backends.balancer import BUSIER_REQUESTS, FAILURES_IN_A_ROW, FIRST_WAIT_SECONDS
+from crucible_worker.backends.openai.addresses import resolve
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.connection import Connection
-from crucible_worker.backends.openai.fleet import REST_SECONDS, Fleet
+from crucible_worker.backends.openai.fleet import FRESH_SECONDS, REST_SECONDS, Fleet
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests.robustness.harness import until
@@ -217,7 +218,7 @@ async def test_a_replica_returns_after_a_probe():
         rig.clock.now += FIRST_WAIT_SECONDS
         before = len(rig.servers[0].requests)
         await rig.texts("probed")
-        await until(lambda: not rig.fleet._probes)
+        await until(lambda: not rig.fleet._tasks)
         assert (len(rig.servers[0].requests), rig.serving) == (before + 1, [False, True])
         rig.servers[0].script = shout
         rig.clock.now += 2 * FIRST_WAIT_SECONDS
@@ -368,7 +369,7 @@ async def test_a_replica_that_returns_with_another_model_stays_out():
         rig.clock.now += FIRST_WAIT_SECONDS
         seen = len(rig.servers[0].requests)
         await rig.texts("hi")
-        await until(lambda: len(rig.servers[0].requests) > seen and not rig.fleet._probes)
+        await until(lambda: len(rig.servers[0].requests) > seen and not rig.fleet._tasks)
         assert rig.serving == [False, True]
         assert (await error_of(rig.model.load())).reason == "REPLICAS_DIFFER"
         # All of them were: the next evaluation is one of the new model.
@@ -395,3 +396,108 @@ async def test_a_replica_tells_which_program_serves():
         await rig.model.find_engine()
         assert rig.model.engine is not None
         assert rig.model.engine.name == "vllm"
+
+
+class Names:
+    """A resolver whose addresses a test sets."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+        self.asked = 0
+
+    async def __call__(self, host: str, port: int) -> tuple[str, ...]:
+        self.asked += 1
+        if not self.addresses:
+            raise OSError("there is no such name")
+        return self.addresses
+
+
+@contextlib.asynccontextmanager
+async def addressed(names: Names, *scripts):
+    """Servers at 127.0.0.1, 127.0.0.2 ... and one port, a fleet of the name of them all, and its clock."""
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(ScriptedServer(script).serving(f"127.0.0.{number}", port))
+            for number, script in enumerate(scripts, start=1)
+        ]
+        clock = Clock()
+        server = OpenAIServer(name="s", base_url=f"http://models.invalid:{port}/v1", all_addresses=True)
+        fleet = Fleet(server, {}, clock, names)
+        stack.push_async_callback(fleet.aclose)
+        yield servers, fleet, clock
+
+
+async def test_each_address_of_a_name_is_a_replica():
+    """Requests have the name, as a proxy in front and a certificate need it, and go to the address."""
+    names = Names("127.0.0.1", "127.0.0.2")
+    async with addressed(names, shout, shout) as (servers, fleet, _):
+        model = RemoteModel(fleet, "m")
+        await model.load()
+        for index in range(6):
+            assert (await model.sample_text(f"p{index}", PARAMS))[0].text == f"P{index}"
+        assert [len(server.asked) for server in servers] == [3, 3]
+        assert {request.headers["host"].partition(":")[0] for server in servers for request in server.requests} == {
+            "models.invalid"
+        }
+        assert names.asked == 1
+
+
+async def test_a_fleet_follows_the_addresses_of_its_name():
+    """A new address gets requests after a probe, one that is gone gets none; without an answer nothing changes."""
+    names = Names("127.0.0.1", "127.0.0.2")
+    async with addressed(names, shout, shout, shout) as (servers, fleet, clock):
+        model = RemoteModel(fleet, "m")
+        await model.load()
+        names.addresses = ("127.0.0.2", "127.0.0.3")
+        clock.now += FRESH_SECONDS + 1
+        await model.sample_text("first", PARAMS)
+        await until(lambda: [state.serving for state in fleet.states()] == [True, False])
+        clock.now += FIRST_WAIT_SECONDS
+        await model.sample_text("second", PARAMS)
+        await until(lambda: [state.serving for state in fleet.states()] == [True, True])
+        before = [len(server.asked) for server in servers]
+        for index in range(4):
+            await model.sample_text(f"p{index}", PARAMS)
+        assert [len(server.asked) - had for server, had in zip(servers, before)] == [0, 2, 2]
+        names.addresses = ()
+        clock.now += FRESH_SECONDS + 1
+        await model.sample_text("third", PARAMS)
+        await until(lambda: not fleet._tasks)
+        assert [state.serving for state in fleet.states()] == [True, True]
+
+
+async def test_a_request_at_a_replica_that_is_gone_from_the_name_is_answered():
+    """The replica may end in its own time: only new requests do not go there."""
+    names = Names("127.0.0.1")
+    async with addressed(names, failing(Fault.STALL), shout) as (servers, fleet, clock):
+        model = RemoteModel(fleet, "m")
+        held = asyncio.create_task(model.sample_text("held", PARAMS))
+        await servers[0].stalled.wait()
+        names.addresses = ("127.0.0.2",)
+        clock.now += FRESH_SECONDS + 1
+        await model.load()
+        assert (await model.sample_text("hi", PARAMS))[0].text == "HI"
+        assert not held.done()
+        held.cancel()
+        await asyncio.gather(held, return_exceptions=True)
+        await servers[0].hung_up.wait()
+        await until(lambda: not fleet._tasks)
+
+
+async def test_a_name_without_an_address_is_unreachable():
+    """As a server that cannot be reached; once the name has one, it is found."""
+    names = Names()
+    async with addressed(names, shout) as (_, fleet, _):
+        model = RemoteModel(fleet, "m")
+        assert (await error_of(model.load())).reason == "BACKEND_UNREACHABLE"
+        names.addresses = ("127.0.0.1",)
+        await model.load()
+        assert (await model.sample_text("hi", PARAMS))[0].text == "HI"
+
+
+async def test_the_system_resolves_names():
+    """The addresses of this machine's own name, each once."""
+    assert "127.0.0.1" in await resolve("127.0.0.1", 80)
+    found = await resolve("localhost", 80)
+    assert len(set(found)) == len(found) > 0

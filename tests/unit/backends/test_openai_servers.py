@@ -118,6 +118,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
             '[openai_servers.a]\nbase_urls = ["http://127.0.0.1/v1", "http://far.example/v1"]\nkey_file = "key"',
             "in the clear",
         ),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nall_addresses = true\nproxy = "http://p"', "exclude each other"),
         ('[openai_servers]\na = "http://x/v1"', "is no table"),
         ("openai_servers = 3", "no table of servers"),
         ('[openai_servers.a]\nbase_url = "ftp://x/v1"', "no http or https URL"),

@@ -45,10 +45,17 @@ def missing() -> str:
 
 
 class Connection:
-    """A server and the connections to it; making one sends nothing."""
+    """A server and the connections to it; making one sends nothing.
 
-    def __init__(self, server: OpenAIServer, environment: Mapping[str, str]) -> None:
+    Args:
+        server: with one base URL.
+        environment: that its key is read from.
+        address: of the server, in place of those of its name.
+    """
+
+    def __init__(self, server: OpenAIServer, environment: Mapping[str, str], address: str | None = None) -> None:
         self.server = server
+        self._address = address
         self._environment = environment
         self._client: Client | None = None
         self._making = asyncio.Lock()
@@ -117,6 +124,14 @@ class Connection:
         async with self._readers:
             return await read_apart(content, tokens, self.server.name)
 
+    async def finish(self) -> None:
+        """Close the connections when the requests under way have ended; no other may be sent after this call."""
+        try:
+            for _ in range(self.server.max_connections):
+                await self._turns.acquire()
+        finally:
+            await self.aclose()
+
     async def aclose(self) -> None:
         """Close the connections; requests under way fail. Idempotent."""
         self._closed = True
@@ -145,7 +160,7 @@ class Connection:
         except ValueError as error:
             raise FailedPrecondition(str(error), reason=Reason.BACKEND_KEY) from None
         module = importlib.import_module("crucible_worker.backends.openai.client")
-        return module.Client(self.server, key)
+        return module.Client(self.server, key, self._address)
 
 
 def closed() -> Unavailable:

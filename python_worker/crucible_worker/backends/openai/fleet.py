@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -20,17 +20,20 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft, ReplicaState
+from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
 from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
 from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
 from crucible_worker.backends.openai.servers import OpenAIServer
 
-__all__ = ["MAX_MODELS", "PROBE_SECONDS", "REST_SECONDS", "Fleet"]
+__all__ = ["FRESH_SECONDS", "MAX_MODELS", "PROBE_SECONDS", "REST_SECONDS", "Fleet"]
 
 PROBE_SECONDS = 10.0
 """How long a replica may take to list its models, when an evaluation starts and when it is probed."""
 REST_SECONDS = 1.0
 """How long a replica that limits the rate of requests gets none, if it does not name a time."""
+FRESH_SECONDS = 30.0
+"""Age of a name's addresses at which the next request has them looked up again."""
 MAX_MODELS = 1_024
 """Models whose description is remembered."""
 _CHARS_A_TOKEN = 4
@@ -63,23 +66,31 @@ class Fleet:
         server: with several base URLs.
         environment: that its key is read from.
         clock: seconds that never decrease.
+        resolver: of names, if each of their addresses is a replica.
     """
 
     def __init__(
-        self, server: OpenAIServer, environment: Mapping[str, str], clock: Callable[[], float] = time.monotonic
+        self,
+        server: OpenAIServer,
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        resolver: Resolve = resolve,
     ) -> None:
         self.server = server
-        self._replicas = {
-            url: Connection(dataclasses.replace(server, base_url=url, base_urls=()), environment) for url in server.urls
-        }
-        self._balancer = Balancer(tuple(self._replicas), most_requests=server.max_connections, clock=clock)
+        self._environment = environment
+        self._clock = clock
+        self._resolver = resolver
+        self._replicas: dict[str, Connection] = {}
+        self._balancer = Balancer((), most_requests=server.max_connections, clock=clock)
+        self._resolved_at: float | None = None
+        self._resolving = asyncio.Lock()
         self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
         self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._probes: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def states(self) -> tuple[ReplicaState, ...]:
-        """The state of each replica; its name is its base URL."""
+        """The state of each replica; its name is its base URL, with its address if the name has several."""
         return self._balancer.states()
 
     async def reach(self, model: str) -> None:
@@ -95,7 +106,9 @@ class Fleet:
                 models (REPLICAS_DIFFER).
             BackendError: no replica can be reached, or one refuses the key.
         """
-        answers = dict(zip(self._replicas, await asyncio.gather(*map(self._listed, self._replicas.values()))))
+        await self._find()
+        replicas = dict(self._replicas)
+        answers = dict(zip(replicas, await asyncio.gather(*map(self._listed, replicas.values()))))
         absent = {url: error for url, error in answers.items() if isinstance(error, BridgeError)}
         for error in absent.values():
             if error.reason not in _ABSENT:
@@ -121,6 +134,7 @@ class Fleet:
         Raises:
             BridgeError: there is no answer.
         """
+        await self._find_first()
         states = self.states()
         chosen = next((state for state in states if state.serving), states[0])
         return await self._replicas[chosen.name].look(path)
@@ -133,14 +147,17 @@ class Fleet:
         """
         work, key = _work_and_key(body, tokens)
         failed: dict[str, BridgeError] = {}
+        await self._find_first()
         while True:
-            self._probe_due()
+            self._tend()
             try:
                 url = await self._turn(work, key, failed)
             except NoReplicaLeft:
                 raise failed.popitem()[1] from None
+            if (replica := self._replicas.get(url)) is None:  # it is gone since this one got its turn
+                continue
             try:
-                answer = await self._replicas[url].ask(path, body, model, tokens=tokens)
+                answer = await replica.ask(path, body, model, tokens=tokens)
             except BridgeError as error:
                 had = any(other.reason in _FAILED for other in failed.values())
                 if not self._ended(url, work, error) or (had and error.reason in _FAILED):
@@ -162,9 +179,9 @@ class Fleet:
             if not waiting.turn.done():
                 waiting.turn.set_exception(closed())
         self._waiting.clear()
-        for probe in tuple(self._probes):
-            probe.cancel()
-        await asyncio.gather(*self._probes, return_exceptions=True)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(replica.aclose() for replica in self._replicas.values()))
 
     async def _turn(self, work: float, key: Hashable, failed: Mapping[str, BridgeError]) -> str:
@@ -219,16 +236,65 @@ class Fleet:
             self._tell_ejected(url, error)
         return True
 
-    def _probe_due(self) -> None:
+    async def _find_first(self) -> None:
+        """Find the replicas, if that was not done."""
+        if not self._replicas:
+            await self._find()
+
+    async def _find(self) -> None:
+        """Find the replicas: the base URLs, or the addresses of their names.
+
+        Raises:
+            BackendError: no name has an address (BACKEND_UNREACHABLE).
+        """
+        if not self.server.all_addresses:
+            self._replace({url: (url, None) for url in self.server.urls})
+            return
+        async with self._resolving:
+            found: dict[str, tuple[str, str | None]] = {}
+            for url in self.server.urls:
+                with contextlib.suppress(OSError):  # another name may have one
+                    for address in await addresses_of(url, self._resolver):
+                        found[f"{url} at {address}"] = (url, address)
+            self._resolved_at = self._clock()
+        if not found and not self._replicas:
+            asked = FailedRequest(server=self.server.name, model="", path="")
+            raise of_connection(asked, Silence.UNREACHABLE, "its name has no address", stall_seconds=0)
+        if found:  # else names cannot be resolved now: the replicas may be there all the same
+            self._replace(found)
+
+    def _replace(self, found: Mapping[str, tuple[str, str | None]]) -> None:
+        if self._closed:
+            raise closed()
+        for name in [name for name in self._replicas if name not in found]:
+            self._start(self._replicas.pop(name).finish(), "end of a replica")
+        for name in self._balancer.replace(found):
+            url, address = found[name]
+            single = dataclasses.replace(self.server, base_url=url, base_urls=(), all_addresses=False)
+            self._replicas[name] = Connection(single, self._environment, address)
+            if self._shown:
+                # It must show first that it serves the same models as the others.
+                self._balancer.eject(name)
+        self._grant()
+
+    def _tend(self) -> None:
+        """Probe replicas, and look for new ones, where it is time for that."""
         for url in self._balancer.due():
-            task = asyncio.create_task(self._probe(url), name="probe of a replica")
-            self._probes.add(task)
-            task.add_done_callback(self._probes.discard)
+            self._start(self._probe(url), "probe of a replica")
+        if self._resolved_at is not None and self._clock() - self._resolved_at > FRESH_SECONDS:
+            self._resolved_at = self._clock()
+            self._start(self._find(), "addresses of replicas")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _probe(self, url: str) -> None:
         works = False
         try:
-            content = await self._listed(self._replicas[url], strictly=True)
+            replica = self._replicas.get(url)
+            content = None if replica is None else await self._listed(replica, strictly=True)
             works = isinstance(content, bytes) and self._shows_the_same(url, content)
         finally:
             if works:

@@ -53,6 +53,8 @@ class OpenAIServer:
     """Base URL with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
     base_urls: tuple[str, ...] = ()
     """Base URLs of replicas, in place of `base_url`: servers of the same model that share the requests."""
+    all_addresses: bool = False
+    """Whether each address of a base URL's name is a replica, as those of a headless Service of Kubernetes are."""
     key_file: Path | None = None
     """File with the key (mode 0600); without it, and without `key_env`, no key is sent."""
     key_env: str | None = None
@@ -88,6 +90,8 @@ class OpenAIServer:
         if self.key() is not None and not self.insecure_no_tls:
             for url in urls:
                 check_way(url, where)
+        if self.all_addresses and self.proxy is not None:
+            raise ValueError(f"{where}: all_addresses and proxy exclude each other: a proxy chooses the address itself")
         if self.max_connections < 1:
             raise ValueError(f"{where}: max_connections is {self.max_connections}, must be at least 1")
         if not 0 < self.stall_seconds <= MAX_STALL_SECONDS:
@@ -101,8 +105,8 @@ class OpenAIServer:
 
     @property
     def is_fleet(self) -> bool:
-        """Whether it is several replicas, which share the requests."""
-        return len(self.base_urls) > 1
+        """Whether it may be several replicas, which share the requests."""
+        return self.all_addresses or len(self.base_urls) > 1
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -192,6 +196,7 @@ _KIND = Kind(
     readers={
         "base_url": read_text,
         "base_urls": _texts,
+        "all_addresses": read_flag,
         "key_file": read_path,
         "key_env": read_text,
         "renderer": _renderer,
