@@ -38,7 +38,7 @@ defmodule CrucibleBridge.ModelRef do
           | {:v1, struct()}
 
   @tinkex_adapter CrucibleKitchen.Adapters.Tinkex.TrainingClient
-  @local_options %{"adapter" => :adapter_path, "device" => :device, "dtype" => :dtype}
+  @local_options %{"adapter" => :adapter_path, "device" => :device, "devices" => :device, "dtype" => :dtype}
   @hub_options Map.put(@local_options, "revision", :revision)
   @options ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
   @schemes ~w(embedded local hub openai tinker orchestrator)
