@@ -1215,6 +1215,13 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "The server or service cannot be reached.",
     )
+    REPLICAS_DIFFER = (
+        "REPLICAS_DIFFER",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The replicas of a server do not serve the same model.",
+    )
 
     # Loggers of experiments.
     UNKNOWN_LOGGER = (

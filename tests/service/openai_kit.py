@@ -106,8 +106,8 @@ class ScriptedServer:
         return [request for request in self.requests if request.method == "POST"]
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[ScriptedServer]:
-        """Listen on any free port of this machine."""
+    async def serving(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[ScriptedServer]:
+        """Listen on an address of this machine, by default on any free port."""
         tasks: set[asyncio.Task[None]] = set()
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,8 +124,8 @@ class ScriptedServer:
                 tasks.discard(task)
                 writer.close()
 
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        server = await asyncio.start_server(connected, host, port)
+        self.url = f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
         try:
             yield self
         finally:

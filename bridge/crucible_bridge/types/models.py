@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 
+MAX_DEVICES = 64
+"""Devices that a local model may have a replica on."""
+
 LOCAL_DTYPES = bounds.LOCAL_MODEL_DTYPE_ONE_OF
 """Element types that a local model can be loaded in."""
 
@@ -41,8 +44,8 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}
 _TINKER_PATH = "tinker://"
-_LOCAL_OPTIONS = {"adapter": "adapter_path", "device": "device", "dtype": "dtype"}
-"""The spelling of options, and the names of their fields."""
+_LOCAL_OPTIONS = {"adapter": "adapter_path", "device": "device", "devices": "device", "dtype": "dtype"}
+"""The spelling of options, and the names of their fields; `devices` is the device of several replicas."""
 _HUB_OPTIONS = {"revision": "revision", **_LOCAL_OPTIONS}
 
 
@@ -58,7 +61,8 @@ class EmbeddedModel:
 class LocalModel:
     """A Hugging Face causal language model on the worker's disk.
 
-    As one text: "local:PATH", or "local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE" with any of the three.
+    As one text: "local:PATH", or "local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE" with any of the three. In place of
+    `device` there may be `devices=DEVICE,DEVICE`.
     """
 
     path: str
@@ -67,7 +71,9 @@ class LocalModel:
     """Directory of a LoRA adapter (peft, safetensors) to apply to it, relative likewise."""
     device: str | None = dataclasses.field(default=None, kw_only=True)
     """The device: "cpu", "cuda" or "cuda:N"; the worker's default if None. The same weights on another device are the
-    same model, though their numbers may differ in the last bits."""
+    same model, though their numbers may differ in the last bits.
+
+    "cuda:0,cuda:1": a replica on each, at most `MAX_DEVICES` of one kind, and the worker shares requests among them."""
     dtype: str | None = dataclasses.field(default=None, kw_only=True)
     """Element type of its weights, one of `LOCAL_DTYPES`: another type is another model. If None, float32 on a CPU, and
     on CUDA the type of the files."""
@@ -123,13 +129,27 @@ def _check_loading(model: LocalModel | HubModel, field: str) -> None:
     """Refuse an invalid adapter, device or dtype."""
     if model.adapter_path == "":
         raise InvalidField(f"{field}.adapter_path", "is empty")
-    if model.device is not None and not _DEVICE.fullmatch(model.device):
-        raise InvalidField(f"{field}.device", f"is {model.device[:60]!r}, not cpu, cuda or cuda:N")
+    if model.device is not None:
+        _check_device(model.device, f"{field}.device")
     if model.dtype is not None and model.dtype not in LOCAL_DTYPES:
         close = difflib.get_close_matches(model.dtype[:60], LOCAL_DTYPES, n=1, cutoff=0.5)
         meant = f"; did you mean dtype={close[0]}?" if close else ""
         known = ", ".join(LOCAL_DTYPES)
         raise InvalidField(f"{field}.dtype", f"has the dtype {model.dtype[:60]!r}; there are {known}{meant}")
+
+
+def _check_device(text: str, field: str) -> None:
+    """Refuse what names neither a device nor several of one kind."""
+    # One more than is accepted shows that there are too many, however many there are.
+    devices = text.split(",", MAX_DEVICES)
+    if len(devices) > MAX_DEVICES:
+        raise InvalidField(field, f"has more than {MAX_DEVICES} devices")
+    for device in devices:
+        if not _DEVICE.fullmatch(device):
+            raise InvalidField(field, f"is {text[:60]!r}, not cpu, cuda or cuda:N, nor several of them with commas")
+    if len({device.partition(":")[0] for device in devices}) > 1:
+        # Without a dtype, weights would have different types.
+        raise InvalidField(field, f"is {text[:60]!r}: replicas are all on the CPU or all on CUDA")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -286,12 +306,17 @@ def _read(text: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     for key in options:
         if key not in known:
             raise InvalidField("model", f"has the option {key[:60]!r}; there are {', '.join(known)}")
+    if {"device", "devices"} <= options.keys():
+        raise InvalidField("model", "has device and devices, which are one option")
     return name, {known[key]: value for key, value in options.items()}
 
 
 def _given(model: ModelRef, known: Mapping[str, str]) -> dict[str, str]:
     """The options of a model that are not None, by their spelling."""
-    return {key: value for key, field in known.items() if (value := getattr(model, field)) is not None}
+    given = {key: value for key, field in known.items() if (value := getattr(model, field)) is not None}
+    if device := given.get("device"):
+        del given["device" if "," in device else "devices"]
+    return given
 
 
 def _parse_tinker(text: str) -> TinkerModel:

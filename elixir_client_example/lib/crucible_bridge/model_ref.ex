@@ -18,8 +18,8 @@ defmodule CrucibleBridge.ModelRef do
   | a session of Kitchen's Tinkex adapter | its sampler weights, saved for this by name |
 
   Behind a `?` stand options: `local:PATH?adapter=PATH&device=DEVICE&dtype=TYPE`; for the hub these and
-  `revision=REVISION`; for Tinker `service=NAME`, and `kind=model|state` for a path that does not look like it. `%25`,
-  `%3F`, `%26` and `%3D` spell the four signs.
+  `revision=REVISION`; for Tinker `service=NAME`, and `kind=model|state` for a path that does not look like it. In place
+  of `device`, `devices=DEVICE,DEVICE` has a replica on each. `%25`, `%3F`, `%26` and `%3D` spell the four signs.
   """
 
   alias CrucibleBridge.{Apart, Error, Reason}
@@ -38,7 +38,7 @@ defmodule CrucibleBridge.ModelRef do
           | {:v1, struct()}
 
   @tinkex_adapter CrucibleKitchen.Adapters.Tinkex.TrainingClient
-  @local_options %{"adapter" => :adapter_path, "device" => :device, "dtype" => :dtype}
+  @local_options %{"adapter" => :adapter_path, "device" => :device, "devices" => :device, "dtype" => :dtype}
   @hub_options Map.put(@local_options, "revision", :revision)
   @options ~w(save_weights weights_name model_name side renderer encode decode model_input sampling_params)a
   @schemes ~w(embedded local hub openai tinker orchestrator)
@@ -225,6 +225,9 @@ defmodule CrucibleBridge.ModelRef do
   defp fields(options, known) do
     Enum.reduce_while(options, {:ok, %{}}, fn {key, value}, {:ok, fields} ->
       case known do
+        %{^key => field} when is_map_key(fields, field) ->
+          {:halt, {:error, Error.invalid("model", "has device and devices, which are one option")}}
+
         %{^key => field} ->
           {:cont, {:ok, Map.put(fields, field, value)}}
 

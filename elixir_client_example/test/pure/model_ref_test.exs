@@ -22,6 +22,8 @@ defmodule CrucibleBridge.ModelRefTest do
     assert {:ok, {:local, fields}} = ModelRef.parse("local:a%3Fb?adapter=c%26d&device=cuda:0")
     assert fields == %{path: "a?b", adapter_path: "c&d", device: "cuda:0"}
 
+    assert {:ok, {:local, %{path: "a", device: "cuda:0,cuda:1"}}} = ModelRef.parse("local:a?devices=cuda:0,cuda:1")
+
     assert {:ok, {:hub, %{repo_id: "o/n", revision: "step/100", dtype: "float16"}}} =
              ModelRef.parse("hub:o/n?revision=step/100&dtype=float16")
 
@@ -37,6 +39,7 @@ defmodule CrucibleBridge.ModelRefTest do
           "NoSuch:x",
           "local:a?b",
           "local:a?nosuch=1",
+          "local:a?device=cpu&devices=cpu,cpu",
           "hub:o/n?split=test",
           "tinker://r?kind=x",
           "local:a?b=%GG"

@@ -123,7 +123,8 @@ OpenAIServer = Annotated[
     typer.Option(
         "--openai-server",
         metavar="NAME=URL",
-        help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1. A key needs --config. Repeatable.",
+        help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1; replicas as NAME=URL,URL. A key needs "
+        "--config. Repeatable.",
     ),
 ]
 TinkerService = Annotated[

@@ -80,6 +80,18 @@ def test_flags_and_variables_name_servers_without_keys():
     ]
 
 
+def test_a_server_may_be_several_replicas(tmp_path: Path):
+    """A list in the file, or NAME=URL,URL of an option; each replica has the other settings."""
+    urls = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")
+    (server,) = from_file(tmp_path, f"[openai_servers.a]\nbase_urls = {list(urls)}\nmax_connections = 8\n")
+    assert server == OpenAIServer(name="a", base_urls=urls, max_connections=8)
+    assert (server.is_fleet, server.urls) == (True, urls)
+    (flag,) = load_settings({"openai_servers": [f"a={','.join(urls)}"]}, {}).openai_servers
+    assert flag == OpenAIServer(name="a", base_urls=urls)
+    (single,) = load_settings({"openai_servers": ["a=http://127.0.0.1/of,two/v1"]}, {}).openai_servers
+    assert (single.is_fleet, single.urls) == (False, ("http://127.0.0.1/of,two/v1",))
+
+
 def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The environment holds the key under the name that the settings say."""
     text = f'[openai_servers.a]\nbase_url = "{URL}"\nkey_env = "MY_KEY"\n'
@@ -95,6 +107,18 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     [
         (f'["openai_servers"."a b"]\nbase_url = "{URL}"', "letters, digits"),
         ("[openai_servers.a]\n", "has no base_url"),
+        ("[openai_servers.a]\nbase_urls = []", "base_urls is not a list of texts"),
+        ('[openai_servers.a]\nbase_urls = "http://x/v1"', "base_urls is not a list of texts"),
+        ('[openai_servers.a]\nbase_urls = ["http://x/v1", ""]', "base_urls is not a list of texts"),
+        ('[openai_servers.a]\nbase_urls = ["http://x/v1", "ftp://x/v1"]', r"base_urls\[1\] is no http or https URL"),
+        ('[openai_servers.a]\nbase_urls = ["http://u:canary@x/v1"]', r"base_urls\[0\] holds more than an address"),
+        ('[openai_servers.a]\nbase_urls = ["http://x/v1", "http://x/v1/"]', r"base_urls\[1\] is base_urls\[0\] again"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nbase_urls = ["{URL}"]', "are one setting, and both are given"),
+        (
+            '[openai_servers.a]\nbase_urls = ["http://127.0.0.1/v1", "http://far.example/v1"]\nkey_file = "key"',
+            "in the clear",
+        ),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nall_addresses = true\nproxy = "http://p"', "exclude each other"),
         ('[openai_servers]\na = "http://x/v1"', "is no table"),
         ("openai_servers = 3", "no table of servers"),
         ('[openai_servers.a]\nbase_url = "ftp://x/v1"', "no http or https URL"),

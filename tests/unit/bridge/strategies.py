@@ -170,7 +170,7 @@ models = (
         LocalModel,
         name,
         adapter_path=optional(name),
-        device=optional(st.sampled_from(["cpu", "cuda", "cuda:1"])),
+        device=optional(st.sampled_from(["cpu", "cuda", "cuda:1", "cuda:0,cuda:1"])),
         dtype=optional(st.sampled_from(LOCAL_DTYPES)),
     )
     | st.builds(
@@ -178,7 +178,7 @@ models = (
         st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,9}/[A-Za-z0-9][A-Za-z0-9_-]{0,9}", fullmatch=True),
         revision=optional(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_/-]{0,9}", fullmatch=True)),
         adapter_path=optional(name),
-        device=optional(st.sampled_from(["cpu", "cuda:1"])),
+        device=optional(st.sampled_from(["cpu", "cuda:1", "cpu,cpu"])),
         dtype=optional(st.sampled_from(LOCAL_DTYPES)),
     )
     | st.builds(

@@ -14,6 +14,7 @@ from crucible_bridge.types import (
     format_model,
     parse_model,
 )
+from crucible_bridge.types.models import MAX_DEVICES
 from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
@@ -26,6 +27,8 @@ from tests.unit.bridge import strategies as some
         ("local:50%", LocalModel("50%")),
         ("local:runs/7?adapter=runs/7/lora", LocalModel("runs/7", adapter_path="runs/7/lora")),
         ("local:big?device=cuda:1&dtype=bfloat16", LocalModel("big", device="cuda:1", dtype="bfloat16")),
+        ("local:big?devices=cuda:0,cuda:1", LocalModel("big", device="cuda:0,cuda:1")),
+        ("hub:acme/m?devices=cpu,cpu&dtype=float32", HubModel("acme/m", device="cpu,cpu", dtype="float32")),
         ("local:what%3F?", LocalModel("what?")),
         ("local:50%25?adapter=a%26b%3Dc%3F", LocalModel("50%", adapter_path="a&b=c?")),
         ("hub:Qwen/Qwen3-0.6B", HubModel("Qwen/Qwen3-0.6B")),
@@ -62,6 +65,13 @@ def test_a_model_is_one_text(text, model):
     assert format_model(model) == text
 
 
+def test_one_device_may_be_written_as_several():
+    """A list of one is that device, and is written as it; as many as are accepted are accepted."""
+    assert format_model(parse_model("local:m?devices=cuda:1")) == "local:m?device=cuda:1"
+    most = f"local:m?devices={','.join(['cpu'] * MAX_DEVICES)}"
+    assert format_model(parse_model(most)) == most
+
+
 @given(some.models)
 def test_every_model_is_one_text(model):
     """Whatever its names hold, what is written is read again."""
@@ -74,6 +84,10 @@ def test_every_model_is_one_text(model):
         ("local:m?dtype=float8", "model.dtype"),
         ("local:m?device=tpu", "model.device"),
         ("local:m?device=cuda:", "model.device"),
+        ("local:m?devices=cuda:0,", "model.device"),
+        ("local:m?devices=cpu,cuda:0", "model.device"),
+        (f"local:m?devices={','.join(['cpu'] * (MAX_DEVICES + 1))}", "model.device"),
+        ("local:m?device=cpu&devices=cpu,cpu", "model"),
         ("local:m?adapter=", "model.adapter_path"),
         ("local:m?revision=main", "model"),
         ("hub:gpt2", "model.repo_id"),

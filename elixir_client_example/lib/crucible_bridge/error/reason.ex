@@ -157,6 +157,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :queue_full
           | :raw_conversation
           | :rendering_limit
+          | :replicas_differ
           | :request_too_slow
           | :resource_exhausted
           | :response_too_long
@@ -240,16 +241,16 @@ defmodule CrucibleBridge.Error.Reason do
     no_target_logprobs no_tokenizer no_tokens other_follow other_log other_model other_plan
     other_specification outside_root out_of_memory out_of_range path_out_of_root permission_denied
     pickled_weights_refused prompt_too_long queue_full raw_conversation rendering_limit
-    request_too_slow resource_exhausted response_too_long retention rollout_failed samples_missing
-    sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable stream_ended taken_over
-    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
-    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
-    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
-    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
-    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
-    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
-    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
-    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
+    replicas_differ request_too_slow resource_exhausted response_too_long retention rollout_failed
+    samples_missing sample_timeout sandbox_lost stalled state_dir_locked state_dir_unusable
+    stream_ended taken_over task_not_allowed task_not_found template_failed tests_failed
+    too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes too_many_samples
+    too_many_streams too_many_streams_of_peer too_many_unscored transport unauthenticated
+    unavailable undecided unimplemented unknown unknown_dataset unknown_embedded_model
+    unknown_environment unknown_evaluation unknown_evaluator unknown_experiment unknown_follow
+    unknown_grader unknown_logger unknown_model unknown_option unknown_parameter unknown_plan
+    unknown_renderer unknown_run unknown_sample unknown_server unknown_service unknown_session
+    unknown_tool unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -400,6 +401,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The queue of evaluations is full; try again after the time that the error gives.
   no The renderer raw accepts only text, and the conversation has roles.
   no Rendering or tokenising took more time or memory than allowed.
+  no The replicas of a server do not serve the same model.
   yes The request did not arrive completely within the time that the worker allows.
   yes A limit of the worker is reached; try again later.
   no The response is longer than a grader reads.

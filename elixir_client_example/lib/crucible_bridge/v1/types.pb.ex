@@ -248,7 +248,8 @@ defmodule CrucibleBridge.V1.OpenAIModel do
   NOT_FOUND: UNKNOWN_SERVER (not of this worker's settings), UNKNOWN_MODEL (of that server).
   FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, BACKEND_KEY (the worker cannot read it), BACKEND_UNAUTHENTICATED,
   BACKEND_FORBIDDEN, BACKEND_QUOTA, BACKEND_REFUSED, BACKEND_REDIRECT, BACKEND_FILTERED (a filter cut the answer),
-  NO_PROMPT_LOGPROBS (the server gives none), NO_TOKENIZER (only tokens can be measured).
+  NO_PROMPT_LOGPROBS (the server gives none), NO_TOKENIZER (only tokens can be measured), REPLICAS_DIFFER (the replicas
+  of the server serve different models).
   RESOURCE_EXHAUSTED: BACKEND_RATE_LIMITED.
   UNAVAILABLE: BACKEND_UNREACHABLE, BACKEND_CONNECTION_LOST, BACKEND_TIMEOUT, BACKEND_FAILED, BACKEND_ANSWER.
   """

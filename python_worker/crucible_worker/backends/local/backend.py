@@ -16,12 +16,14 @@ from crucible_bridge.types import BackendInfo, EmbeddedModel, HubModel, LocalMod
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
+from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
 from crucible_worker.backends.local.hub.fetching import AT_ONCE, fetch
 from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
 from crucible_worker.backends.local.model import HostedModel, HostedModels
 from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.local.replicated import ReplicatedModels, replica_names
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 
@@ -67,7 +69,11 @@ class LocalBackend(Backend):
         self._roots = tuple(model_roots)
         self._device = device
         self._host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, limits)
-        self._models = HostedModels(self._host)
+        self._limits = limits
+        self._fingerprints = Fingerprints()
+        self._models = HostedModels(self._host, self._fingerprints)
+        self._replicas: dict[str, HostedModels] = {}
+        self._replicated: dict[tuple[str, ...], ReplicatedModels] = {}
         self._tokenizers = LoneTokenizers(self._host, "open_tokenizer")
         self._numpy_host = HostProcess(_NUMPY_HOST, (), _ONE_THREAD, limits)
         self._numpy_models = HostedModels(self._numpy_host)
@@ -108,6 +114,8 @@ class LocalBackend(Backend):
         checkpoint = self._find(model, await self._fetched(model))
         if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
             return await self._numpy_models.open(checkpoint)
+        if devices := checkpoint.devices:
+            return await self._on_several(devices).open(checkpoint)
         return await self._models.open(checkpoint)
 
     async def open_tokenizer(self, model: ModelRef) -> Tokenizer | None:
@@ -134,7 +142,22 @@ class LocalBackend(Backend):
 
     async def aclose(self) -> None:
         """End the hosts, within a second. Idempotent."""
-        await asyncio.gather(self._host.aclose(), self._numpy_host.aclose())
+        await asyncio.gather(*(replicated.aclose() for replicated in self._replicated.values()))
+        hosts = [self._host, self._numpy_host, *(models.host for models in self._replicas.values())]
+        await asyncio.gather(*(host.aclose() for host in hosts))
+
+    def _on_several(self, devices: tuple[str, ...]) -> ReplicatedModels:
+        """The models of several devices, with a host for each; no host is started."""
+        if devices not in self._replicated:
+            names = replica_names(devices)
+            for name, device in names.items():
+                if name not in self._replicas:
+                    host = HostProcess(_HOST, [f"--device={device}"], _OFFLINE, self._limits)
+                    self._replicas[name] = HostedModels(host, self._fingerprints)
+            self._replicated[devices] = ReplicatedModels(
+                {name: (device, self._replicas[name]) for name, device in names.items()}
+            )
+        return self._replicated[devices]
 
     async def _fetched(self, model: ModelRef) -> str | None:
         """The commit of a model of the hub, which is in the cache then; None if the hub need not be queried."""
@@ -155,7 +178,8 @@ class LocalBackend(Backend):
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
         if not (isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local"))):
             _refuse_missing()
-        refuse_absent_cuda(getattr(model, "device", None) or self._device)
+        for device in (getattr(model, "device", None) or self._device).split(","):
+            refuse_absent_cuda(device)
         match model:
             case EmbeddedModel(name):
                 # Their files have float16, and numpy computes in float32: the device must not change the answers.

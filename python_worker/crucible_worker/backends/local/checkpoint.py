@@ -21,4 +21,10 @@ class Checkpoint:
     default_dtype: str | None = None
     """Element type if none is requested; if None, float32 on a CPU, and that of the files on CUDA."""
     device: str | None = None
-    """"cpu", "cuda" or "cuda:N"; the host's own if None."""
+    """"cpu", "cuda" or "cuda:N", or several of one kind, separated by commas; the host's own if None."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that each have a replica; none if there are not several."""
+        devices = () if self.device is None else tuple(self.device.split(","))
+        return devices if len(devices) > 1 else ()

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,14 +24,14 @@ from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
 
-__all__ = ["HostedModel", "HostedModels"]
+__all__ = ["Facts", "HostedModel", "HostedModels", "ModelCalls"]
 
 _Key = tuple[str, str | None, str | None]
 """Fingerprint, default type and device of an open model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
+class Facts:
     """What the host reports about a model that it has opened."""
 
     key: str
@@ -50,13 +50,29 @@ class _Facts:
     """Whether it has a chat template."""
 
 
-class HostedModels:
-    """The models in the host: opens them, and opens them again after the host died or evicted them."""
+class ModelCalls(Protocol):
+    """Calls to a model, on one device or on one of several."""
 
-    def __init__(self, host: HostProcess) -> None:
+    async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
+        """Call a model, which is opened again if necessary."""
+
+    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
+        """Make sure that a model is loaded, and return its facts."""
+        ...
+
+
+class HostedModels:
+    """The models in the host: opens them, and opens them again after the host died or evicted them.
+
+    Args:
+        host: the process.
+        fingerprints: of checkpoints, shared with other hosts; its own if None.
+    """
+
+    def __init__(self, host: HostProcess, fingerprints: Fingerprints | None = None) -> None:
         self.host = host
-        self._fingerprints = Fingerprints()
-        self._open: dict[_Key, _Facts] = {}
+        self._fingerprints = fingerprints or Fingerprints()
+        self._open: dict[_Key, Facts] = {}
         self._opening: weakref.WeakValueDictionary[_Key, asyncio.Lock] = weakref.WeakValueDictionary()
         self._life = 0
 
@@ -66,8 +82,15 @@ class HostedModels:
         Raises:
             NotFound: a directory no longer exists.
         """
-        fingerprint = await asyncio.to_thread(self._fingerprints.of, checkpoint)
-        return HostedModel(models=self, checkpoint=checkpoint, fingerprint=fingerprint)
+        return HostedModel(models=self, checkpoint=checkpoint, fingerprint=await self.fingerprint(checkpoint))
+
+    async def fingerprint(self, checkpoint: Checkpoint) -> str:
+        """The fingerprint of the checkpoint's present files.
+
+        Raises:
+            NotFound: a directory no longer exists.
+        """
+        return await asyncio.to_thread(self._fingerprints.of, checkpoint)
 
     async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
         """Call a model, which is opened again if necessary."""
@@ -80,7 +103,7 @@ class HostedModels:
                     raise
             self._open.pop(_key(checkpoint, fingerprint), None)
 
-    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
+    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
         """Make sure that the host has a model, and return its facts.
 
         Raises:
@@ -95,13 +118,13 @@ class HostedModels:
         async with self._opening.setdefault(key, asyncio.Lock()):
             return self._known_facts(key) or await self._ask_for(checkpoint, fingerprint)
 
-    def _known_facts(self, key: _Key) -> _Facts | None:
+    def _known_facts(self, key: _Key) -> Facts | None:
         """The facts of a model that the present host process has; None if it has not."""
         if self._life != self.host.life:
             self._open.clear()
         return self._open.get(key)
 
-    async def _ask_for(self, checkpoint: Checkpoint, fingerprint: str) -> _Facts:
+    async def _ask_for(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
         answer = await self.host.call(
             "open",
             fingerprint=fingerprint,
@@ -110,9 +133,9 @@ class HostedModels:
             dtype=checkpoint.dtype or checkpoint.default_dtype,
             device=checkpoint.device,
         )
-        facts = _Facts(**answer)
+        facts = Facts(**answer)
         # Checked after the loading: a checkpoint that was replaced meanwhile must not count as the requested one.
-        if await asyncio.to_thread(self._fingerprints.of, checkpoint) != fingerprint:
+        if await self.fingerprint(checkpoint) != fingerprint:
             await self.host.call("close", model=facts.key)
             name = checkpoint.directory.name
             raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason=Reason.CHECKPOINT_CHANGED)
@@ -128,12 +151,12 @@ def _key(checkpoint: Checkpoint, fingerprint: str) -> _Key:
 class HostedModel(Model):
     """A model in the host, bound to the content of its checkpoint: if a file changes, its calls fail."""
 
-    def __init__(self, *, models: HostedModels, checkpoint: Checkpoint, fingerprint: str) -> None:
+    def __init__(self, *, models: ModelCalls, checkpoint: Checkpoint, fingerprint: str) -> None:
         self._models = models
         self._checkpoint = checkpoint
         self.fingerprint = fingerprint
         """SHA-256 of the checkpoint's files, see `fingerprint.py`."""
-        self._facts: _Facts | None = None
+        self._facts: Facts | None = None
 
     async def load(self) -> None:
         """Load it in the host: starting the host takes seconds, a large checkpoint minutes.
@@ -265,7 +288,7 @@ class HostedModel(Model):
         items = [(tokens_to_bytes(tokens), tokens_to_bytes(targets)) for tokens, targets in pairs]
         return tuple(floats_from_bytes(values) for values in await self.call("score", items=items, together=together))
 
-    async def _known(self) -> _Facts:
+    async def _known(self) -> Facts:
         facts = self._facts
         if facts is None:
             facts = await self._models.ensure(self._checkpoint, self.fingerprint)
@@ -280,7 +303,7 @@ class HostedModel(Model):
         return facts
 
 
-def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
+def _checked(facts: Facts, model_input: ModelInput, field: str, *, room: int) -> np.ndarray:
     """The input's tokens; refuses unknown ones, and an input that leaves no `room` in the context."""
     try:
         tokens = model_input.tokens()
@@ -294,7 +317,7 @@ def _checked(facts: _Facts, model_input: ModelInput, field: str, *, room: int) -
     return tokens
 
 
-def _check_continuation(facts: _Facts, prompt: np.ndarray, continuation: np.ndarray, field: str) -> None:
+def _check_continuation(facts: Facts, prompt: np.ndarray, continuation: np.ndarray, field: str) -> None:
     if continuation.size == 0:
         raise InvalidField(field, "is empty")
     # Its last token is measured, but not read.
@@ -306,7 +329,7 @@ def _check_continuation(facts: _Facts, prompt: np.ndarray, continuation: np.ndar
     _check_known(facts, continuation, field)
 
 
-def _checked_targets(facts: _Facts, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:
+def _checked_targets(facts: Facts, datum: Datum, tokens: np.ndarray, field: str) -> np.ndarray:
     targets = datum.loss_fn_inputs.get("target_tokens")
     if targets is None:
         raise InvalidField(field, "is missing")
@@ -318,7 +341,7 @@ def _checked_targets(facts: _Facts, datum: Datum, tokens: np.ndarray, field: str
     return targets
 
 
-def _check_known(facts: _Facts, tokens: np.ndarray, field: str) -> None:
+def _check_known(facts: Facts, tokens: np.ndarray, field: str) -> None:
     unknown = (tokens < 0) | (tokens >= facts.vocabulary)
     if unknown.any():
         index = int(unknown.argmax())

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 
 import aiohttp
 import yarl
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.openai import failures
@@ -53,12 +55,19 @@ logging.getLogger("aiohttp").setLevel(logging.WARNING)
 
 
 class Client:
-    """Connections to one server. The constructor reads certificates, so a thread calls it."""
+    """Connections to one server. The constructor reads certificates, so a thread calls it.
 
-    def __init__(self, server: OpenAIServer, key: str | None) -> None:
+    Args:
+        server: with one base URL.
+        key: in its header; None if it needs none.
+        address: of the server, in place of those of its name; requests and certificates still have the name.
+    """
+
+    def __init__(self, server: OpenAIServer, key: str | None, address: str | None = None) -> None:
         self._server = server
+        self._address = address
         self._key = key
-        self._base = server.base_url.rstrip("/")
+        self._base = server.urls[0].rstrip("/")
         self._urls: dict[str, yarl.URL] = {}
         self._tls: ssl.SSLContext = tls_context(server.ca_file)
         self._session: aiohttp.ClientSession | None = None
@@ -159,7 +168,12 @@ class Client:
     def _open(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # Calls wait for their turn before this: with the pool's own bound they would wait once more.
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls, keepalive_timeout=_KEEP_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                ssl=self._tls,
+                keepalive_timeout=_KEEP_SECONDS,
+                resolver=None if self._address is None else _Address(self._address),
+            ),
             timeout=aiohttp.ClientTimeout(
                 total=None, connect=self._server.stall_seconds, sock_read=self._server.stall_seconds
             ),
@@ -211,6 +225,30 @@ class Client:
     def _error_of_silence(self, asked: FailedRequest, silence: Silence, error: BaseException) -> BridgeError:
         kind = type(error).__name__
         return failures.of_connection(asked, silence, kind, stall_seconds=self._server.stall_seconds)
+
+
+class _Address(AbstractResolver):
+    """Resolves each name to one address."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        result: ResolveResult = {
+            "hostname": host,
+            "host": self._address,
+            "port": port,
+            "family": family,
+            "proto": 0,
+            "flags": socket.AI_NUMERICHOST,
+        }
+        return [result]
+
+    async def close(self) -> None:
+        """It has nothing open."""
 
 
 def _encoded(response: aiohttp.ClientResponse) -> bool:

@@ -18,7 +18,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 if TYPE_CHECKING:
     from crucible_worker.backends.openai.client import Client
 
-__all__ = ["CLOSE_SECONDS", "Connection", "missing"]
+__all__ = ["CLOSE_SECONDS", "DECISIVE", "Connection", "closed", "missing"]
 
 CLOSE_SECONDS = 0.5
 """Seconds to close connections; those still open then stay until the process ends."""
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 0.5
 _READERS = 2
 """Long answers of one server that are parsed at once: each may take a processor and a few GB."""
 
-_DECISIVE = frozenset(
+DECISIVE = frozenset(
     {
         Reason.BACKEND_UNAUTHENTICATED,
         Reason.BACKEND_FORBIDDEN,
@@ -45,10 +45,17 @@ def missing() -> str:
 
 
 class Connection:
-    """A server and the connections to it; making one sends nothing."""
+    """A server and the connections to it; making one sends nothing.
 
-    def __init__(self, server: OpenAIServer, environment: Mapping[str, str]) -> None:
+    Args:
+        server: with one base URL.
+        environment: that its key is read from.
+        address: of the server, in place of those of its name.
+    """
+
+    def __init__(self, server: OpenAIServer, environment: Mapping[str, str], address: str | None = None) -> None:
         self.server = server
+        self._address = address
         self._environment = environment
         self._client: Client | None = None
         self._making = asyncio.Lock()
@@ -57,23 +64,35 @@ class Connection:
         self._reached = False
         self._closed = False
 
-    async def reach(self) -> None:
+    async def reach(self, model: str) -> None:
         """Check that the server is reachable and accepts the key; repeated until it succeeds once.
+
+        Args:
+            model: that is wanted; a single server is not compared with others.
 
         Raises:
             FailedPrecondition: the extra is not installed, or the key cannot be read.
             BackendError: the server cannot be reached, or refuses the key.
         """
-        client = await self._ready()
+        await self._ready()
         if self._reached:
             return
         try:
-            await client.send("/models", None, "", max_bytes(0))
+            await self.models()
         except BridgeError as error:
             # A server without a list of models, or one that cannot return it now, may answer other requests.
-            if error.reason in _DECISIVE:
+            if error.reason in DECISIVE:
                 raise
         self._reached = True
+
+    async def models(self) -> bytes:
+        """The server's list of its models, as it sends it.
+
+        Raises:
+            FailedPrecondition: the extra is not installed, or the key cannot be read.
+            BackendError: there is no such answer; see `failures`.
+        """
+        return await (await self._ready()).send("/models", None, "", max_bytes(0))
 
     async def look(self, path: str) -> tuple[bytes, str]:
         """What the server returns at a path, and the name of its program; see `Client.look`.
@@ -98,12 +117,20 @@ class Connection:
         client = await self._ready()
         async with self._turns:
             if self._closed:  # while this one waited for its turn
-                raise _closed()
+                raise closed()
             content = await client.send(path, body, model, max_bytes(tokens))
         if not takes_long(content):
             return await apart(len(content), read_document, content, tokens, self.server.name)
         async with self._readers:
             return await read_apart(content, tokens, self.server.name)
+
+    async def finish(self) -> None:
+        """Close the connections when the requests under way have ended; no other may be sent after this call."""
+        try:
+            for _ in range(self.server.max_connections):
+                await self._turns.acquire()
+        finally:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connections; requests under way fail. Idempotent."""
@@ -124,7 +151,7 @@ class Connection:
                 self._client = await asyncio.to_thread(self._make)
             # Checked again: the worker may have ended while the client was made.
             if self._client is None or self._closed:
-                raise _closed()
+                raise closed()
             return self._client
 
     def _make(self) -> Client:
@@ -133,8 +160,9 @@ class Connection:
         except ValueError as error:
             raise FailedPrecondition(str(error), reason=Reason.BACKEND_KEY) from None
         module = importlib.import_module("crucible_worker.backends.openai.client")
-        return module.Client(self.server, key)
+        return module.Client(self.server, key, self._address)
 
 
-def _closed() -> Unavailable:
+def closed() -> Unavailable:
+    """The error of a request after the end of the backend."""
     return Unavailable("the openai backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)

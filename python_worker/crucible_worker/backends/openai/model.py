@@ -16,6 +16,7 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.scoring import Scorer
 from crucible_worker.backends.openai.served import Served
 from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW
@@ -26,7 +27,7 @@ __all__ = ["RemoteModel"]
 class RemoteModel(Model):
     """A model of an OpenAI-compatible server."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection | Fleet, name: str) -> None:
         self._connection = connection
         self._server = connection.server
         self._name = name
@@ -62,9 +63,10 @@ class RemoteModel(Model):
 
         Raises:
             FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), the key cannot be read (BACKEND_KEY).
+            FailedPrecondition: the server's replicas do not serve the same model (REPLICAS_DIFFER).
             BackendError: the server cannot be reached, or refuses the key.
         """
-        await self._connection.reach()
+        await self._connection.reach(self._name)
 
     async def find_engine(self) -> None:
         """Query which program the server is; what it does not report in time stays unknown."""

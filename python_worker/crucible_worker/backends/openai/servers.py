@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from crucible_worker.backends.endpoints import (
     Kind,
@@ -38,6 +39,9 @@ RAW: Renderer = "raw"
 _TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
 """Values of the former setting `text`, each with the renderer that it means."""
 
+_BETWEEN_URLS = re.compile(r",(?=https?://)")
+"""Between two URLs in one text; any other comma belongs to a path."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIServer:
@@ -45,8 +49,12 @@ class OpenAIServer:
 
     name: str
     """Its name in requests: letters, digits, ".", "_" and "-"."""
-    base_url: str
+    base_url: str = ""
     """Base URL with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
+    base_urls: tuple[str, ...] = ()
+    """Base URLs of replicas, in place of `base_url`: servers of the same model that share the requests."""
+    all_addresses: bool = False
+    """Whether each address of a base URL's name is a replica, as those of a headless Service of Kubernetes are."""
     key_file: Path | None = None
     """File with the key (mode 0600); without it, and without `key_env`, no key is sent."""
     key_env: str | None = None
@@ -60,7 +68,7 @@ class OpenAIServer:
     logprobs: bool = False
     """Whether answers are requested with the log-probabilities of their tokens; some servers refuse that."""
     max_connections: int = 64
-    """Most concurrent requests; further ones wait."""
+    """Most concurrent requests, to each replica if there are several; further ones wait."""
     stall_seconds: float = 120.0
     """How long a server may send nothing while an answer is awaited; also how long a connection may take."""
     insecure_no_tls: bool = False
@@ -78,9 +86,12 @@ class OpenAIServer:
         """
         where = _KIND.where(self.name)
         check_name(self.name, where)
-        url = checked_url(self.base_url, f"{where}: base_url")
+        urls = self._checked_urls(where)
         if self.key() is not None and not self.insecure_no_tls:
-            check_way(url, where)
+            for url in urls:
+                check_way(url, where)
+        if self.all_addresses and self.proxy is not None:
+            raise ValueError(f"{where}: all_addresses and proxy exclude each other: a proxy chooses the address itself")
         if self.max_connections < 1:
             raise ValueError(f"{where}: max_connections is {self.max_connections}, must be at least 1")
         if not 0 < self.stall_seconds <= MAX_STALL_SECONDS:
@@ -91,6 +102,35 @@ class OpenAIServer:
             raise ValueError(f"{where}: ca_file {self.ca_file} does not exist")
         if self.proxy is not None and urlsplit(self.proxy).scheme not in ("http", "https"):
             raise ValueError(f"{where}: proxy is no http or https URL")
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether it may be several replicas, which share the requests."""
+        return self.all_addresses or len(self.base_urls) > 1
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The base URL of each replica; one if there are no others."""
+        return self.base_urls or (self.base_url,)
+
+    def _checked_urls(self, where: str) -> list[SplitResult]:
+        """The base URLs.
+
+        Raises:
+            ValueError: there is none, there are two settings of them, one is invalid, or one is given twice.
+        """
+        if bool(self.base_url) == bool(self.base_urls):
+            both = "base_url and base_urls are one setting, and both are given"
+            raise ValueError(f"{where}: {both}" if self.base_url else f"{where} has no base_url")
+        if not self.base_urls:
+            return [checked_url(self.base_url, f"{where}: base_url")]
+        urls = [checked_url(url, f"{where}: base_urls[{index}]") for index, url in enumerate(self.base_urls)]
+        # A replica that is named twice would get twice the requests.
+        seen: dict[str, int] = {}
+        for index, url in enumerate(self.base_urls):
+            if (first := seen.setdefault(url.rstrip("/"), index)) != index:
+                raise ValueError(f"{where}: base_urls[{index}] is base_urls[{first}] again")
+        return urls
 
     def key(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The key, read from its file or variable; None if the server needs none.
@@ -121,6 +161,11 @@ def _server(**fields: Any) -> OpenAIServer:
                 f"{_KIND.where(fields['name'])}: renderer says how text is sent, and text is its former name"
             )
         fields["renderer"] = text
+    # As an option has them: NAME=URL,URL.
+    urls = _BETWEEN_URLS.split(fields.get("base_url", ""))
+    if len(urls) > 1 and "base_urls" not in fields:
+        del fields["base_url"]
+        fields["base_urls"] = tuple(urls)
     return OpenAIServer(**fields)
 
 
@@ -128,6 +173,12 @@ def _renderer(value: Any, base: Path) -> Renderer:
     if value not in get_args(Renderer):
         raise ValueError(f"one of {', '.join(get_args(Renderer))}")
     return cast("Renderer", value)
+
+
+def _texts(value: Any, base: Path) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
+        raise ValueError("a list of texts")
+    return tuple(value)
 
 
 def _text(value: Any, base: Path) -> Renderer:
@@ -141,8 +192,11 @@ _KIND = Kind(
     noun="OpenAI-compatible server",
     article="an",
     make=_server,
+    required="",  # base_url or base_urls, see `check`
     readers={
         "base_url": read_text,
+        "base_urls": _texts,
+        "all_addresses": read_flag,
         "key_file": read_path,
         "key_env": read_text,
         "renderer": _renderer,

@@ -1,0 +1,360 @@
+"""Replicas of one server: each request goes to one of them, and to another one if the first fails it.
+
+A replica that does not answer is ejected. With the next request after its wait, `GET /models` probes it, and it returns
+if it answers and still serves the same models. While nothing is requested, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.balancer import Balancer, NoReplicaLeft, ReplicaState
+from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
+from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
+from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
+from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
+from crucible_worker.backends.openai.servers import OpenAIServer
+
+__all__ = ["FRESH_SECONDS", "MAX_MODELS", "PROBE_SECONDS", "REST_SECONDS", "Fleet"]
+
+PROBE_SECONDS = 10.0
+"""How long a replica may take to list its models, when an evaluation starts and when it is probed."""
+REST_SECONDS = 1.0
+"""How long a replica that limits the rate of requests gets none, if it does not name a time."""
+FRESH_SECONDS = 30.0
+"""Age of a name's addresses at which the next request has them looked up again."""
+MAX_MODELS = 1_024
+"""Models whose description is remembered."""
+_CHARS_A_TOKEN = 4
+"""For an estimate of a prompt's work."""
+
+_FAILED = frozenset(
+    {Reason.BACKEND_CONNECTION_LOST, Reason.BACKEND_TIMEOUT, Reason.BACKEND_FAILED, Reason.BACKEND_ANSWER}
+)
+"""Errors of a replica after it had the request. Such a request is sent to one other replica only: if it is the request
+that ends them, it must not end them all."""
+_ABSENT = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_CONNECTION_LOST, Reason.BACKEND_TIMEOUT})
+"""Errors of a replica that is not there."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request while each replica has as many as it may have."""
+
+    work: float
+    key: Hashable
+    turn: asyncio.Future[str]
+
+
+class Fleet:
+    """The replicas of a server; takes the place of its `Connection`. Making one sends nothing.
+
+    Args:
+        server: with several base URLs.
+        environment: that its key is read from.
+        clock: seconds that never decrease.
+        resolver: of names, if each of their addresses is a replica.
+    """
+
+    def __init__(
+        self,
+        server: OpenAIServer,
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        resolver: Resolve = resolve,
+    ) -> None:
+        self.server = server
+        self._environment = environment
+        self._clock = clock
+        self._resolver = resolver
+        self._replicas: dict[str, Connection] = {}
+        self._balancer = Balancer((), most_requests=server.max_connections, clock=clock)
+        self._resolved_at: float | None = None
+        self._resolving = asyncio.Lock()
+        self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def states(self) -> tuple[ReplicaState, ...]:
+        """The state of each replica; its name is its base URL, with its address if the name has several."""
+        return self._balancer.states()
+
+    async def reach(self, model: str) -> None:
+        """Check that a replica is reachable, that all accept the key, and that they show the same model.
+
+        Replicas that cannot be reached are ejected; those that were ejected and can be reached return.
+
+        Args:
+            model: that is wanted.
+
+        Raises:
+            FailedPrecondition: the extra is not installed, the key cannot be read, or two replicas show different
+                models (REPLICAS_DIFFER).
+            BackendError: no replica can be reached, or one refuses the key.
+        """
+        await self._find()
+        replicas = dict(self._replicas)
+        answers = dict(zip(replicas, await asyncio.gather(*map(self._listed, replicas.values()))))
+        absent = {url: error for url, error in answers.items() if isinstance(error, BridgeError)}
+        for error in absent.values():
+            if error.reason not in _ABSENT:
+                raise error
+        if len(absent) == len(answers):
+            raise next(iter(absent.values()))
+        told = {
+            str(number): shown_of(content, model)
+            for number, content in enumerate(answers.values(), start=1)
+            if isinstance(content, bytes)
+        }
+        self._remember(model, refuse_difference(told, self.server.name, model))
+        for url in answers:
+            if (error := absent.get(url)) is None:
+                self._returned(url)
+            elif self._balancer.eject(url):
+                self._tell_ejected(url, error)
+        self._grant()
+
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """What a replica that serves returns at a path; see `Connection.look`.
+
+        Raises:
+            BridgeError: there is no answer.
+        """
+        await self._find_first()
+        states = self.states()
+        chosen = next((state for state in states if state.serving), states[0])
+        return await self._replicas[chosen.name].look(path)
+
+    async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
+        """Send a request to a replica, or to another one if the first fails it; see `Connection.ask`.
+
+        Raises:
+            BridgeError: there is no answer: the error of the last replica that had the request.
+        """
+        work, key = _work_and_key(body, tokens)
+        failed: dict[str, BridgeError] = {}
+        await self._find_first()
+        while True:
+            self._tend()
+            try:
+                url = await self._turn(work, key, failed)
+            except NoReplicaLeft:
+                raise failed.popitem()[1] from None
+            if (replica := self._replicas.get(url)) is None:  # it is gone since this one got its turn
+                continue
+            try:
+                answer = await replica.ask(path, body, model, tokens=tokens)
+            except BridgeError as error:
+                had = any(other.reason in _FAILED for other in failed.values())
+                if not self._ended(url, work, error) or (had and error.reason in _FAILED):
+                    raise
+                failed[url] = error
+            except BaseException:
+                self._balancer.withdrawn(url, work)
+                raise
+            else:
+                self._balancer.answered(url, work)
+                return answer
+            finally:
+                self._grant()
+
+    async def aclose(self) -> None:
+        """Close all connections; requests under way fail, and those that wait. Idempotent."""
+        self._closed = True
+        for waiting in self._waiting:
+            if not waiting.turn.done():
+                waiting.turn.set_exception(closed())
+        self._waiting.clear()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(replica.aclose() for replica in self._replicas.values()))
+
+    async def _turn(self, work: float, key: Hashable, failed: Mapping[str, BridgeError]) -> str:
+        """The replica of a request; waits while each has as many requests as it may have.
+
+        Raises:
+            NoReplicaLeft: those that serve have failed it.
+            Unavailable: the backend is closed.
+        """
+        if self._closed:
+            raise closed()
+        # A request that has failed does not wait behind others: its turn was before them.
+        if (not self._waiting or failed) and (url := self._balancer.choose(work, key, failed)) is not None:
+            return url
+        waiting = _Waiting(work, key, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            return await waiting.turn
+        except asyncio.CancelledError:
+            if waiting.turn.done() and not waiting.turn.cancelled() and waiting.turn.exception() is None:
+                self._balancer.withdrawn(waiting.turn.result(), work)
+            else:
+                with contextlib.suppress(ValueError):  # it is in the queue no longer
+                    self._waiting.remove(waiting)
+            self._grant()
+            raise
+
+    def _grant(self) -> None:
+        """Give free places to requests that wait, in their order."""
+        while self._waiting:
+            waiting = self._waiting[0]
+            if not waiting.turn.done():
+                url = self._balancer.choose(waiting.work, waiting.key)
+                if url is None:
+                    return
+                waiting.turn.set_result(url)
+            self._waiting.popleft()
+
+    def _ended(self, url: str, work: float, error: BridgeError) -> bool:
+        """Report the end of a request that has no answer. Returns whether another replica may answer it."""
+        if error.reason == Reason.BACKEND_RATE_LIMITED:
+            self._balancer.rest(url, work, REST_SECONDS if error.retry_after is None else error.retry_after)
+            return True
+        if error.reason == Reason.BACKEND_CLOSED:
+            self._balancer.withdrawn(url, work)
+            return False
+        absent = error.reason == Reason.BACKEND_UNREACHABLE
+        if not absent and error.reason not in _FAILED:
+            self._balancer.answered(url, work)
+            return False
+        if self._balancer.failed(url, work, at_once=absent):
+            self._tell_ejected(url, error)
+        return True
+
+    async def _find_first(self) -> None:
+        """Find the replicas, if that was not done."""
+        if not self._replicas:
+            await self._find()
+
+    async def _find(self) -> None:
+        """Find the replicas: the base URLs, or the addresses of their names.
+
+        Raises:
+            BackendError: no name has an address (BACKEND_UNREACHABLE).
+        """
+        if not self.server.all_addresses:
+            self._replace({url: (url, None) for url in self.server.urls})
+            return
+        async with self._resolving:
+            found: dict[str, tuple[str, str | None]] = {}
+            for url in self.server.urls:
+                with contextlib.suppress(OSError):  # another name may have one
+                    for address in await addresses_of(url, self._resolver):
+                        found[f"{url} at {address}"] = (url, address)
+            self._resolved_at = self._clock()
+        if not found and not self._replicas:
+            asked = FailedRequest(server=self.server.name, model="", path="")
+            raise of_connection(asked, Silence.UNREACHABLE, "its name has no address", stall_seconds=0)
+        if found:  # else names cannot be resolved now: the replicas may be there all the same
+            self._replace(found)
+
+    def _replace(self, found: Mapping[str, tuple[str, str | None]]) -> None:
+        if self._closed:
+            raise closed()
+        for name in [name for name in self._replicas if name not in found]:
+            self._start(self._replicas.pop(name).finish(), "end of a replica")
+        for name in self._balancer.replace(found):
+            url, address = found[name]
+            single = dataclasses.replace(self.server, base_url=url, base_urls=(), all_addresses=False)
+            self._replicas[name] = Connection(single, self._environment, address)
+            if self._shown:
+                # It must show first that it serves the same models as the others.
+                self._balancer.eject(name)
+        self._grant()
+
+    def _tend(self) -> None:
+        """Probe replicas, and look for new ones, where it is time for that."""
+        for url in self._balancer.due():
+            self._start(self._probe(url), "probe of a replica")
+        if self._resolved_at is not None and self._clock() - self._resolved_at > FRESH_SECONDS:
+            self._resolved_at = self._clock()
+            self._start(self._find(), "addresses of replicas")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _probe(self, url: str) -> None:
+        works = False
+        try:
+            replica = self._replicas.get(url)
+            content = None if replica is None else await self._listed(replica, strictly=True)
+            works = isinstance(content, bytes) and self._shows_the_same(url, content)
+        finally:
+            if works:
+                self._returned(url)
+            else:
+                self._balancer.probed(url, works=False)
+            self._grant()
+
+    def _shows_the_same(self, url: str, content: bytes) -> bool:
+        for model, shown in self._shown.items():
+            if field := difference(shown, shown_of(content, model)):
+                _log.warning("replica_differs", server=self.server.name, replica=url, model=model, field=field)
+                return False
+        return True
+
+    async def _listed(self, replica: Connection, *, strictly: bool = False) -> bytes | BridgeError:
+        """The list of a replica's models; empty if it has none, and the error if it cannot serve.
+
+        Args:
+            replica: which.
+            strictly: a failure of the server counts, as it does after it has failed requests.
+        """
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await replica.models()
+        except TimeoutError:
+            asked = FailedRequest(server=self.server.name, model="", path="/models")
+            return of_connection(asked, Silence.TIMEOUT, "TimeoutError", stall_seconds=PROBE_SECONDS)
+        except BackendError as error:
+            ill = error.reason in DECISIVE or (strictly and error.reason in _FAILED)
+            return error if ill else b""
+        except BridgeError as error:
+            return b"" if error.reason == Reason.UNKNOWN_MODEL else error
+
+    def _returned(self, url: str) -> None:
+        if self._balancer.probed(url, works=True):
+            _log.info("replica_returned", server=self.server.name, replica=url)
+
+    def _tell_ejected(self, url: str, error: BridgeError) -> None:
+        _log.warning(
+            "replica_ejected",
+            server=self.server.name,
+            replica=url,
+            reason=str(error.reason),
+            probe_after_seconds=round(self._balancer.wait_of(url), 3),
+        )
+
+    def _remember(self, model: str, shown: Shown | None) -> None:
+        self._shown[model] = shown
+        self._shown.move_to_end(model)
+        if len(self._shown) > MAX_MODELS:
+            self._shown.popitem(last=False)
+
+
+def _work_and_key(body: Mapping[str, Any], tokens: int) -> tuple[float, Hashable]:
+    """About how many tokens a request takes, and a key of its prompt: repeats of a sample have the same."""
+    prompt = body.get("prompt", body.get("messages"))
+    if isinstance(prompt, str):
+        return 1 + tokens + len(prompt) / _CHARS_A_TOKEN, hash(prompt)
+    if isinstance(prompt, Sequence) and all(isinstance(token, int) for token in prompt):
+        return 1 + tokens + len(prompt), hash(tuple(prompt))
+    text = json.dumps(prompt)
+    return 1 + tokens + len(text) / _CHARS_A_TOKEN, hash(text)
