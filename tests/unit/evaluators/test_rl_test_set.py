@@ -200,7 +200,7 @@ async def test_a_stop_sequence_may_be_required(
 
 async def test_a_server_that_gives_no_tokens_ends_answers_by_its_chat_template_alone() -> None:
     """What ended the answer to a plain text cannot be known: the sample is an error that says so."""
-    required = {"require_stop_sequence_for_format": True}
+    required: dict[str, Any] = {"require_stop_sequence_for_format": True}
 
     assert (await _run(Server(), renderer="chat_template", **required)).score == 1.0
     outcome = await _run(Server(), renderer="raw", **required)
