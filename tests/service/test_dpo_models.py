@@ -169,3 +169,15 @@ def test_a_model_and_its_columns_exclude_each_other():
             codec.dpo_metrics_request_from_bytes(codec.dpo_metrics_request_to_bytes(request))
         assert caught.value.field == field
     assert pb.ComputeDPOMetricsRequest.FromString(codec.dpo_metrics_request_to_bytes(both)).HasField("policy")
+
+
+async def test_the_models_are_queried_at_once():
+    """The error of one is the answer, though the other one has no answer yet."""
+    fault = BackendError("is down", reason="DOWN", retryable=False)
+    models = {"m": ScriptedModel(fault=lambda call: STALL), "down": ScriptedModel(fault=lambda call: fault)}
+    async with run_worker(models) as worker:
+        with pytest.raises(Unavailable) as caught:
+            await worker.bridge.metrics.compute_dpo_metrics_of_models(
+                PAIRS, "embedded:m", "embedded:down", beta=BETA, deadline_ms=60_000
+            )
+    assert caught.value.field == "pairs[0].chosen"

@@ -32,7 +32,10 @@ BEFORE: Mapping[str, Any] = json.loads(
     (Path(__file__).parents[1] / "cases" / "release_before" / "options.json").read_text()
 )
 """The schemas that the release before wrote by hand, without descriptions."""
-ADDED = {"rl_test_set": ("num_groups_to_log",)}
+ADDED = {
+    "comparison": ("clean",),
+    "rl_test_set": ("require_stop_sequence_for_format", "num_groups_to_log"),
+}
 """Options of evaluators that have come since."""
 
 

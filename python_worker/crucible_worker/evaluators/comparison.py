@@ -7,6 +7,7 @@ The judge is any model that can be queried in words, or a preference model.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -29,8 +30,10 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.judged import Judged
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
+from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.grader import question_text, token_measurements
@@ -58,6 +61,9 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
     criterion: Annotated[str, Meta(min_length=1, max_length=MAX_CRITERION_CHARS)] = DEFAULT_CRITERION
     """What makes an answer the better one, in words for the judge."""
     renderer: RendererName = "auto"
+    clean: CleaningSteps = ()
+    """Which part of the model's answer the judge reads: steps as for rollout, after the reasoning is removed. The
+    reference is not cleaned."""
 
     def __post_init__(self) -> None:
         """Refuse options that a preference model cannot use.
@@ -67,6 +73,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
             FailedPrecondition: a renderer needs a library that is not installed.
         """
         super().__post_init__()
+        _ = self.cleaning
         if self.preference and self.judge_renderer in (RAW, *ROLE_COLONS):
             message = "marks turns by what answers can write as well: a preference model needs a chat template"
             raise InvalidField('options["judge_renderer"]', message)
@@ -79,6 +86,22 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
     def preference(self) -> bool:
         """Whether the judge is a preference model, which is not queried in words."""
         return self.form == _PREFERENCE
+
+    @functools.cached_property
+    def cleaning(self) -> Cleaning:
+        """What `clean` says."""
+        return Cleaning.of(self.clean, 'options["clean"]')
+
+    async def preprocess(self, answer: str) -> str:
+        """The part of a model's answer that the judge reads; an evaluator of one's own may replace this.
+
+        Args:
+            answer: without its reasoning.
+
+        Raises:
+            Uncleanable: the steps of `clean` cannot be applied to it; the sample is UNDECIDED.
+        """
+        return await self.cleaning.answer(answer)
 
     @property
     def judge_sampling(self) -> SamplingParams:
@@ -127,13 +150,18 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
         )
-        reason = too_long((asked, answer.text, reference)) if reference.strip() else "the reference is empty"
+        try:
+            text = await self.preprocess(answer.text)
+        except Uncleanable as error:
+            return _undecided(found, str(error))
+        reason = too_long((asked, text, reference)) if reference.strip() else "the reference is empty"
         if reason:
-            problem = Problem(reason=Reason.UNDECIDED, message=reason)
-            return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
-        if says_nothing(answer.text, (reference,)):
+            return _undecided(found, reason)
+        if says_nothing(text, (reference,)):
             return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
-        orders = ((reference, answer.text), (answer.text, reference))
+        if text != answer.text:
+            found = dataclasses.replace(found, extracted=shown(text))
+        orders = ((reference, text), (text, reference))
         questions = [
             preference_prompt(sample.input, *order) if self.preference else question(asked, *order, self.criterion)
             for order in orders
@@ -170,6 +198,11 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
             method=BOTH_ORDERS,
             measurements={**places, **token_measurements(*spent(said))},
         )
+
+
+def _undecided(found: Outcome, reason: str) -> Outcome:
+    problem = Problem(reason=Reason.UNDECIDED, message=reason)
+    return dataclasses.replace(found, verdict=Verdict.UNDECIDED, problem=problem)
 
 
 def _invalid(said: Said) -> Problem:

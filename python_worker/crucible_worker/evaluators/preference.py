@@ -21,6 +21,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Goal, Metrics, ModelRef, Problem, Sample, SampleResult, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Outcome, SampleContext
+from crucible_worker.evaluators.concurrently import concurrently
 from crucible_worker.evaluators.nll import Client, Likelihoods
 from crucible_worker.evaluators.pairs import CHOSEN, REJECTED, pair_of
 from crucible_worker.evaluators.targets import TrainOnOption
@@ -127,13 +128,16 @@ class Preference(
             BackendError: a model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
         pair = self._pair(sample)
-        found = dict(zip(_POLICY, [await self._measured(answered, context.model) for answered in pair], strict=True))
-        if REFERENCE in context.auxiliary_models:
-            try:
-                measured = [await self._measured(answered, context.auxiliary_models[REFERENCE]) for answered in pair]
-            except BridgeError as error:
-                raise at_field(error, REFERENCE, own="model") from error
-            found.update(zip(_REFERENCE, measured, strict=True))
+        reference = context.auxiliary_models.get(REFERENCE)
+        if reference is None:
+            outcomes = [await self._measured(pair, context.model)]
+        else:
+            outcomes = await concurrently(self._measured(pair, context.model), self._of_reference(pair, reference))
+        found = {
+            name: outcome
+            for names, both in zip((_POLICY, _REFERENCE), outcomes)
+            for name, outcome in zip(names, both, strict=True)
+        }
         for name, outcome in found.items():
             if outcome.score is None:
                 return _undecided(name, outcome)
@@ -167,9 +171,16 @@ class Preference(
     def _pair(self, sample: Sample) -> tuple[Sample, Sample]:
         return pair_of(sample, self.chosen, self.rejected)
 
-    async def _measured(self, answered: Sample, model: Model) -> Outcome:
-        datum = await render_supervised(model.tokenizer, answered, self.train_on, self.renderer)
-        return await self.measure(datum, model)
+    async def _measured(self, pair: Sequence[Sample], model: Model) -> list[Outcome]:
+        tokenizer = model.tokenizer
+        data = [await render_supervised(tokenizer, answered, self.train_on, self.renderer) for answered in pair]
+        return await self.measure_all(data, model)
+
+    async def _of_reference(self, pair: Sequence[Sample], reference: Model) -> list[Outcome]:
+        try:
+            return await self._measured(pair, reference)
+        except BridgeError as error:
+            raise at_field(error, REFERENCE, own="model") from error
 
 
 def _columns(sums: Sequence[Mapping[str, float]]) -> Sequence[np.ndarray]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Metrics, Sample, SampleResult
+from crucible_bridge.types import Datum, Metrics, Sample, SampleResult
+from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import KEEP_THINKING, Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
@@ -34,6 +35,9 @@ from crucible_worker.evaluators.environments.records import (
 from crucible_worker.evaluators.graded import check_question, grader_for
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
+from crucible_worker.rendering.asking import resolved
+from crucible_worker.rendering.prompted import stops_of
+from crucible_worker.rendering.stops import ended_by_stop, find_stops
 
 __all__ = ["RLTestSet"]
 
@@ -44,6 +48,8 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
     fallen: list[str] = dataclasses.field(default_factory=list, init=False)
     """With fail_fast, the samples that have failed; after one, no other sample begins. This only saves work: if it is
     not known, the other samples run, and the evaluator fails all the same."""
+    stops: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict, init=False)
+    """The stop sequences of a renderer, once an answer needed them: the same for each sample."""
 
     @property
     def turns_kept(self) -> int | None:
@@ -139,6 +145,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             format=self.format,
             format_coef=self.format_coef,
             keep_thinking=self.thinking == KEEP_THINKING,
+            stopped=self._stopped(sample, context.model) if self.require_stop_sequence_for_format else None,
         )
         problem = Problem(sample=sample, rules=rules, size=self.group_size, tag_by=self.tag_by)
         found = await group.run(
@@ -164,6 +171,18 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             problem.close()
         outcome = outcome_of(found, intermediates=self.intermediates, transcript=context.keeps_turns)
         return Found(outcome=outcome, fallen=found.failure is not None)
+
+    def _stopped(self, sample: Sample, model: Model) -> Callable[[Sequence[int]], Awaitable[bool]]:
+        renderer, input = resolved(model, self.renderer), sample.input
+        further = (*self.sampling.stop, *(() if isinstance(input, Datum) else stops_of(input)))
+
+        async def stopped(tokens: Sequence[int]) -> bool:
+            tokenizer = model.tokenizer
+            if renderer not in self.stops:
+                self.stops[renderer] = (await find_stops(tokenizer, renderer)).texts
+            return await ended_by_stop(tokenizer, renderer, tokens, (*self.stops[renderer], *further))
+
+        return stopped
 
     def _order(self, sample: Sample, context: SampleContext) -> Order:
         return Order(

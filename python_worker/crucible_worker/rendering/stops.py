@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import render_question
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON
 
-__all__ = ["Stops", "find_stops", "takes_template"]
+__all__ = ["Stops", "ended_by_stop", "find_stops", "takes_template"]
 
 _QUESTION = "question"
 _ANSWER = "answer"
@@ -63,6 +64,33 @@ async def find_stops(tokenizer: Tokenizer | None, renderer: str) -> Stops:
     return Stops(
         texts=texts, tokens=tuple(tokens[0] for tokens in encoded if len(tokens) == 1), end=end, opening=opening
     )
+
+
+async def ended_by_stop(
+    tokenizer: Tokenizer | None, renderer: str, tokens: Sequence[int], stops: Sequence[str]
+) -> bool:
+    """Whether a stop sequence ended an answer, and not the model's end-of-sequence token alone.
+
+    A token may be both, as with most chat templates; then it is a stop sequence. A model whose server makes the prompt
+    by its own chat template ends every answer that is not truncated as that template does.
+
+    Args:
+        tokenizer: the model's; None if it is the server's.
+        renderer: what made the prompt, see `renderers.py`.
+        tokens: what was generated, up to and including what ended it.
+        stops: the stop sequences of the renderer, the prompt and the request.
+
+    Raises:
+        FailedPrecondition: the server does not say what ended an answer to a plain text (NO_TOKENS); the tokenizer
+            cannot decode (NO_TOKENIZER).
+    """
+    if tokenizer is None:
+        if renderer in (RAW, ROLE_COLON):
+            message = f"whether a stop sequence ended an answer cannot be known of the renderer {renderer!r}"
+            raise FailedPrecondition(f"{message}: the model's server gives no tokens", reason=Reason.NO_TOKENS)
+        return True
+    shown = await tokenizer.show(tokens) or await tokenizer.decode(tokens)
+    return any(stop in shown for stop in stops)
 
 
 async def _closing(tokenizer: Tokenizer) -> tuple[str, ...]:

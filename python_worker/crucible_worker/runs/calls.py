@@ -270,11 +270,15 @@ class _GatedTokenizer(Tokenizer):
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}
         if listener is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
-            return self._record(messages, await self._gate.call(tokenizer.render_chat, (messages,), options)).tokens
+            return (await self.render_chat(messages, generation_prompt=generation_prompt)).tokens
         tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options)
         if listener is not None:
             listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
+
+    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+        options = {"generation_prompt": generation_prompt}
+        return self._record(messages, await self._gate.call(self._tokenizer.render_chat, (messages,), options))
 
     async def decode(self, tokens: Sequence[int]) -> str:
         return await self._gate.call(self._tokenizer.decode, (tokens,))

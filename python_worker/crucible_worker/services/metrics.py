@@ -33,6 +33,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
+from crucible_worker.evaluators.concurrently import concurrently
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import most_draws
@@ -129,25 +130,36 @@ class MetricsService:
         started = time.perf_counter_ns()
         request = await self._run(data, lambda: codec.dpo_metrics_request_from_bytes(data))
         answers.check_number(request.pairs, self._limits.max_sequences_per_call, "pairs")
+        policy, reference = await concurrently(
+            self._pairs("policy", request.policy, request, started),
+            self._pairs("reference", request.reference, request, started),
+        )
         measured = DPOMetrics(metrics=Metrics({}))
-        if request.policy is not None:
-            found = await self._pairs("policy", request.policy, request, started)
-            usage = self._charge(found.usage, request.policy)
-            measured = dataclasses.replace(measured, chosen=found.chosen, rejected=found.rejected, policy_usage=usage)
-        if request.reference is not None:
-            found = await self._pairs("reference", request.reference, request, started)
-            usage = self._charge(found.usage, request.reference)
+        if policy is not None:
             measured = dataclasses.replace(
-                measured, chosen_reference=found.chosen, rejected_reference=found.rejected, reference_usage=usage
+                measured, chosen=policy.chosen, rejected=policy.rejected, policy_usage=policy.usage
+            )
+        if reference is not None:
+            measured = dataclasses.replace(
+                measured,
+                chosen_reference=reference.chosen,
+                rejected_reference=reference.rejected,
+                reference_usage=reference.usage,
             )
         work = functools.partial(answers.dpo_answer, request, measured)
         return await self._answer("ComputeDPOMetrics", started, data, work)
 
-    async def _pairs(self, field: str, model: ModelRef, request: DPOMetricsRequest, started: int) -> PairLogprobs:
+    async def _pairs(
+        self, field: str, model: ModelRef | None, request: DPOMetricsRequest, started: int
+    ) -> PairLogprobs | None:
+        """What a model says of the pairs, with the cost of its usage; None without a model."""
+        if model is None:
+            return None
         seconds, concurrency = _seconds_left(request.deadline_ms, started), self._limits.default_concurrency
-        return await pair_logprobs(
+        found = await pair_logprobs(
             self._models, model, request.pairs, field=field, seconds=seconds, concurrency=concurrency
         )
+        return dataclasses.replace(found, usage=self._charge(found.usage, model))
 
     async def _pass_at_k(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()

@@ -25,8 +25,9 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import SampleContext
-from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS
+from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, Comparison
 from crucible_worker.evaluators.judging import judgement, question
+from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
 from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
 from tests.tables import rows
@@ -358,3 +359,60 @@ def test_limits_hold_at_plus_and_minus_one(name: str, most: object, beyond: obje
     with pytest.raises(InvalidField) as caught:
         _create(**{name: beyond})
     assert caught.value.field == f'evaluators[0].options["{name}"]'
+
+
+async def test_the_judge_reads_the_cleaned_answer() -> None:
+    """Steps shorten the model's answer alone; the record has the whole one, and what was judged."""
+    sample = dataclasses.replace(SAMPLE, targets=("so: reference",))
+    clean = [{"after": "so: "}, "strip"]
+    outcome, asked, _ = await _run("B", "A", answer="so: no, so: my reply ", sample=sample, clean=clean)
+
+    assert (outcome.score, outcome.output, outcome.extracted) == (1.0, "so: no, so: my reply ", "my reply")
+    assert all("| my reply\n" in text and "| so: reference\n" in text for text in asked)
+
+
+async def test_an_answer_without_the_part_loses_without_a_call() -> None:
+    """Nothing is left of it."""
+    outcome, asked, _ = await _run(answer="no box", clean=[{"extract": "box"}])
+
+    assert (outcome.score, asked) == (0.0, [])
+
+
+async def test_an_answer_that_cannot_be_cleaned_is_undecided() -> None:
+    """It is too long for an expression."""
+    outcome, asked, _ = await _run(answer="x" * (MAX_TEXT_BYTES + 1), clean=[{"regex": "y"}])
+
+    assert (outcome.verdict, asked) == (Verdict.UNDECIDED, [])
+    assert "longer than" in outcome.problem.message
+
+
+def test_an_invalid_step_is_refused() -> None:
+    """Before the first sample, with its path."""
+    with pytest.raises(InvalidField) as caught:
+        _create(clean=["strip", {"regex": "("}])
+
+    assert caught.value.field == 'evaluators[0].options["clean"][1]["regex"]'
+
+
+class FirstLine(Comparison):
+    """Judges the first line of answers."""
+
+    async def preprocess(self, answer: str) -> str:
+        """The text before the first line end."""
+        return answer.partition("\n")[0]
+
+
+async def test_a_class_of_ones_own_may_preprocess_answers_by_code() -> None:
+    """It extends the evaluator."""
+    judge = Judge(says=("B", "A"))
+    context = SampleContext(
+        model=Double(sampling=Sampling(answers=("one\ntwo",))),
+        repeat=0,
+        seed=7,
+        auxiliary_models={"judge": Double(sampling=judge)},
+    )
+
+    outcome = await FirstLine(judge="openai:s/m", sampling=SAMPLING).run(SAMPLE, context)
+
+    assert (outcome.score, outcome.extracted, FirstLine.keys) == (1.0, "one", Comparison.keys)
+    assert not any("two" in "".join(map(chr, tokens)) for tokens, _ in judge.asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -21,7 +22,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.pairs import MAX_MESSAGES, pair_of
 from crucible_worker.evaluators.preference import Preference
-from crucible_worker.testing import ScriptedModel
+from crucible_worker.testing import STALL, ScriptedModel
 from tests.tables import rows
 
 BETA = 0.25
@@ -250,3 +251,42 @@ def test_a_reference_must_have_the_client_and_be_of_the_worker() -> None:
         evaluator(reference="embedded:r", client="training").check_auxiliary_models(
             {"reference": ScriptedModel(trained=False)}
         )
+
+
+class Meeting(ScriptedModel):
+    """Answers once so many calls wait for an answer."""
+
+    def __init__(self, barrier: asyncio.Barrier, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.barrier = barrier
+
+    async def forward(self, data: Any) -> Any:
+        await asyncio.wait_for(self.barrier.wait(), 30)
+        return await super().forward(data)
+
+    async def compute_logprobs(self, prompt: Any) -> Any:
+        await asyncio.wait_for(self.barrier.wait(), 30)
+        return await super().compute_logprobs(prompt)
+
+
+@rows(("trained", "calls"), [(True, 2), (False, 4)])
+async def test_a_pair_is_measured_at_once(trained: bool, calls: int) -> None:
+    """By both models: in one call of a training side, and in two of a sampling side; the numbers are the same."""
+    barrier = asyncio.Barrier(calls)
+    policy, reference = Meeting(barrier, trained=trained), Meeting(barrier, trained=trained)
+
+    at_once = await evaluator(reference="embedded:r").run(pair(), context(policy, reference))
+
+    apart = await evaluator(reference="embedded:r").run(pair(), context(ScriptedModel(), ScriptedModel()))
+    assert at_once.measurements == apart.measurements
+
+
+async def test_the_first_error_ends_the_other_model_s_calls() -> None:
+    """Its answer is of no use any more."""
+    fault = BackendError("is down", reason="DOWN", field="model", retryable=True)
+    broken, stalled = ScriptedModel(fault=lambda call: fault), ScriptedModel(fault=lambda call: STALL)
+
+    with pytest.raises(BackendError) as caught:
+        await asyncio.wait_for(evaluator(reference="embedded:r").run(pair(), context(stalled, broken)), 30)
+
+    assert (caught.value.field, stalled.counts["in_flight"]) == ("reference", 0)

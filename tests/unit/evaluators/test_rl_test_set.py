@@ -22,10 +22,12 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
+from crucible_worker.backends.base import Rendered
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.rl_test_set import RLTestSet
+from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
 from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 
@@ -145,6 +147,65 @@ async def test_the_reward_of_a_problem(stop_reason: str, formed: str, reward: fl
     )
 
     assert outcome.score == reward
+
+
+class Chat(ScriptedModel):
+    """Its template writes `END` after an answer; `EOS` is its end-of-sequence token. Both are special."""
+
+    END, EOS = "\x01", "\x02"
+    eos_token_id = ord(EOS)
+
+    def __init__(self, ending: str, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.ending = ending
+
+    async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> Any:
+        return [SampledSequence(text="A", tokens=tuple(map(ord, f"A{self.ending}")), stop_reason="stop")]
+
+    async def render_chat(self, messages: Any, *, generation_prompt: bool) -> Rendered:
+        text = "".join(f"{message.content}{self.END}" for message in messages)
+        return Rendered(tokens=await self.encode(text), text=text)
+
+    async def decode(self, tokens: Any) -> str:
+        return (await self.show(tokens)).translate(dict.fromkeys(map(ord, (self.END, self.EOS))))
+
+    async def show(self, tokens: Any) -> str:
+        return "".join(map(chr, tokens))
+
+
+@pytest.mark.parametrize(
+    ("ending", "stop", "lenient", "strict"),
+    [
+        (Chat.END, (), 1.0, 1.0),
+        (Chat.EOS, (), 1.0, 0.5),
+        ("\n", ("\n",), 1.0, 1.0),
+        (Chat.EOS, (Chat.EOS,), 1.0, 1.0),
+    ],
+)
+async def test_a_stop_sequence_may_be_required(
+    ending: str, stop: tuple[str, ...], lenient: float, strict: float
+) -> None:
+    """Of the chat template or of the request; the end-of-sequence token is then none, unless the request names it."""
+    options: dict[str, Any] = {"format_coef": 0.5}
+    asked = Sample(id="s", input="a", targets=("A",))
+    sampling = dataclasses.replace(SAMPLING, stop=stop)
+    for required, expected in ((False, lenient), (True, strict)):
+        spec = EvaluatorSpec(kind="rl_test_set", options={**options, "require_stop_sequence_for_format": required})
+        context = SampleContext(model=GatedModel(Chat(ending), CallGate(1)), repeat=0, seed=3)
+
+        outcome = await registry.create(spec, 0, sampling).run(asked, context)
+
+        assert outcome.score == expected
+
+
+async def test_a_server_that_gives_no_tokens_ends_answers_by_its_chat_template_alone() -> None:
+    """What ended the answer to a plain text cannot be known: the sample is an error that says so."""
+    required: dict[str, Any] = {"require_stop_sequence_for_format": True}
+
+    assert (await _run(Server(), renderer="chat_template", **required)).score == 1.0
+    outcome = await _run(Server(), renderer="raw", **required)
+    assert outcome.problem is not None
+    assert (outcome.verdict, outcome.problem.reason) == (Verdict.ERROR, "NO_TOKENS")
 
 
 def _of_tokens() -> Sample:

@@ -24,7 +24,7 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   @type t :: %__MODULE__{dataset: term(), name: String.t(), opts: keyword()}
 
   @keys ~w(win_rate win_rate_stderr undefined)a
-  @options ~w(judge form criterion judge_max_tokens judge_renderer renderer)a
+  @options ~w(judge form criterion judge_max_tokens judge_renderer renderer clean)a
 
   @doc "An evaluator of crucible_train's convention. Options: `:name`, put before the keys, and those of `evaluate/2`."
   @spec new(term(), keyword()) :: t()
@@ -37,8 +37,9 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   Asks a client, and has its answers judged.
 
   Options: `:dataset`, whose targets are the references, `:sampling` (with at least `:max_tokens`), `:judge`, where wanted
-  `:form`, `:criterion`, `:judge_max_tokens`, `:judge_renderer` and `:renderer`, and those of `CrucibleBridge.Evaluator`
-  but for `:metrics` and `:evaluators`.
+  `:form`, `:criterion`, `:judge_max_tokens`, `:judge_renderer`, `:renderer` and `:clean`, and those of
+  `CrucibleBridge.Evaluator` but for `:metrics` and `:evaluators`. `:clean` says which part of an answer the judge reads:
+  `clean: [%{"after" => "Answer:"}, "strip"]`.
   """
   @spec evaluate(t(), term()) :: {:ok, %{String.t() => float()}} | {:error, Error.t()}
   @spec evaluate(term(), keyword()) :: {:ok, %{atom() => float() | map()}} | {:error, Error.t()}

@@ -28,8 +28,8 @@ defmodule CrucibleBridge.Evaluator.RLTestSet do
   @type t :: %__MODULE__{dataset: term(), name: String.t(), opts: keyword()}
 
   @options ~w(environment environment_options group_size grader grader_options format_grader format_options
-              format_coef thinking max_turns strategy max_retries min_successful tag_by intermediates renderer
-              num_groups_to_log)a
+              format_coef require_stop_sequence_for_format thinking max_turns strategy max_retries min_successful
+              tag_by intermediates renderer num_groups_to_log)a
 
   @doc "An evaluator of crucible_train's convention. Options: `:name`, put before the keys, and those of `evaluate/2`."
   @spec new(term(), keyword()) :: t()

@@ -50,7 +50,10 @@ DEFAULT_FORMAT_COEF = 0.1
 _ANY_OPTIONS: Mapping[str, Any] = {"type": "object"}
 """The schema of options that the caller checks itself."""
 
-_OF_PROBLEMS = ("grader", "grader_options", "format_grader", "format_options", "format_coef", "thinking", "tag_by")
+_OF_PROBLEMS = (
+    *("grader", "grader_options", "format_grader", "format_options", "format_coef"),
+    *("require_stop_sequence_for_format", "thinking", "tag_by"),
+)
 
 KIND = "rl_test_set"
 """The evaluator with these options."""
@@ -96,6 +99,9 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     """Options of that grader."""
     format_coef: Annotated[float, Meta(ge=0, le=1_000)] = DEFAULT_FORMAT_COEF
     """Penalty of a wrong form: the reward is format_coef * (format - 1) + correct."""
+    require_stop_sequence_for_format: bool = False
+    """Only an answer that a stop sequence ended has the form: one of the renderer, the prompt or the request. Without
+    this, an answer has it as well that the model's end-of-sequence token ended."""
     thinking: Thinking = REMOVE_THINKING
     tag_by: str = ""
     """Key of the samples' metadata that has their tag; no tags if empty."""

@@ -3,12 +3,16 @@
 The reward is tinker-cookbook's for ProblemEnv, `format_coef * (format - 1) + correct`, from the two metrics of each
 turn: `correct`, the grader's score, and `format`, 1 for an answer that ended by itself and that the form's grader, if
 there is one, considers right. Further measurements of a grader are further metrics.
+
+    It is 42.<|im_end|>        ended by a stop sequence of the chat template
+    It is 42.<|endoftext|>     ended by the end-of-sequence token: has no form if a stop sequence is required
+    It is 4                    truncated: has no form
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InternalError
@@ -33,6 +37,8 @@ class Rules:
     """The grader of the form; None if any form is accepted."""
     format_coef: float
     """The penalty of a wrong form."""
+    stopped: Callable[[Sequence[int]], Awaitable[bool]] | None
+    """Whether a stop sequence ended these tokens; None if an answer may end in any way of its own."""
     keep_thinking: bool
     """Whether the reasoning is graded."""
 
@@ -71,6 +77,8 @@ class Problem:
             Ungraded: a grader reached no verdict.
             InternalError: it gave an invalid score (reason BAD_SCORE).
             BridgeError: its judge could not be queried.
+            FailedPrecondition: a stop sequence is required, and the model's server does not say what ended the answer
+                (NO_TOKENS, NO_TOKENIZER).
         """
         said: str = extra["text"]
         text = said if self.rules.keep_thinking else without_thinking(said)
@@ -78,7 +86,7 @@ class Problem:
         # An answer that is only reasoning is wrong, whatever a grader says about an empty answer.
         correct = 0.0 if said and not text else _score(grade)
         formed = 0.0
-        if extra["stop_reason"] == "stop":
+        if extra["stop_reason"] == "stop" and (self.rules.stopped is None or await self.rules.stopped(action)):
             formed = 1.0 if self.rules.format is None else _score(await self._graded(self.rules.format, text))
         return StepResult(
             reward=self.rules.format_coef * (formed - 1) + correct,
