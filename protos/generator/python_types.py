@@ -104,6 +104,7 @@ HAND = {
     "SamplePrompt": Hand("transcripts", "transcripts", "sample_prompt", pathless=True, type="SamplePrompt"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
+    "ToolCall": Hand("data", "data", "tool_call", pathless=True),
     "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
     "GradeItem": Hand("grade_items", "grade_items", "grade_item"),
     "RubricItem": Hand("grade_items", "grade_items", "rubric_item"),
@@ -298,8 +299,8 @@ BECAUSE = {
     """,
     "one of such a union; most have short forms as text, or methods": """
         AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset
-        HubModel ImageAssetChunk ImageChunk InlineDataset InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel
-        OrchestratorModel TextScorer TinkerModel
+        HubModel ImageAssetChunk ImageChunk InlineDataset InstalledModel LocalModel LogprobsQuestion Marks MessagePart
+        OpenAIModel OrchestratorModel TextScorer TinkerModel ToolCall
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

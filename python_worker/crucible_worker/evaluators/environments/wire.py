@@ -20,6 +20,7 @@ from crucible_bridge.arrays import from_tensor, to_tensor
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
     Array,
+    ChatMessage,
     Conversation,
     Datum,
     Dtype,
@@ -97,6 +98,8 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
         fields = {"chunks": [_chunk_to_list(chunk) for chunk in shown.chunks]}
         shown_from_map(fields)
         return fields
+    if not all(message.is_text for message in shown.messages if isinstance(message, ChatMessage)):
+        raise TypeError("a message has images or calls of tools, and an environment shows text")
     messages = [(message.role, message.content) for message in shown.messages]
     return {"messages": [{"role": _text(role), "content": _text(content)} for role, content in messages]}
 
