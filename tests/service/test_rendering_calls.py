@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -374,14 +373,18 @@ async def test_a_changed_tokenizer_is_read_anew(bridge: Bridge, root: Path):
 
 async def test_renderers_that_need_no_model(bridge: Bridge):
     """Plain text is parsed without a tokenizer."""
-    found = await bridge.rendering.parse_response(None, [" 46\n\nUser: thanks", " 4"], renderer="role_colon")
-    stops = await bridge.rendering.get_stop_sequences(renderer="role_colon")
+    for renderer in ("role_colon", "tinker:role_colon"):
+        found = await bridge.rendering.parse_response(None, [" 46\n\nUser: thanks", " 4"], renderer=renderer)
+        stops = await bridge.rendering.get_stop_sequences(renderer=renderer)
 
-    assert [(item.text, item.termination) for item in found.items] == [
-        ("46", Termination.STOP),
-        ("4", Termination.TRUNCATED),
-    ]
-    assert stops.stop == ("\n\nUser:",)
+        assert [(item.text, item.termination) for item in found.items] == [
+            ("46", Termination.STOP),
+            ("4", Termination.TRUNCATED),
+        ]
+        assert stops.stop == ("\n\nUser:",)
+    for renderer, why in (("auto", "its chat template is a part"), ("tinker:qwen3", "reads token ids")):
+        with pytest.raises(InvalidField, match=f"^model is not given.*{why}"):
+            await bridge.rendering.get_stop_sequences(renderer=renderer)
 
 
 async def test_renderers_are_listed(bridge: Bridge):
@@ -405,18 +408,6 @@ async def test_the_blocking_client_has_the_same(bridge: Bridge):
             return blocking.rendering.tokenize("local:plain", ["46"])
 
     assert await asyncio.to_thread(ask) == await bridge.rendering.tokenize("local:plain", ["46"])
-
-
-async def test_the_page_shows_what_happens(bridge: Bridge, capsys: pytest.CaptureFixture[str]):
-    """The example of docs/rendering.md runs as it stands."""
-    page = (Path(__file__).parents[2] / "docs" / "rendering.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-    await asyncio.to_thread(exec, example.replace("127.0.0.1:50051", bridge._calls.address), {})
-
-    shown = capsys.readouterr().out
-    assert "None ('\\n\\nUser:',)\n" in shown
-    assert "[('46', 'stop'), ('4', 'truncated')]\n" in shown
 
 
 SLOW = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}" + CHATML

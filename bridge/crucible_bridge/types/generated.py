@@ -1814,7 +1814,7 @@ class ParseResponseRequest:
 
     model: ModelRef | None = None
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
-    It may be None if the responses are texts, and the renderer is "raw" or "role_colon".
+    It may be None if the responses are texts, and the renderer is "raw", "role_colon" or "tinker:role_colon".
     """
     responses: tuple[RawResponse, ...]
     """At least one, at most max_model_items."""
@@ -1864,7 +1864,7 @@ class GetStopSequencesRequest:
 
     model: ModelRef | None = None
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
-    It may be None if the renderer is "raw" or "role_colon"; token ids are then not known.
+    It may be None if the renderer is "raw", "role_colon" or "tinker:role_colon"; token ids are then not known.
     """
     renderer: str = ""
     """The renderer; "auto" if empty."""

@@ -10,7 +10,7 @@ from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import render_question
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, ROLE_COLONS
 
 __all__ = ["Stops", "find_stops", "takes_template"]
 
@@ -44,13 +44,13 @@ async def find_stops(tokenizer: Tokenizer | None, renderer: str) -> Stops:
     A chat template does not say. It is rendered with an answer, and a special token that follows it is what ends one.
 
     Args:
-        tokenizer: the model's; None if the renderer is `raw` or `role_colon`, and no tokens are wanted.
+        tokenizer: the model's; None if the renderer is `raw` or one of `ROLE_COLONS`, and no tokens are wanted.
         renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: the renderer cannot be used with the tokenizer.
     """
-    texts: Sequence[str] = (role_colon.STOP,) if renderer == ROLE_COLON else ()
+    texts: Sequence[str] = (role_colon.STOP,) if renderer in ROLE_COLONS else ()
     if tokenizer is None:
         return Stops(texts=texts)
     opening = ""

@@ -47,7 +47,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, tinker_cookbook
 from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, ROLE_COLONS
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops, find_stops, takes_template
 from crucible_worker.rendering.supervised import TrainOn, render_weighted
@@ -88,7 +88,7 @@ _DESCRIPTIONS = {
     ROLE_COLON: "'User: ...', 'Assistant:', for base models; ended by the user's next turn.",
     RAW: "Text as it stands; no conversations with roles.",
 }
-_WITHOUT_TOKENIZER = (RAW, ROLE_COLON)
+_WITHOUT_TOKENIZER = (RAW, *ROLE_COLONS)
 """Renderers that are text alone."""
 
 _OWN = ("input", "conversation", "response", "text")
@@ -276,8 +276,12 @@ async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer
     if model is not None:
         return await _Opened.of(backends, model, items)
     if renderer not in _WITHOUT_TOKENIZER:
-        names = " and ".join(_WITHOUT_TOKENIZER)
-        raise InvalidField("model", f"is not given: only the renderers {names} need none, and this one is {renderer}")
+        why = (
+            "reads token ids" if renderer.startswith(COOKBOOK) else "needs the model: its chat template is a part of it"
+        )
+        names = ", ".join(_WITHOUT_TOKENIZER)
+        message = f"is not given, and the renderer {renderer} {why}: name a model, or one of the renderers {names}"
+        raise InvalidField("model", message)
     return None
 
 
