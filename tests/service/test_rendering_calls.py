@@ -22,7 +22,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from tests.service.models_kit import fields, reasons
 from tests.tables import rows
-from tests.unit.rendering.tokenizers_made import byte_tokenizer, inputs_of
+from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer, inputs_of
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -52,6 +52,8 @@ FAMILIES = {
     "role_colon": ("<|begin|>", "<|end|>"),
 }
 """The special tokens of each format, by a renderer of tinker-cookbook."""
+NOT_SPECIAL = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Those that are tokens without being special ones, as in the tokenizers of these families."""
 ANSWERS = ("46", "line\nline", "", "<think>6*7</think>42", "a\n\nUser: b", "é 中 \U0001f600")
 TURNS = (
     [{"role": "user", "content": "1+1?"}],
@@ -66,10 +68,13 @@ TURNS = (
 
 def tokenizer_of(specials: Sequence[str]) -> Any:
     """A token per byte, and these special tokens; the first begins a text, the second ends one."""
-    tokenizer = byte_tokenizer(bos=False)
+    tokenizer = byte_tokenizer(bos=False, special=SPECIAL[:3])
+    plain = [text for text in specials if text in NOT_SPECIAL]
+    marks = [text for text in specials if text not in NOT_SPECIAL]
     tokenizer.add_special_tokens(
-        {"bos_token": specials[0], "eos_token": specials[1], "additional_special_tokens": list(specials)}
+        {"bos_token": specials[0], "eos_token": specials[1], "additional_special_tokens": marks}
     )
+    tokenizer.add_tokens(plain)
     return tokenizer
 
 
@@ -168,11 +173,13 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
     assert [list(item.tokens) for item in prompts.items] == [
         theirs.build_generation_prompt(turns).to_ints() for turns in asking
     ]
+    refused: list[str] = []
     stops = theirs.get_stop_sequences()
     assert list(prompts.stop) == [stop if isinstance(stop, str) else here.decode([stop]) for stop in stops]
     for item, messages in zip(examples.items, answered, strict=True):
         example = example_of(theirs, messages)
         if isinstance(example, str):
+            refused.append(example)
             assert item.problem is not None
             assert example in item.problem.message
             continue
@@ -184,6 +191,7 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
         assert item.datum.model_input.tokens().tolist() == wanted.to_ints()[:-1]
         assert targets.tolist() == wanted.to_ints()[1:]
         assert weighted.tolist() == list(item.weights)[1:]
+    assert refused == []
 
 
 @rows("renderer", ["qwen3", "qwen3_instruct", "llama3", "deepseekv3", "role_colon"])
@@ -382,7 +390,7 @@ async def test_renderers_that_need_no_model(bridge: Bridge):
             ("4", Termination.TRUNCATED),
         ]
         assert stops.stop == ("\n\nUser:",)
-    for renderer, why in (("auto", "its chat template is a part"), ("tinker:qwen3", "reads token ids")):
+    for renderer, why in (("auto", "a part of the tokenizer"), ("tinker:qwen3", "reads token ids")):
         with pytest.raises(InvalidField, match=f"^model is not given.*{why}"):
             await bridge.rendering.get_stop_sequences(renderer=renderer)
 

@@ -276,9 +276,7 @@ async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer
     if model is not None:
         return await _Opened.of(backends, model, items)
     if renderer not in _WITHOUT_TOKENIZER:
-        why = (
-            "reads token ids" if renderer.startswith(COOKBOOK) else "needs the model: its chat template is a part of it"
-        )
+        why = "reads token ids" if renderer.startswith(COOKBOOK) else "is the chat template, a part of the tokenizer"
         names = ", ".join(_WITHOUT_TOKENIZER)
         message = f"is not given, and the renderer {renderer} {why}: name a model, or one of the renderers {names}"
         raise InvalidField("model", message)
