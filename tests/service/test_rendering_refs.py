@@ -8,6 +8,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import FailedPrecondition, NotFound
+from crucible_bridge.types import Termination
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from tests.service.test_rendering_parts import CALLED, IMAGE, VISION, chunks, shown, split, vision_tokenizer
@@ -63,7 +64,7 @@ async def test_a_model_of_a_tinker_service_renders(tmp_path: Path):
     )
     assert chunks(found.items[1].model_input) == split(places, here.convert_tokens_to_ids("<|image_pad|>"))
     assert list(item.tokens) == here.apply_chat_template(CALLED[:2], add_generation_prompt=False, return_dict=False)
-    assert (said.text, said.reasoning, said.termination.value) == ("b", "a", "stop")
+    assert (said.text, said.reasoning, said.termination) == ("b", "a", Termination.STOP)
     assert not library.of("sample")
 
 

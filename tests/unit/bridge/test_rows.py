@@ -34,7 +34,7 @@ def reader(columns: dict[str, str] | None = None) -> RowReader:
 
 def asked(*messages: dict[str, str]) -> Conversation:
     """A conversation."""
-    return Conversation(tuple(ChatMessage(**message) for message in messages))
+    return Conversation(tuple(ChatMessage(message["role"], message["content"]) for message in messages))
 
 
 @rows(

@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,8 @@ def theirs(tokenizer):
         {"role": "tool", "content": "equal", "tool_call_id": "c1", "name": "look"},
         {"role": "assistant", "content": "They are equal."},
     ]
-    return get_renderer("qwen3_vl_instruct", tokenizer.held, Sized()), messages
+    processor: Any = Sized()
+    return get_renderer("qwen3_vl_instruct", tokenizer.held, processor), messages
 
 
 def chunks_of(model_input):
