@@ -364,6 +364,8 @@ defmodule CrucibleBridge do
   Prompts of conversations: `%{items: [%{tokens: [1, 2], problem: nil}], stop: ["<|im_end|>"]}`.
 
   A conversation is a list of messages (`[%{role: "user", content: "..."}]`), or text, which is one message of the user.
+  Messages may have images and calls of tools, see `CrucibleBridge.Wire.Messages`; with images, an item has a
+  `model_input` in place of `tokens`.
   Option: `:renderer` ("auto", "chat_template", "role_colon", "raw", "tinker:NAME").
   """
   @spec build_generation_prompt(conn, model, [term], keyword) :: result(map)

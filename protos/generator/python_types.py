@@ -104,6 +104,7 @@ HAND = {
     "SamplePrompt": Hand("transcripts", "transcripts", "sample_prompt", pathless=True, type="SamplePrompt"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
+    "ToolCall": Hand("data", "data", "tool_call", pathless=True),
     "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
     "GradeItem": Hand("grade_items", "grade_items", "grade_item"),
     "RubricItem": Hand("grade_items", "grade_items", "rubric_item"),
@@ -299,8 +300,8 @@ BECAUSE = {
     "one of such a union; most have short forms as text, or methods": """
         AnsweredForward AnsweredGrade AnsweredSample ArgmaxQuestion ChatMessage Conversation Datum EpisodeAction
         FileDataset ForwardQuestion GradeQuestion HubDataset HubModel ImageAssetChunk ImageChunk InlineDataset
-        InstalledModel LocalModel LogprobsQuestion Marks OpenAIModel OpenEpisode OrchestratorModel TextScorer
-        TinkerModel
+        InstalledModel LocalModel LogprobsQuestion Marks MessagePart OpenAIModel OpenEpisode OrchestratorModel
+        TextScorer TinkerModel ToolCall
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

@@ -30,6 +30,7 @@ from crucible_bridge.types import (
     ExactComparison,
     FormatScorer,
     GradeItem,
+    ImageChunk,
     InlineDataset,
     InputOutputTests,
     JsonSchemaForm,
@@ -42,6 +43,7 @@ from crucible_bridge.types import (
     SamplingParams,
     StdioTest,
     TextScorer,
+    ToolCall,
     TrajectoryBatch,
 )
 from tests.fuzz.texts import Texts
@@ -295,6 +297,63 @@ class _Kinds:
         turns = Conversation(tuple(ChatMessage("user", texts.text()) for _ in range(rng.randint(1, 3))))
         model = f"local:m{rng.randrange(CHECKPOINTS)}"
         return await self._bridge.models.sample(model, [turns], SamplingParams(max_tokens=4))
+
+    def _conversation(self) -> Conversation:
+        texts, rng = self._texts, self._texts.rng
+        messages = []
+        for _ in range(rng.randint(1, 4)):
+            role = rng.choice(("system", "user", "assistant", "tool", texts.text(20) or "user"))
+            parts = [texts.text(2_000), ImageChunk(data=rng.randbytes(rng.randint(0, 2_000)), format="png")]
+            call = ToolCall(name=texts.text(20), arguments=rng.choice(("{}", texts.text())), id=texts.text(20))
+            shape = rng.randrange(4)
+            messages.append(
+                ChatMessage(
+                    role,
+                    "" if shape == 1 else texts.text(),
+                    tuple(parts) if shape == 1 else (),
+                    (call,) if shape == 2 else (),
+                    texts.text(20) if shape == 3 else "",
+                )
+            )
+        return Conversation(tuple(messages))
+
+    def _renderer(self) -> str:
+        names = ("auto", "chat_template", "role_colon", "raw", "tinker:qwen3", "tinker:role_colon", "tinker:llama3")
+        return self._texts.rng.choice((*names, self._texts.text(50)))
+
+    def _tokenizer(self) -> str:
+        rng = self._texts.rng
+        return rng.choice(("embedded:arithmetic@600", f"local:m{rng.randrange(CHECKPOINTS)}"))
+
+    async def render(self) -> object:
+        """Conversations with images and calls of tools, as prompts or examples, by every renderer."""
+        rng, calls = self._texts.rng, self._bridge.rendering
+        conversations = [self._conversation() for _ in range(rng.randint(1, ITEMS))]
+        if rng.random() < 0.5:
+            return await calls.build_generation_prompt(self._tokenizer(), conversations, renderer=self._renderer())
+        train_on = rng.choice(("last_assistant", "all_assistant", "all"))
+        return await calls.build_supervised_example(
+            self._tokenizer(), conversations, renderer=self._renderer(), train_on=train_on
+        )
+
+    async def parse(self) -> object:
+        """What models did not say, as responses: text, or tokens that need not be there."""
+        rng, texts = self._texts.rng, self._texts
+        said = [
+            texts.text(200_000)
+            if rng.random() < 0.7
+            else [rng.randrange(-2, 400) for _ in range(rng.randint(1, 2_000))]
+            for _ in range(rng.randint(1, ITEMS))
+        ]
+        model = None if rng.random() < 0.3 else self._tokenizer()
+        return await self._bridge.rendering.parse_response(model, said, renderer=self._renderer())
+
+    async def tokens(self) -> object:
+        """Texts to tokens and back."""
+        rng, texts, calls = self._texts.rng, self._texts, self._bridge.rendering
+        found = await calls.tokenize(self._tokenizer(), [texts.text(2_000_000)], add_special_tokens=rng.random() < 0.5)
+        await calls.get_stop_sequences(self._tokenizer(), renderer=self._renderer())
+        return await calls.detokenize(self._tokenizer(), [item.tokens for item in found.items])
 
     async def prompt(self) -> object:
         """Long texts through tokenizers."""

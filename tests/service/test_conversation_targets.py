@@ -39,7 +39,10 @@ async def test_the_answer_is_asked_for_and_compared() -> None:
 
 
 def _sample(*messages: dict[str, str], targets: tuple[str, ...] = ()) -> Sample:
-    return Sample(input=Conversation(tuple(ChatMessage(**message) for message in messages)), targets=targets)
+    return Sample(
+        input=Conversation(tuple(ChatMessage(message["role"], message["content"]) for message in messages)),
+        targets=targets,
+    )
 
 
 @rows(

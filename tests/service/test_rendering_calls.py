@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from tests.service.models_kit import fields, reasons
 from tests.tables import rows
-from tests.unit.rendering.tokenizers_made import byte_tokenizer, inputs_of
+from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer, inputs_of
 
 pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
 pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
@@ -53,6 +52,8 @@ FAMILIES = {
     "role_colon": ("<|begin|>", "<|end|>"),
 }
 """The special tokens of each format, by a renderer of tinker-cookbook."""
+NOT_SPECIAL = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Those that are tokens without being special ones, as in the tokenizers of these families."""
 ANSWERS = ("46", "line\nline", "", "<think>6*7</think>42", "a\n\nUser: b", "é 中 \U0001f600")
 TURNS = (
     [{"role": "user", "content": "1+1?"}],
@@ -67,10 +68,13 @@ TURNS = (
 
 def tokenizer_of(specials: Sequence[str]) -> Any:
     """A token per byte, and these special tokens; the first begins a text, the second ends one."""
-    tokenizer = byte_tokenizer(bos=False)
+    tokenizer = byte_tokenizer(bos=False, special=SPECIAL[:3])
+    plain = [text for text in specials if text in NOT_SPECIAL]
+    marks = [text for text in specials if text not in NOT_SPECIAL]
     tokenizer.add_special_tokens(
-        {"bos_token": specials[0], "eos_token": specials[1], "additional_special_tokens": list(specials)}
+        {"bos_token": specials[0], "eos_token": specials[1], "additional_special_tokens": marks}
     )
+    tokenizer.add_tokens(plain)
     return tokenizer
 
 
@@ -169,11 +173,13 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
     assert [list(item.tokens) for item in prompts.items] == [
         theirs.build_generation_prompt(turns).to_ints() for turns in asking
     ]
+    refused: list[str] = []
     stops = theirs.get_stop_sequences()
     assert list(prompts.stop) == [stop if isinstance(stop, str) else here.decode([stop]) for stop in stops]
     for item, messages in zip(examples.items, answered, strict=True):
         example = example_of(theirs, messages)
         if isinstance(example, str):
+            refused.append(example)
             assert item.problem is not None
             assert example in item.problem.message
             continue
@@ -185,6 +191,7 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
         assert item.datum.model_input.tokens().tolist() == wanted.to_ints()[:-1]
         assert targets.tolist() == wanted.to_ints()[1:]
         assert weighted.tolist() == list(item.weights)[1:]
+    assert refused == []
 
 
 @rows("renderer", ["qwen3", "qwen3_instruct", "llama3", "deepseekv3", "role_colon"])
@@ -374,14 +381,18 @@ async def test_a_changed_tokenizer_is_read_anew(bridge: Bridge, root: Path):
 
 async def test_renderers_that_need_no_model(bridge: Bridge):
     """Plain text is parsed without a tokenizer."""
-    found = await bridge.rendering.parse_response(None, [" 46\n\nUser: thanks", " 4"], renderer="role_colon")
-    stops = await bridge.rendering.get_stop_sequences(renderer="role_colon")
+    for renderer in ("role_colon", "tinker:role_colon"):
+        found = await bridge.rendering.parse_response(None, [" 46\n\nUser: thanks", " 4"], renderer=renderer)
+        stops = await bridge.rendering.get_stop_sequences(renderer=renderer)
 
-    assert [(item.text, item.termination) for item in found.items] == [
-        ("46", Termination.STOP),
-        ("4", Termination.TRUNCATED),
-    ]
-    assert stops.stop == ("\n\nUser:",)
+        assert [(item.text, item.termination) for item in found.items] == [
+            ("46", Termination.STOP),
+            ("4", Termination.TRUNCATED),
+        ]
+        assert stops.stop == ("\n\nUser:",)
+    for renderer, why in (("auto", "a part of the tokenizer"), ("tinker:qwen3", "reads token ids")):
+        with pytest.raises(InvalidField, match=f"^model is not given.*{why}"):
+            await bridge.rendering.get_stop_sequences(renderer=renderer)
 
 
 async def test_renderers_are_listed(bridge: Bridge):
@@ -405,18 +416,6 @@ async def test_the_blocking_client_has_the_same(bridge: Bridge):
             return blocking.rendering.tokenize("local:plain", ["46"])
 
     assert await asyncio.to_thread(ask) == await bridge.rendering.tokenize("local:plain", ["46"])
-
-
-async def test_the_page_shows_what_happens(bridge: Bridge, capsys: pytest.CaptureFixture[str]):
-    """The example of docs/rendering.md runs as it stands."""
-    page = (Path(__file__).parents[2] / "docs" / "rendering.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-    await asyncio.to_thread(exec, example.replace("127.0.0.1:50051", bridge._calls.address), {})
-
-    shown = capsys.readouterr().out
-    assert "None ('\\n\\nUser:',)\n" in shown
-    assert "[('46', 'stop'), ('4', 'truncated')]\n" in shown
 
 
 SLOW = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}" + CHATML

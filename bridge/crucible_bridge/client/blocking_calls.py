@@ -1388,7 +1388,7 @@ class BlockingRenderingClient:
         """What models generated, as messages: text, reasoning, calls of tools, and how each ended.
 
         Args:
-            model: as for `tokenize`; may be None for the renderers "raw" and "role_colon".
+            model: as for `tokenize`; may be None for the renderers "raw", "role_colon" and "tinker:role_colon".
             texts: at least one text, SampledSequence, or sequence of token ids.
             renderer: that of the prompt.
             timeout: seconds for the call.

@@ -34,6 +34,7 @@ from crucible_bridge.types import (
     TokenizeRequest,
     TokenizeResponse,
     TokenSequence,
+    message_from_json,
 )
 from crucible_bridge.v1 import rendering_pb2_grpc
 
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 TokenIds: TypeAlias = ModelInput | Sequence[int] | np.ndarray
 """Token ids."""
-ConversationLike: TypeAlias = Conversation | str | Iterable[ChatMessage | Mapping[str, str]]
+ConversationLike: TypeAlias = Conversation | str | Iterable[ChatMessage | Mapping[str, Any]]
 """A conversation: messages, also as mappings with `role` and `content`; text is one message of the user."""
 ResponseLike: TypeAlias = str | RawResponse | SampledSequence | TokenIds
 """What a model generated: text, token ids, or a SampledSequence, whose `stop_reason` is sent as well."""
@@ -184,7 +185,7 @@ class RenderingClient(PlainRenderingCalls):
         """What models generated, as messages: text, reasoning, calls of tools, and how each ended.
 
         Args:
-            model: as for `tokenize`; may be None for the renderers "raw" and "role_colon".
+            model: as for `tokenize`; may be None for the renderers "raw", "role_colon" and "tinker:role_colon".
             texts: at least one text, SampledSequence, or sequence of token ids.
             renderer: that of the prompt.
             timeout: seconds for the call.
@@ -245,12 +246,18 @@ def _conversation(given: Any, field: str) -> Conversation:
         return given
     if isinstance(given, str):
         return Conversation((ChatMessage("user", given),))
+    if not isinstance(given, Iterable):
+        raise InvalidField(field, "is no Conversation, text, or list of messages with role and content")
+    return Conversation(tuple(_message(one, f"{field}[{index}]") for index, one in enumerate(given)))
+
+
+def _message(given: Any, field: str) -> ChatMessage:
+    if isinstance(given, ChatMessage):
+        return given
     try:
-        return Conversation(
-            tuple(one if isinstance(one, ChatMessage) else ChatMessage(one["role"], one["content"]) for one in given)
-        )
-    except (TypeError, KeyError) as error:
-        raise InvalidField(field, "is no Conversation, text, or list of messages with role and content") from error
+        return message_from_json(given)
+    except InvalidField as error:
+        raise InvalidField(f"{field}.{error.field}" if error.field else field, error.message) from error
 
 
 def _response(given: Any, field: str) -> RawResponse:

@@ -23,11 +23,13 @@ from crucible_bridge.types import (
     Dtype,
     ImageAssetChunk,
     ImageChunk,
+    MessagePart,
     ModelInput,
     ModelInputChunk,
     Sample,
     Tensor,
     TokensChunk,
+    ToolCall,
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
@@ -48,6 +50,8 @@ __all__ = [
     "set_prompt",
     "tensor_from_v1",
     "tensor_to_v1",
+    "tool_call_from_v1",
+    "tool_call_to_v1",
 ]
 
 MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
@@ -94,12 +98,8 @@ def _chunk_to_v1(chunk: ModelInputChunk) -> types_pb2.ModelInputChunk:
     if isinstance(chunk, TokensChunk):
         return types_pb2.ModelInputChunk(tokens=array_to_v1(chunk.tokens))
     if isinstance(chunk, ImageChunk):
-        image = types_pb2.ImageChunk(data=chunk.data, format=chunk.format, expected_tokens=chunk.expected_tokens)
-        return types_pb2.ModelInputChunk(image=image)
-    asset = types_pb2.ImageAssetChunk(
-        location=chunk.location, format=chunk.format, expected_tokens=chunk.expected_tokens
-    )
-    return types_pb2.ModelInputChunk(image_asset=asset)
+        return types_pb2.ModelInputChunk(image=_image_to_v1(chunk))
+    return types_pb2.ModelInputChunk(image_asset=_asset_to_v1(chunk))
 
 
 def _chunk_from_v1(message: types_pb2.ModelInputChunk, field: str) -> ModelInputChunk:
@@ -113,17 +113,33 @@ def _chunk_from_v1(message: types_pb2.ModelInputChunk, field: str) -> ModelInput
                 )
             return TokensChunk(tokens=tokens)
         case "image":
-            image = message.image
-            one_of(image.format, bounds.IMAGE_CHUNK_FORMAT_ONE_OF, child(field, "image.format"))
-            tokens = image.expected_tokens if image.HasField("expected_tokens") else None
-            return ImageChunk(data=image.data, format=image.format, expected_tokens=tokens)
+            return _image_from_v1(message.image, child(field, "image"))
         case "image_asset":
-            asset = message.image_asset
-            one_of(asset.format, bounds.IMAGE_ASSET_CHUNK_FORMAT_ONE_OF, child(field, "image_asset.format"))
-            tokens = asset.expected_tokens if asset.HasField("expected_tokens") else None
-            return ImageAssetChunk(location=asset.location, format=asset.format, expected_tokens=tokens)
+            return _asset_from_v1(message.image_asset, child(field, "image_asset"))
         case _:
             raise InvalidField(field, "holds neither tokens nor an image")
+
+
+def _image_to_v1(image: ImageChunk) -> types_pb2.ImageChunk:
+    return types_pb2.ImageChunk(data=image.data, format=image.format, expected_tokens=image.expected_tokens)
+
+
+def _image_from_v1(message: types_pb2.ImageChunk, field: str) -> ImageChunk:
+    one_of(message.format, bounds.IMAGE_CHUNK_FORMAT_ONE_OF, child(field, "format"))
+    tokens = message.expected_tokens if message.HasField("expected_tokens") else None
+    return ImageChunk(data=message.data, format=message.format, expected_tokens=tokens)
+
+
+def _asset_to_v1(asset: ImageAssetChunk) -> types_pb2.ImageAssetChunk:
+    return types_pb2.ImageAssetChunk(
+        location=asset.location, format=asset.format, expected_tokens=asset.expected_tokens
+    )
+
+
+def _asset_from_v1(message: types_pb2.ImageAssetChunk, field: str) -> ImageAssetChunk:
+    one_of(message.format, bounds.IMAGE_ASSET_CHUNK_FORMAT_ONE_OF, child(field, "format"))
+    tokens = message.expected_tokens if message.HasField("expected_tokens") else None
+    return ImageAssetChunk(location=message.location, format=message.format, expected_tokens=tokens)
 
 
 def datum_to_v1(datum: Datum) -> types_pb2.Datum:
@@ -149,18 +165,78 @@ def datum_from_v1(message: types_pb2.Datum, field: str) -> Datum:
 
 def conversation_to_v1(conversation: Conversation) -> types_pb2.Conversation:
     """Encode a conversation."""
-    messages = [types_pb2.ChatMessage(role=message.role, content=message.content) for message in conversation.messages]
-    return types_pb2.Conversation(messages=messages)
+    return types_pb2.Conversation(messages=[_message_to_v1(message) for message in conversation.messages])
 
 
 def conversation_from_v1(message: types_pb2.Conversation, field: str) -> Conversation:
     """Decode a conversation: at least one message, each with a role."""
     if not message.messages:
         raise InvalidField(child(field, "messages"), "is empty")
-    for index, said in enumerate(message.messages):
-        if not said.role:
-            raise InvalidField(f"{field}.messages[{index}].role", "is empty")
-    return Conversation(tuple(ChatMessage(said.role, said.content) for said in message.messages))
+    said = enumerate(message.messages)
+    return Conversation(tuple(_message_from_v1(one, f"{field}.messages[{index}]") for index, one in said))
+
+
+def _message_to_v1(message: ChatMessage) -> types_pb2.ChatMessage:
+    if not (message.parts or message.tool_calls or message.tool_call_id):  # the usual case
+        return types_pb2.ChatMessage(role=message.role, content=message.content)
+    return types_pb2.ChatMessage(
+        role=message.role,
+        content="" if message.parts else message.content,
+        parts=[_part_to_v1(part) for part in message.parts],
+        tool_calls=[tool_call_to_v1(call) for call in message.tool_calls],
+        tool_call_id=message.tool_call_id,
+    )
+
+
+def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
+    if not message.role:
+        raise InvalidField(child(field, "role"), "is empty")
+    if not (message.parts or message.tool_calls or message.tool_call_id):
+        return ChatMessage(message.role, message.content)
+    parts = child(field, "parts")
+    calls = child(field, "tool_calls")
+    given = tuple(_part_from_v1(part, f"{parts}[{index}]") for index, part in enumerate(message.parts))
+    try:
+        return ChatMessage(
+            message.role,
+            message.content,
+            given,
+            tuple(tool_call_from_v1(call, f"{calls}[{index}]") for index, call in enumerate(message.tool_calls)),
+            message.tool_call_id,
+        )
+    except InvalidField as error:  # the text of the parts; the error has only the path within the message
+        path = error.field if error.field.startswith(field) else child(field, error.field)
+        raise InvalidField(path, error.message) from error
+
+
+def _part_to_v1(part: MessagePart) -> types_pb2.MessagePart:
+    if isinstance(part, str):
+        return types_pb2.MessagePart(text=part)
+    if isinstance(part, ImageChunk):
+        return types_pb2.MessagePart(image=_image_to_v1(part))
+    return types_pb2.MessagePart(image_asset=_asset_to_v1(part))
+
+
+def _part_from_v1(message: types_pb2.MessagePart, field: str) -> MessagePart:
+    match message.WhichOneof("part"):
+        case "text":
+            return message.text
+        case "image":
+            return _image_from_v1(message.image, child(field, "image"))
+        case "image_asset":
+            return _asset_from_v1(message.image_asset, child(field, "image_asset"))
+        case _:
+            raise InvalidField(field, "holds neither text nor an image")
+
+
+def tool_call_to_v1(call: ToolCall) -> types_pb2.ToolCall:
+    """Encode a call of a tool."""
+    return types_pb2.ToolCall(name=call.name, arguments=call.arguments, id=call.id)
+
+
+def tool_call_from_v1(message: types_pb2.ToolCall, field: str) -> ToolCall:
+    """Decode a call of a tool; it may have no name, as what a model wrote."""
+    return ToolCall(name=message.name, arguments=message.arguments, id=message.id)
 
 
 def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample:

@@ -6,7 +6,16 @@ import math
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
-from crucible_bridge.codec.data import conversation_from_v1, conversation_to_v1, datum_from_v1, datum_to_v1
+from crucible_bridge.codec.data import (
+    conversation_from_v1,
+    conversation_to_v1,
+    datum_from_v1,
+    datum_to_v1,
+    model_input_from_v1,
+    model_input_to_v1,
+    tool_call_from_v1,
+    tool_call_to_v1,
+)
 from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
 from crucible_bridge.codec.fields import (
@@ -178,7 +187,6 @@ from crucible_bridge.types import (
     TokenizeRequest,
     TokenizeResponse,
     TokenSequence,
-    ToolCall,
     Trajectory,
     TrajectoryGroup,
     Transition,
@@ -420,8 +428,6 @@ __all__ = [
     "tokenize_response_to_v1",
     "tokenized_from_v1",
     "tokenized_to_v1",
-    "tool_call_from_v1",
-    "tool_call_to_v1",
     "trajectory_from_v1",
     "trajectory_group_from_v1",
     "trajectory_group_to_v1",
@@ -3533,6 +3539,7 @@ def generation_prompt_to_v1(value: GenerationPrompt) -> rendering_pb2.Generation
     return rendering_pb2.GenerationPrompt(
         tokens=value.tokens,
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        model_input=None if value.model_input is None else model_input_to_v1(value.model_input),
     )
 
 
@@ -3545,6 +3552,9 @@ def generation_prompt_from_v1(message: rendering_pb2.GenerationPrompt, field: st
     return GenerationPrompt(
         tokens=tuple(message.tokens),
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        model_input=model_input_from_v1(message.model_input, child(field, "model_input"))
+        if message.HasField("model_input")
+        else None,
     )
 
 
@@ -3625,6 +3635,7 @@ def supervised_example_to_v1(value: SupervisedExample) -> rendering_pb2.Supervis
         weights=value.weights,
         datum=None if value.datum is None else datum_to_v1(value.datum),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        model_input=None if value.model_input is None else model_input_to_v1(value.model_input),
     )
 
 
@@ -3639,6 +3650,9 @@ def supervised_example_from_v1(message: rendering_pb2.SupervisedExample, field: 
         weights=tuple(message.weights),
         datum=datum_from_v1(message.datum, child(field, "datum")) if message.HasField("datum") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        model_input=model_input_from_v1(message.model_input, child(field, "model_input"))
+        if message.HasField("model_input")
+        else None,
     )
 
 
@@ -3728,24 +3742,6 @@ def parse_response_request_from_v1(
         model=model_ref_from_v1(message.model, child(field, "model")) if message.HasField("model") else None,
         responses=each_decoded(raw_response_from_v1, message.responses, child(field, "responses")),
         renderer=message.renderer,
-    )
-
-
-def tool_call_to_v1(value: ToolCall) -> rendering_pb2.ToolCall:
-    """Encode: A call of a tool."""
-    return rendering_pb2.ToolCall(
-        name=unicode_text(value.name),
-        arguments=unicode_text(value.arguments),
-        id=unicode_text(value.id),
-    )
-
-
-def tool_call_from_v1(message: rendering_pb2.ToolCall, field: str = "") -> ToolCall:
-    """Decode: A call of a tool."""
-    return ToolCall(
-        name=message.name,
-        arguments=message.arguments,
-        id=message.id,
     )
 
 

@@ -18,7 +18,7 @@ from crucible_bridge.codec.data import (
 )
 from crucible_bridge.codec.fields import child, unicode_text
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, SamplePrompt, TokenPrompt, Turn
+from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, SamplePrompt, TokenPrompt, ToolCall, Turn
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
 __all__ = [
@@ -132,10 +132,20 @@ def turn_from_v1(message: evaluation_pb2.Turn, field: str) -> Turn:
 
 
 def _sendable(conversation: Conversation) -> Conversation:
-    return Conversation(
-        tuple(
-            ChatMessage(unicode_text(message.role), unicode_text(message.content)) for message in conversation.messages
-        )
+    return Conversation(tuple(map(_sendable_message, conversation.messages)))
+
+
+def _sendable_message(message: ChatMessage) -> ChatMessage:
+    calls = (
+        ToolCall(name=unicode_text(call.name), arguments=unicode_text(call.arguments), id=unicode_text(call.id))
+        for call in message.tool_calls
+    )
+    return ChatMessage(
+        role=unicode_text(message.role),
+        content="" if message.parts else unicode_text(message.content),
+        parts=tuple(unicode_text(part) if isinstance(part, str) else part for part in message.parts),
+        tool_calls=tuple(calls),
+        tool_call_id=unicode_text(message.tool_call_id),
     )
 
 

@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     grade_items,
     grading,
     hub,
+    messages,
     metrics,
     model_calls,
     models,
@@ -40,6 +41,7 @@ from crucible_bridge.types.generated import *
 from crucible_bridge.types.grade_items import *
 from crucible_bridge.types.grading import *
 from crucible_bridge.types.hub import *
+from crucible_bridge.types.messages import *
 from crucible_bridge.types.metrics import *
 from crucible_bridge.types.model_calls import *
 from crucible_bridge.types.models import *
@@ -66,6 +68,7 @@ __all__ += generated.__all__
 __all__ += grade_items.__all__
 __all__ += grading.__all__
 __all__ += hub.__all__
+__all__ += messages.__all__
 __all__ += metrics.__all__
 __all__ += model_calls.__all__
 __all__ += models.__all__

@@ -18,10 +18,12 @@ __all__ = [
     "Datum",
     "ImageAssetChunk",
     "ImageChunk",
+    "MessagePart",
     "ModelInput",
     "ModelInputChunk",
     "Sample",
     "TokensChunk",
+    "ToolCall",
 ]
 
 
@@ -117,14 +119,60 @@ class Datum:
         object.__setattr__(self, "loss_fn_inputs", arrays)
 
 
+MessagePart = str | ImageChunk | ImageAssetChunk
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool."""
+
+    name: str = ""
+    """The tool."""
+    arguments: str = ""
+    """Its arguments, as JSON."""
+    id: str = ""
+    """The model's id of the call; empty if the format has none."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatMessage:
     """A message of a conversation."""
 
     role: str
     """"system", "user", "assistant" or "tool"."""
-    content: str
-    """Its text."""
+    content: str = ""
+    """Its text. If there are parts: their texts, without anything between them; set from them if it is empty."""
+    parts: tuple[MessagePart, ...] = ()
+    """Text and images in order, for a message with images."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that a message of the assistant makes, after its text."""
+    tool_call_id: str = ""
+    """Of a message of a tool: the id of the call that it answers."""
+
+    def __post_init__(self) -> None:
+        """Set the text of the parts; parts without an image are only that text.
+
+        Raises:
+            InvalidField: `content` is another text.
+        """
+        if not self.parts:
+            return
+        text = "".join(part for part in self.parts if isinstance(part, str))
+        if self.content and self.content != text:
+            raise InvalidField("content", "is not the text of the parts: leave it out if there are parts")
+        object.__setattr__(self, "content", text)
+        if not self.images:
+            object.__setattr__(self, "parts", ())
+
+    @property
+    def images(self) -> tuple[ImageChunk | ImageAssetChunk, ...]:
+        """Its images, in order."""
+        return tuple(part for part in self.parts if not isinstance(part, str))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it has text alone: no images, and nothing about calls of tools."""
+        return not (self.parts or self.tool_calls or self.tool_call_id)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,4 +204,6 @@ class Sample:
         if self.targets or not isinstance(self.input, Conversation):
             return self.targets
         *asked, last = self.input.messages or (None,)
-        return (last.content,) if asked and last is not None and last.role == "assistant" else ()
+        if not asked or last is None or last.role != "assistant" or not (last.is_text or last.content):
+            return ()
+        return (last.content,)

@@ -13,7 +13,7 @@ from crucible_bridge.types.results import Metrics
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Conversation, Datum, Sample
+    from crucible_bridge.types.data import Conversation, Datum, ModelInput, Sample, ToolCall
     from crucible_bridge.types.datasets import Dataset
     from crucible_bridge.types.grade_items import GradeItem, RubricItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
@@ -139,7 +139,6 @@ __all__ = [
     "TokenizeRequest",
     "TokenizeResponse",
     "Tokenized",
-    "ToolCall",
     "TruncatedPart",
     "UnfollowRunRequest",
     "UnfollowRunResponse",
@@ -1734,9 +1733,11 @@ class GenerationPrompt:
     """The prompt of a conversation."""
 
     tokens: tuple[int, ...] = ()
-    """Token ids, up to where the answer begins; empty if there is a problem."""
+    """Token ids, up to where the answer begins; empty if there are images, or a problem."""
     problem: Problem | None = None
     """Why there is no prompt."""
+    model_input: ModelInput | None = None
+    """If the conversation has images: the tokens, and each image unchanged in its place."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1770,13 +1771,19 @@ class SupervisedExample:
     """A conversation as a training example."""
 
     tokens: tuple[int, ...] = ()
-    """All token ids; empty if there is a problem."""
+    """All token ids; empty if there are images, or a problem."""
     weights: tuple[float, ...] = ()
-    """The weight of each of them. That of the first token never counts: no model predicts it."""
+    """The weight of each of them. That of the first token never counts: no model predicts it. An image has its
+    `expected_tokens`, each with weight 0.
+    """
     datum: Datum | None = None
-    """The same as a Datum: the input without the last token, "target_tokens" and "weights" without the first one."""
+    """The same as a Datum: the input without the last token, "target_tokens" and "weights" without the first one.
+    The target tokens of an image are 0.
+    """
     problem: Problem | None = None
     """Why there is no example."""
+    model_input: ModelInput | None = None
+    """If the conversation has images: the tokens, and each image unchanged in its place."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1807,24 +1814,12 @@ class ParseResponseRequest:
 
     model: ModelRef | None = None
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
-    It may be None if the responses are texts, and the renderer is "raw" or "role_colon".
+    It may be None if the responses are texts, and the renderer is "raw", "role_colon" or "tinker:role_colon".
     """
     responses: tuple[RawResponse, ...]
     """At least one, at most max_model_items."""
     renderer: str = ""
     """The renderer of the prompt; "auto" if empty."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A call of a tool."""
-
-    name: str = ""
-    """The tool."""
-    arguments: str = ""
-    """Its arguments, as JSON."""
-    id: str = ""
-    """The model's id of the call; empty if the format has none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1869,7 +1864,7 @@ class GetStopSequencesRequest:
 
     model: ModelRef | None = None
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer.
-    It may be None if the renderer is "raw" or "role_colon"; token ids are then not known.
+    It may be None if the renderer is "raw", "role_colon" or "tinker:role_colon"; token ids are then not known.
     """
     renderer: str = ""
     """The renderer; "auto" if empty."""

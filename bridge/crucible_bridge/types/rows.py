@@ -20,7 +20,8 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
-from crucible_bridge.types.data import ChatMessage, Conversation, Sample
+from crucible_bridge.types.data import Conversation, Sample
+from crucible_bridge.types.messages import message_from_json
 
 __all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
 
@@ -270,11 +271,11 @@ def _asked(value: Any, key: str) -> str | Conversation:
         raise MalformedRow(f'has {article} "{key}" that is {kind_of(value)}, neither text nor a list of messages')
     messages = []
     for index, message in enumerate(value):
-        if not isinstance(message, Mapping) or _given(message) != {"role", "content"}:
-            raise MalformedRow(f'has {article} "{key}" whose message {index} is not {{"role", "content"}}')
-        if not isinstance(message["role"], str) or not isinstance(message["content"], str):
-            raise MalformedRow(f'has {article} "{key}" whose message {index} has something other than text')
-        messages.append(ChatMessage(message["role"], message["content"]))
+        try:
+            messages.append(message_from_json(message))
+        except InvalidField as error:
+            where = f", at {error.field[:_SHOWN_CHARS]}" if error.field else ""
+            raise MalformedRow(f'has {article} "{key}" whose message {index}{where}, {error.message}') from error
     if not messages:
         raise MalformedRow(f'has {article} "{key}" without messages')
     return Conversation(tuple(messages))

@@ -52,12 +52,14 @@ class BuildGenerationPromptRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., conversations: _Optional[_Iterable[_Union[_types_pb2.Conversation, _Mapping]]] = ..., renderer: _Optional[str] = ...) -> None: ...
 
 class GenerationPrompt(_message.Message):
-    __slots__ = ("tokens", "problem")
+    __slots__ = ("tokens", "problem", "model_input")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    MODEL_INPUT_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     problem: _types_pb2.Problem
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    model_input: _types_pb2.ModelInput
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ...) -> None: ...
 
 class BuildGenerationPromptResponse(_message.Message):
     __slots__ = ("items", "stop")
@@ -80,16 +82,18 @@ class BuildSupervisedExampleRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., conversations: _Optional[_Iterable[_Union[_types_pb2.Conversation, _Mapping]]] = ..., train_on: _Optional[str] = ..., renderer: _Optional[str] = ...) -> None: ...
 
 class SupervisedExample(_message.Message):
-    __slots__ = ("tokens", "weights", "datum", "problem")
+    __slots__ = ("tokens", "weights", "datum", "problem", "model_input")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     DATUM_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    MODEL_INPUT_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[int]
     weights: _containers.RepeatedScalarFieldContainer[float]
     datum: _types_pb2.Datum
     problem: _types_pb2.Problem
-    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[float]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    model_input: _types_pb2.ModelInput
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[float]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ...) -> None: ...
 
 class BuildSupervisedExampleResponse(_message.Message):
     __slots__ = ("items",)
@@ -117,16 +121,6 @@ class ParseResponseRequest(_message.Message):
     renderer: str
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., responses: _Optional[_Iterable[_Union[RawResponse, _Mapping]]] = ..., renderer: _Optional[str] = ...) -> None: ...
 
-class ToolCall(_message.Message):
-    __slots__ = ("name", "arguments", "id")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
-    ID_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    arguments: str
-    id: str
-    def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
-
 class UnparsedToolCall(_message.Message):
     __slots__ = ("text", "error")
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -145,11 +139,11 @@ class ParsedResponse(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     text: str
     reasoning: str
-    tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCall]
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
     unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[UnparsedToolCall]
     termination: Termination
     problem: _types_pb2.Problem
-    def __init__(self, text: _Optional[str] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[UnparsedToolCall, _Mapping]]] = ..., termination: _Optional[_Union[Termination, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[UnparsedToolCall, _Mapping]]] = ..., termination: _Optional[_Union[Termination, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class ParseResponseResponse(_message.Message):
     __slots__ = ("items",)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63rucible_bridge/v1/types.proto\x12\x12\x63rucible_bridge.v1\"O\n\x06Tensor\x12(\n\x05\x64type\x18\x01 \x01(\x0e\x32\x19.crucible_bridge.v1.Dtype\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb5\x01\n\x0fModelInputChunk\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12/\n\x05image\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.ImageChunkH\x00\x12:\n\x0bimage_asset\x18\x03 \x01(\x0b\x32#.crucible_bridge.v1.ImageAssetChunkH\x00\x42\x07\n\x05\x63hunk\"\\\n\nImageChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"e\n\x0fImageAssetChunk\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"A\n\nModelInput\x12\x33\n\x06\x63hunks\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.ModelInputChunk\"\xd2\x01\n\x05\x44\x61tum\x12\x33\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12\x43\n\x0eloss_fn_inputs\x18\x02 \x03(\x0b\x32+.crucible_bridge.v1.Datum.LossFnInputsEntry\x1aO\n\x11LossFnInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"\xba\x01\n\x07\x43olumns\x12+\n\x07lengths\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x37\n\x06values\x18\x02 \x03(\x0b\x32\'.crucible_bridge.v1.Columns.ValuesEntry\x1aI\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"A\n\x0c\x43onversation\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.ChatMessage\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe3\x02\n\x08ModelRef\x12\x12\n\x08\x65mbedded\x18\x01 \x01(\tH\x00\x12/\n\x05local\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.LocalModelH\x00\x12\x31\n\x06tinker\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.TinkerModelH\x00\x12\x31\n\x06openai\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.OpenAIModelH\x00\x12=\n\x0corchestrator\x18\x05 \x01(\x0b\x32%.crucible_bridge.v1.OrchestratorModelH\x00\x12+\n\x03hub\x18\x06 \x01(\x0b\x32\x1c.crucible_bridge.v1.HubModelH\x00\x12\x37\n\tinstalled\x18\x07 \x01(\x0b\x32\".crucible_bridge.v1.InstalledModelH\x00\x42\x07\n\x05model\"\x84\x01\n\nLocalModel\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x19\n\x0c\x61\x64\x61pter_path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x64type\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x0f\n\r_adapter_pathB\t\n\x07_deviceB\x08\n\x06_dtype\"\xa9\x01\n\x08HubModel\x12\x0f\n\x07repo_id\x18\x01 \x01(\t\x12\x15\n\x08revision\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0c\x61\x64\x61pter_path\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x12\n\x05\x64type\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x0b\n\t_revisionB\x0f\n\r_adapter_pathB\t\n\x07_deviceB\x08\n\x06_dtype\"\xa7\x01\n\x0bTinkerModel\x12\x17\n\nmodel_path\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nstate_path\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x17\n\nbase_model\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x07service\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\r\n\x0b_model_pathB\r\n\x0b_state_pathB\r\n\x0b_base_modelB\n\n\x08_service\",\n\x0bOpenAIModel\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"!\n\x11OrchestratorModel\x12\x0c\n\x04name\x18\x01 \x01(\t\".\n\x0eInstalledModel\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xb4\x01\n\x0eSamplingParams\x12\x12\n\nmax_tokens\x18\x01 \x01(\x05\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"\xe2\x01\n\x07Metrics\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.crucible_bridge.v1.Metrics.ValuesEntry\x12=\n\tundefined\x18\x02 \x03(\x0b\x32*.crucible_bridge.v1.Metrics.UndefinedEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eUndefinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x07Problem\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\"\xc8\x02\n\x05Usage\x12\x1a\n\rprompt_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12!\n\x14\x63\x61\x63hed_prompt_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x18\n\x10unreported_calls\x18\x06 \x01(\x03\x12\x11\n\x04\x63ost\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12.\n\x06judges\x18\x08 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelUsageB\x10\n\x0e_prompt_tokensB\x17\n\x15_cached_prompt_tokensB\x13\n\x11_reasoning_tokensB\x10\n\x0e_output_tokensB\x07\n\x05_cost\"E\n\nModelUsage\x12\r\n\x05model\x18\x01 \x01(\t\x12(\n\x05usage\x18\x02 \x01(\x0b\x32\x19.crucible_bridge.v1.Usage\"B\n\x0cServerEngine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t*\x97\x01\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x44TYPE_U8\x10\x01\x12\x0e\n\nDTYPE_BOOL\x10\x02\x12\r\n\tDTYPE_I32\x10\x03\x12\r\n\tDTYPE_I64\x10\x04\x12\r\n\tDTYPE_F16\x10\x05\x12\x0e\n\nDTYPE_BF16\x10\x06\x12\r\n\tDTYPE_F32\x10\x07\x12\r\n\tDTYPE_F64\x10\x08*\xa3\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_CORRECT\x10\x01\x12\x15\n\x11VERDICT_INCORRECT\x10\x02\x12\x13\n\x0fVERDICT_PARTIAL\x10\x03\x12\x15\n\x11VERDICT_UNDECIDED\x10\x04\x12\x11\n\rVERDICT_ERROR\x10\x05\x12\x14\n\x10VERDICT_MEASURED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63rucible_bridge/v1/types.proto\x12\x12\x63rucible_bridge.v1\"O\n\x06Tensor\x12(\n\x05\x64type\x18\x01 \x01(\x0e\x32\x19.crucible_bridge.v1.Dtype\x12\r\n\x05shape\x18\x02 \x03(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xb5\x01\n\x0fModelInputChunk\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.TensorH\x00\x12/\n\x05image\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.ImageChunkH\x00\x12:\n\x0bimage_asset\x18\x03 \x01(\x0b\x32#.crucible_bridge.v1.ImageAssetChunkH\x00\x42\x07\n\x05\x63hunk\"\\\n\nImageChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"e\n\x0fImageAssetChunk\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\t\x12\x1c\n\x0f\x65xpected_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x12\n\x10_expected_tokens\"A\n\nModelInput\x12\x33\n\x06\x63hunks\x18\x01 \x03(\x0b\x32#.crucible_bridge.v1.ModelInputChunk\"\xd2\x01\n\x05\x44\x61tum\x12\x33\n\x0bmodel_input\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\x12\x43\n\x0eloss_fn_inputs\x18\x02 \x03(\x0b\x32+.crucible_bridge.v1.Datum.LossFnInputsEntry\x1aO\n\x11LossFnInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"\xba\x01\n\x07\x43olumns\x12+\n\x07lengths\x18\x01 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor\x12\x37\n\x06values\x18\x02 \x03(\x0b\x32\'.crucible_bridge.v1.Columns.ValuesEntry\x1aI\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.crucible_bridge.v1.Tensor:\x02\x38\x01\"A\n\x0c\x43onversation\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.ChatMessage\"\xa4\x01\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12.\n\x05parts\x18\x03 \x03(\x0b\x32\x1f.crucible_bridge.v1.MessagePart\x12\x30\n\ntool_calls\x18\x04 \x03(\x0b\x32\x1c.crucible_bridge.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\t\"\x92\x01\n\x0bMessagePart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12/\n\x05image\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.ImageChunkH\x00\x12:\n\x0bimage_asset\x18\x03 \x01(\x0b\x32#.crucible_bridge.v1.ImageAssetChunkH\x00\x42\x06\n\x04part\"7\n\x08ToolCall\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"\xe3\x02\n\x08ModelRef\x12\x12\n\x08\x65mbedded\x18\x01 \x01(\tH\x00\x12/\n\x05local\x18\x02 \x01(\x0b\x32\x1e.crucible_bridge.v1.LocalModelH\x00\x12\x31\n\x06tinker\x18\x03 \x01(\x0b\x32\x1f.crucible_bridge.v1.TinkerModelH\x00\x12\x31\n\x06openai\x18\x04 \x01(\x0b\x32\x1f.crucible_bridge.v1.OpenAIModelH\x00\x12=\n\x0corchestrator\x18\x05 \x01(\x0b\x32%.crucible_bridge.v1.OrchestratorModelH\x00\x12+\n\x03hub\x18\x06 \x01(\x0b\x32\x1c.crucible_bridge.v1.HubModelH\x00\x12\x37\n\tinstalled\x18\x07 \x01(\x0b\x32\".crucible_bridge.v1.InstalledModelH\x00\x42\x07\n\x05model\"\x84\x01\n\nLocalModel\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x19\n\x0c\x61\x64\x61pter_path\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05\x64type\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x0f\n\r_adapter_pathB\t\n\x07_deviceB\x08\n\x06_dtype\"\xa9\x01\n\x08HubModel\x12\x0f\n\x07repo_id\x18\x01 \x01(\t\x12\x15\n\x08revision\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0c\x61\x64\x61pter_path\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x12\n\x05\x64type\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x0b\n\t_revisionB\x0f\n\r_adapter_pathB\t\n\x07_deviceB\x08\n\x06_dtype\"\xa7\x01\n\x0bTinkerModel\x12\x17\n\nmodel_path\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x17\n\nstate_path\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x17\n\nbase_model\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x07service\x18\x04 \x01(\tH\x03\x88\x01\x01\x42\r\n\x0b_model_pathB\r\n\x0b_state_pathB\r\n\x0b_base_modelB\n\n\x08_service\",\n\x0bOpenAIModel\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"!\n\x11OrchestratorModel\x12\x0c\n\x04name\x18\x01 \x01(\t\".\n\x0eInstalledModel\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xb4\x01\n\x0eSamplingParams\x12\x12\n\nmax_tokens\x18\x01 \x01(\x05\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"\xe2\x01\n\x07Metrics\x12\x37\n\x06values\x18\x01 \x03(\x0b\x32\'.crucible_bridge.v1.Metrics.ValuesEntry\x12=\n\tundefined\x18\x02 \x03(\x0b\x32*.crucible_bridge.v1.Metrics.UndefinedEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eUndefinedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x07Problem\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\"\xc8\x02\n\x05Usage\x12\x1a\n\rprompt_tokens\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12!\n\x14\x63\x61\x63hed_prompt_tokens\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1d\n\x10reasoning_tokens\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x18\n\x10unreported_calls\x18\x06 \x01(\x03\x12\x11\n\x04\x63ost\x18\x07 \x01(\x01H\x04\x88\x01\x01\x12.\n\x06judges\x18\x08 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelUsageB\x10\n\x0e_prompt_tokensB\x17\n\x15_cached_prompt_tokensB\x13\n\x11_reasoning_tokensB\x10\n\x0e_output_tokensB\x07\n\x05_cost\"E\n\nModelUsage\x12\r\n\x05model\x18\x01 \x01(\t\x12(\n\x05usage\x18\x02 \x01(\x0b\x32\x19.crucible_bridge.v1.Usage\"B\n\x0cServerEngine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t*\x97\x01\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0c\n\x08\x44TYPE_U8\x10\x01\x12\x0e\n\nDTYPE_BOOL\x10\x02\x12\r\n\tDTYPE_I32\x10\x03\x12\r\n\tDTYPE_I64\x10\x04\x12\r\n\tDTYPE_F16\x10\x05\x12\x0e\n\nDTYPE_BF16\x10\x06\x12\r\n\tDTYPE_F32\x10\x07\x12\r\n\tDTYPE_F64\x10\x08*\xa3\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_CORRECT\x10\x01\x12\x15\n\x11VERDICT_INCORRECT\x10\x02\x12\x13\n\x0fVERDICT_PARTIAL\x10\x03\x12\x15\n\x11VERDICT_UNDECIDED\x10\x04\x12\x11\n\rVERDICT_ERROR\x10\x05\x12\x14\n\x10VERDICT_MEASURED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,10 +39,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METRICS_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_METRICS_UNDEFINEDENTRY']._loaded_options = None
   _globals['_METRICS_UNDEFINEDENTRY']._serialized_options = b'8\001'
-  _globals['_DTYPE']._serialized_start=3023
-  _globals['_DTYPE']._serialized_end=3174
-  _globals['_VERDICT']._serialized_start=3177
-  _globals['_VERDICT']._serialized_end=3340
+  _globals['_DTYPE']._serialized_start=3350
+  _globals['_DTYPE']._serialized_end=3501
+  _globals['_VERDICT']._serialized_start=3504
+  _globals['_VERDICT']._serialized_end=3667
   _globals['_TENSOR']._serialized_start=54
   _globals['_TENSOR']._serialized_end=133
   _globals['_MODELINPUTCHUNK']._serialized_start=136
@@ -63,36 +63,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COLUMNS_VALUESENTRY']._serialized_end=983
   _globals['_CONVERSATION']._serialized_start=985
   _globals['_CONVERSATION']._serialized_end=1050
-  _globals['_CHATMESSAGE']._serialized_start=1052
-  _globals['_CHATMESSAGE']._serialized_end=1096
-  _globals['_MODELREF']._serialized_start=1099
-  _globals['_MODELREF']._serialized_end=1454
-  _globals['_LOCALMODEL']._serialized_start=1457
-  _globals['_LOCALMODEL']._serialized_end=1589
-  _globals['_HUBMODEL']._serialized_start=1592
-  _globals['_HUBMODEL']._serialized_end=1761
-  _globals['_TINKERMODEL']._serialized_start=1764
-  _globals['_TINKERMODEL']._serialized_end=1931
-  _globals['_OPENAIMODEL']._serialized_start=1933
-  _globals['_OPENAIMODEL']._serialized_end=1977
-  _globals['_ORCHESTRATORMODEL']._serialized_start=1979
-  _globals['_ORCHESTRATORMODEL']._serialized_end=2012
-  _globals['_INSTALLEDMODEL']._serialized_start=2014
-  _globals['_INSTALLEDMODEL']._serialized_end=2060
-  _globals['_SAMPLINGPARAMS']._serialized_start=2063
-  _globals['_SAMPLINGPARAMS']._serialized_end=2243
-  _globals['_METRICS']._serialized_start=2246
-  _globals['_METRICS']._serialized_end=2472
-  _globals['_METRICS_VALUESENTRY']._serialized_start=2377
-  _globals['_METRICS_VALUESENTRY']._serialized_end=2422
-  _globals['_METRICS_UNDEFINEDENTRY']._serialized_start=2424
-  _globals['_METRICS_UNDEFINEDENTRY']._serialized_end=2472
-  _globals['_PROBLEM']._serialized_start=2474
-  _globals['_PROBLEM']._serialized_end=2550
-  _globals['_USAGE']._serialized_start=2553
-  _globals['_USAGE']._serialized_end=2881
-  _globals['_MODELUSAGE']._serialized_start=2883
-  _globals['_MODELUSAGE']._serialized_end=2952
-  _globals['_SERVERENGINE']._serialized_start=2954
-  _globals['_SERVERENGINE']._serialized_end=3020
+  _globals['_CHATMESSAGE']._serialized_start=1053
+  _globals['_CHATMESSAGE']._serialized_end=1217
+  _globals['_MESSAGEPART']._serialized_start=1220
+  _globals['_MESSAGEPART']._serialized_end=1366
+  _globals['_TOOLCALL']._serialized_start=1368
+  _globals['_TOOLCALL']._serialized_end=1423
+  _globals['_MODELREF']._serialized_start=1426
+  _globals['_MODELREF']._serialized_end=1781
+  _globals['_LOCALMODEL']._serialized_start=1784
+  _globals['_LOCALMODEL']._serialized_end=1916
+  _globals['_HUBMODEL']._serialized_start=1919
+  _globals['_HUBMODEL']._serialized_end=2088
+  _globals['_TINKERMODEL']._serialized_start=2091
+  _globals['_TINKERMODEL']._serialized_end=2258
+  _globals['_OPENAIMODEL']._serialized_start=2260
+  _globals['_OPENAIMODEL']._serialized_end=2304
+  _globals['_ORCHESTRATORMODEL']._serialized_start=2306
+  _globals['_ORCHESTRATORMODEL']._serialized_end=2339
+  _globals['_INSTALLEDMODEL']._serialized_start=2341
+  _globals['_INSTALLEDMODEL']._serialized_end=2387
+  _globals['_SAMPLINGPARAMS']._serialized_start=2390
+  _globals['_SAMPLINGPARAMS']._serialized_end=2570
+  _globals['_METRICS']._serialized_start=2573
+  _globals['_METRICS']._serialized_end=2799
+  _globals['_METRICS_VALUESENTRY']._serialized_start=2704
+  _globals['_METRICS_VALUESENTRY']._serialized_end=2749
+  _globals['_METRICS_UNDEFINEDENTRY']._serialized_start=2751
+  _globals['_METRICS_UNDEFINEDENTRY']._serialized_end=2799
+  _globals['_PROBLEM']._serialized_start=2801
+  _globals['_PROBLEM']._serialized_end=2877
+  _globals['_USAGE']._serialized_start=2880
+  _globals['_USAGE']._serialized_end=3208
+  _globals['_MODELUSAGE']._serialized_start=3210
+  _globals['_MODELUSAGE']._serialized_end=3279
+  _globals['_SERVERENGINE']._serialized_start=3281
+  _globals['_SERVERENGINE']._serialized_end=3347
 # @@protoc_insertion_point(module_scope)

@@ -30,7 +30,7 @@ defmodule CrucibleBridge.Dataset do
   @typedoc "A sample; empty is what it lacks."
   @type sample :: %{
           id: String.t(),
-          input: {:text, String.t()} | {:conversation, [{String.t(), String.t()}]} | {:datum, map()},
+          input: {:text, String.t()} | {:conversation, [{String.t(), String.t()} | map()]} | {:datum, map()},
           targets: [String.t()],
           choices: [String.t()],
           metadata: %{String.t() => String.t()}
@@ -197,7 +197,7 @@ defmodule CrucibleBridge.Dataset do
            {:ok, role} when is_binary(role) or is_atom(role) <- found(message, nil, [:role]),
            {:ok, content} <- found(message, nil, [:content]),
            {:ok, text} <- content(content) do
-        {:cont, {:ok, [{to_string(role), text} | read]}}
+        {:cont, {:ok, [with_calls(message, to_string(role), text) | read]}}
       else
         _ -> {:halt, {:error, ".input", "has a message that is no map with a role and a text as content"}}
       end
@@ -208,15 +208,37 @@ defmodule CrucibleBridge.Dataset do
     end
   end
 
-  # Messages of crucible_train may hold their text in parts.
+  defp with_calls(message, role, content) do
+    further =
+      for key <- [:tool_calls, :tool_call_id],
+          {:ok, given} when given not in [nil, [], ""] <- [found(message, nil, [key])],
+          do: {key, given}
+
+    if further == [] and is_binary(content),
+      do: {role, content},
+      else: Map.new([role: role, content: content] ++ further)
+  end
+
+  # Messages of crucible_train may hold their text in parts; images stay parts.
   defp content(text) when is_binary(text), do: {:ok, text}
 
   defp content([_ | _] = parts) do
-    texts = Enum.map(parts, &Map.get(&1, :text))
-    if Enum.all?(texts, &is_binary/1), do: {:ok, Enum.join(texts)}, else: :error
+    texts = Enum.map(parts, &text_of/1)
+
+    cond do
+      Enum.all?(texts, &is_binary/1) -> {:ok, Enum.join(texts)}
+      Enum.all?(Enum.zip(parts, texts), fn {part, text} -> text || image?(part) end) -> {:ok, parts}
+      true -> :error
+    end
   end
 
   defp content(_other), do: :error
+
+  defp text_of(text) when is_binary(text), do: text
+  defp text_of(%{text: text}), do: text
+  defp text_of(_image), do: nil
+
+  defp image?(part), do: match?(%{data: _, format: _}, part) or match?(%{location: _, format: _}, part)
 
   defp choices(item, inner, opts) do
     with :error <- found(item, opts[:choices_field], [:choices]),

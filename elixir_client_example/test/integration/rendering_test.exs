@@ -3,7 +3,8 @@ defmodule CrucibleBridge.RenderingTest do
 
   @moduletag :integration
 
-  alias CrucibleBridge.{Connection, Error, TestWorker}
+  alias CrucibleBridge.{Connection, Error, Orchestrator, Specification, TestWorker}
+  alias CrucibleBridge.Orchestrator.Model
 
   @model "embedded:arithmetic@320"
 
@@ -41,6 +42,40 @@ defmodule CrucibleBridge.RenderingTest do
     assert {:ok, %{outputs: [%{loss: loss, problem: nil}]}} = CrucibleBridge.forward(conn, @model, [datum])
     assert loss > 0
   end
+
+  test "a loop makes Datums, and evaluates their nll on a model that it holds", %{conn: conn} do
+    examples = for {question, answer} <- [{"1+1=", "2"}, {"12+34=", "46"}], do: turns(question, answer)
+
+    assert {:ok, %{items: items}} =
+             CrucibleBridge.build_supervised_example(conn, @model, examples, renderer: "role_colon")
+
+    # The held model gives each target a value of its own, so that the mean shows which ones count.
+    held = %Model{
+      name: "held@1",
+      forward: fn data -> {:ok, for(%{targets: ids} <- data, do: Enum.map(ids, &(&1 / -100)))} end
+    }
+
+    {:ok, request} = Specification.build(evaluators: "nll", dataset: Enum.map(items, & &1.datum))
+    assert {:ok, %{state: :completed, metrics: %{values: %{"nll" => nll}}}} = Orchestrator.evaluate(conn, request, held)
+
+    counted = for item <- items, {token, weight} <- Enum.zip(item.tokens, item.weights), weight > 0, do: token / 100
+    assert_in_delta nll, Enum.sum(counted) / length(counted), 1.0e-6
+  end
+
+  test "images and calls of tools arrive", %{conn: conn} do
+    image = %{data: <<137, 80>>, format: "png", expected_tokens: 2}
+    shown = [%{role: :user, content: ["What is this?", image]}]
+    call = %{name: "add", arguments: ~s({"a": 1}), id: "c1"}
+    called = [%{role: :user, content: "1+1?"}, %{role: :assistant, content: "", tool_calls: [call]}]
+
+    assert {:ok, %{items: [%{problem: first}, %{problem: second}]}} =
+             CrucibleBridge.build_generation_prompt(conn, @model, [shown, called], renderer: "role_colon")
+
+    assert %{field: "conversations[0].messages[0]", message: "has images or calls of tools" <> _} = first
+    assert %{field: "conversations[1].messages[1]"} = second
+  end
+
+  defp turns(question, answer), do: [%{role: :user, content: question}, %{role: :assistant, content: answer}]
 
   test "responses become messages", %{conn: conn} do
     assert {:ok, %{items: [%{text: "46", termination: :stop}, %{text: "4", termination: :truncated}]}} =

@@ -119,7 +119,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
-        """Token ids of a conversation by the model's own chat template."""
+        """Token ids of a conversation by the model's own chat template.
+
+        In the place of its images stand the ids -1, -2 and so on, in their order; also in what `render_chat` and
+        `render_cookbook` return.
+        """
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
         """Token ids of each text, as `encode` returns them, or `encode_continuation` if they are continuations.

@@ -249,6 +249,8 @@ def as_text(name: str, response: RenderSampleResponse) -> str:
 
 
 def _prompt_as_text(prompt: RenderedPrompt) -> str:
+    from crucible_bridge.types import message_text
+
     said = [f"renderer {prompt.renderer}"]
     if prompt.tokens:
         said.append(f"{len(prompt.tokens):,} tokens")
@@ -257,7 +259,7 @@ def _prompt_as_text(prompt: RenderedPrompt) -> str:
     if prompt.problem is not None:
         lines.append(f"{prompt.problem.reason}: {prompt.problem.message}")
     if prompt.conversation is not None:
-        lines += [f"[{message.role}]\n{message.content}" for message in prompt.conversation.messages]
+        lines += [f"[{message.role}]\n{message_text(message)}" for message in prompt.conversation.messages]
     if prompt.text or prompt.tokens:
         lines.append(prompt.text or " ".join(map(str, prompt.tokens)))
     return "\n".join(lines)
@@ -270,12 +272,14 @@ def as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:
 
 
 def _prompt_as_map(prompt: RenderedPrompt) -> dict[str, Any]:
+    from crucible_bridge.types import message_to_json
+
     messages = prompt.conversation.messages if prompt.conversation is not None else ()
     problem = prompt.problem
     return {
         "evaluator": prompt.evaluator,
         "renderer": prompt.renderer,
-        "messages": [{"role": message.role, "content": message.content} for message in messages],
+        "messages": [message_to_json(message) for message in messages],
         "text": prompt.text,
         "tokens": list(prompt.tokens),
         "stop": list(prompt.stop),

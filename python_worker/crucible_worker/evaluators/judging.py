@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from crucible_bridge.types import ChatMessage, Conversation
@@ -50,8 +51,7 @@ def preference_prompt(asked: str | Conversation, a: str, b: str) -> Conversation
     parts = [("Completion A", a), ("Completion B", b)]
     turns = [turn for title, text in parts for turn in (_heading(title), ChatMessage("assistant", readable(text)))]
     asked = asked.question if isinstance(asked, Prompted) else asked
-    question = (ChatMessage(message.role, readable(message.content)) for message in messages_of(asked))
-    return Conversation((*question, *turns, _heading("Preference")))
+    return Conversation((*map(_readable, messages_of(asked)), *turns, _heading("Preference")))
 
 
 def judgement(said: str) -> int | None:
@@ -59,6 +59,13 @@ def judgement(said: str) -> int | None:
     lines = said.strip().splitlines()
     found = _VERDICT.fullmatch(lines[-1]) if lines else None
     return None if found is None else _PREFERENCE[found[1].lower()]
+
+
+def _readable(message: ChatMessage) -> ChatMessage:
+    if message.parts:
+        parts = tuple(readable(part) if isinstance(part, str) else part for part in message.parts)
+        return dataclasses.replace(message, content="", parts=parts)
+    return dataclasses.replace(message, content=readable(message.content))
 
 
 def _heading(title: str) -> ChatMessage:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, message_from_json
 from crucible_worker.rendering.prompts import messages_of
 
 __all__ = ["CHOSEN", "MAX_MESSAGES", "REJECTED", "pair_of", "parted"]
@@ -31,13 +31,6 @@ MAX_MESSAGES = 10_000
 _ASSISTANT = "assistant"
 _MESSAGES = re.compile(r'\s*+\[\s*+\{\s*+"(?:role|content)"')
 """The beginning of messages as JSON."""
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A message as JSON has it."""
-
-    role: str
-    content: str
 
 
 def pair_of(sample: Sample, chosen: str = CHOSEN, rejected: str = REJECTED) -> tuple[Sample, Sample]:
@@ -73,7 +66,8 @@ def _asked(sample: Sample, chosen: str) -> tuple[Sample, str]:
     if len(messages) < 2 or messages[-1].role != _ASSISTANT:
         message = "is missing, and there is no target, and no conversation that ends with the assistant's message"
         raise InvalidField(_path(chosen), message)
-    return dataclasses.replace(sample, input=Conversation(messages[:-1])), messages[-1].content
+    before, answer = parted(messages, "conversation")
+    return dataclasses.replace(sample, input=Conversation(before)), answer
 
 
 def _answered(sample: Sample, value: str, path: str) -> Sample:
@@ -97,6 +91,8 @@ def parted(messages: Sequence[ChatMessage], path: str) -> tuple[tuple[ChatMessag
     """
     if messages[-1].role != _ASSISTANT:
         raise InvalidField(path, f"ends with a message of {messages[-1].role[:40]!r}, not of the assistant")
+    if not messages[-1].is_text:
+        raise InvalidField(path, "ends with a message with images or calls of tools: an answer is text alone")
     return tuple(messages[:-1]), messages[-1].content
 
 
@@ -112,11 +108,12 @@ def _messages_of(value: str, path: str) -> tuple[ChatMessage, ...] | None:
     if not _MESSAGES.match(value):
         return None
     try:
-        found = msgspec.json.decode(value, type=Annotated[list[_Message], msgspec.Meta(max_length=MAX_MESSAGES)])
-    except msgspec.MsgspecError as error:
-        message = f'begins like messages, and is no JSON list of {{"role", "content"}} with texts: {error}'
+        found = msgspec.json.decode(value, type=Annotated[list[Any], msgspec.Meta(max_length=MAX_MESSAGES)])
+        return tuple(map(message_from_json, found))
+    except (msgspec.MsgspecError, InvalidField) as error:
+        said = f"{error.field} {error.message}".strip() if isinstance(error, InvalidField) else error
+        message = f'begins like messages, and is no JSON list of {{"role", "content"}}: {said}'
         raise InvalidField(path, message) from None
-    return tuple(ChatMessage(message.role, message.content) for message in found)
 
 
 def _path(key: str) -> str:

@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     Turn,
     Usage,
     Verdict,
+    message_text,
 )
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
@@ -310,7 +311,7 @@ def _messages(result: SampleResult, model: str) -> list[dict[str, Any]]:
         return [_turn(turn, model) for turn in turns]
     match result.prompt:
         case Conversation(messages):
-            exchange = [_message(message.role, message.content) for message in messages]
+            exchange = [_message(message.role, message_text(message)) for message in messages]
         case str() as text:
             exchange = [_message("user", text)]
         case TokenPrompt(count):

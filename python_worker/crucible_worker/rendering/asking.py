@@ -10,6 +10,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import ANSWERING, Capability, Model
 from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.images import images_of, input_of
 from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
@@ -78,7 +79,7 @@ async def ask(
     else:
         begun = model.resolved_renderer == SERVED
         rendered = await render_question(tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
-        prompt, params = ModelInput.of(rendered.tokens), _stopped(params, rendered.stop)
+        prompt, params = input_of(rendered.tokens, images_of(input)), _stopped(params, rendered.stop)
     return Answered(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
 
 

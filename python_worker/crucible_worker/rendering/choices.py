@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
+from crucible_bridge.types import Conversation, Datum, Sample
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.prompted import Prompted, before_next
 from crucible_worker.rendering.prompts import plain_of, render_question, require_tokenizer
@@ -140,8 +140,11 @@ def _asked(
     if isinstance(input, str):
         return f"{input}{listed}", letters
     *before, last = input.messages
-    messages = (*before, ChatMessage(last.role, f"{last.content}{listed}"))
-    return dataclasses.replace(input, messages=messages), letters
+    if last.parts:
+        last = dataclasses.replace(last, content="", parts=(*last.parts, listed))
+    else:
+        last = dataclasses.replace(last, content=f"{last.content}{listed}")
+    return dataclasses.replace(input, messages=(*before, last)), letters
 
 
 async def _encoded_together(

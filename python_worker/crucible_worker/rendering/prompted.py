@@ -42,7 +42,8 @@ def plain_text(input: str | Conversation) -> str | None:
     if isinstance(input, Prompted):
         return joined(input.messages)
     messages = input.messages
-    return messages[0].content if len(messages) == 1 and messages[0].role == "user" else None
+    alone = len(messages) == 1 and messages[0].role == "user" and messages[0].is_text
+    return messages[0].content if alone else None
 
 
 def joined(messages: Sequence[ChatMessage]) -> str:

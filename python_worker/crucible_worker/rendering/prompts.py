@@ -9,6 +9,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.images import images_of, input_of
 from crucible_worker.rendering.prompted import Prompted, before_next, plain_text, stops_of
 from crucible_worker.rendering.renderers import (
     AUTO,
@@ -49,7 +50,7 @@ async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation |
     """
     if isinstance(input, Datum):
         return input.model_input
-    return ModelInput.of((await render_question(tokenizer, input, SERVED)).tokens)
+    return input_of((await render_question(tokenizer, input, SERVED)).tokens, images_of(input))
 
 
 async def render_question(tokenizer: Tokenizer | None, input: str | Conversation, renderer: str) -> Rendered:

@@ -82,12 +82,19 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
     """Refuse an input that a renderer cannot use with any model.
 
     Raises:
-        InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION).
+        InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION); images or calls of tools for `role_colon`.
     """
     if renderer == RAW and isinstance(input, Conversation) and plain_text(input) is None:
         raise InvalidField(
             "conversation", "has roles, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
         )
+    if renderer == ROLE_COLON and isinstance(input, Conversation):
+        for index, message in enumerate(input.messages):
+            if not message.is_text:
+                raise InvalidField(
+                    f"conversation.messages[{index}]",
+                    "has images or calls of tools, for which the renderer role_colon has no form: use chat_template",
+                )
 
 
 def before_answer(renderer: str) -> str:

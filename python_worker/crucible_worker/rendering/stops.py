@@ -11,7 +11,7 @@ from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import render_question
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLONS
 
 __all__ = ["Stops", "ended_by_stop", "find_stops", "takes_template"]
 
@@ -45,13 +45,13 @@ async def find_stops(tokenizer: Tokenizer | None, renderer: str) -> Stops:
     A chat template does not say. It is rendered with an answer, and a special token that follows it is what ends one.
 
     Args:
-        tokenizer: the model's; None if the renderer is `raw` or `role_colon`, and no tokens are wanted.
+        tokenizer: the model's; None if the renderer is `raw` or one of `ROLE_COLONS`, and no tokens are wanted.
         renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: the renderer cannot be used with the tokenizer.
     """
-    texts: Sequence[str] = (role_colon.STOP,) if renderer == ROLE_COLON else ()
+    texts: Sequence[str] = (role_colon.STOP,) if renderer in ROLE_COLONS else ()
     if tokenizer is None:
         return Stops(texts=texts)
     opening = ""
@@ -85,7 +85,7 @@ async def ended_by_stop(
             cannot decode (NO_TOKENIZER).
     """
     if tokenizer is None:
-        if renderer in (RAW, ROLE_COLON):
+        if renderer in (RAW, *ROLE_COLONS):
             message = f"whether a stop sequence ended an answer cannot be known of the renderer {renderer!r}"
             raise FailedPrecondition(f"{message}: the model's server gives no tokens", reason=Reason.NO_TOKENS)
         return True

@@ -9,9 +9,10 @@ import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
+from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
 from crucible_worker.rendering.prompts import (
     encode_conversation,
     encode_text,
@@ -22,7 +23,7 @@ from crucible_worker.rendering.prompts import (
 )
 from crucible_worker.rendering.renderers import AUTO, COOKBOOK, RAW, ROLE_COLON, check_input
 
-__all__ = ["TrainOn", "render_supervised"]
+__all__ = ["TrainOn", "render_supervised", "render_weighted"]
 
 TrainOn = Literal["last_assistant", "all_assistant", "all"]
 """Which tokens of a conversation count: those of the assistant's last message, of all its messages, or all."""
@@ -62,6 +63,22 @@ async def render_supervised(
     """
     if isinstance(sample.input, Datum):
         return sample.input
+    tokens, weights = await render_weighted(tokenizer, sample, train_on, renderer)
+    images = images_of(sample.input)
+    return shifted(input_of(tokens, images), weights_of(tokens, weights, images))
+
+
+async def render_weighted(
+    tokenizer: Tokenizer | None, sample: Sample, train_on: TrainOn = "last_assistant", renderer: str = AUTO
+) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of a text or a conversation, and the weight of each, before they are shifted.
+
+    Args and errors are those of `render_supervised`; the sample is no Datum.
+
+    Returns:
+        Tokens int64 and weights float32, shape (n,); -1 is the place of the first image, -2 of the second one.
+    """
+    assert not isinstance(sample.input, Datum)
     check_input(sample.input, renderer)
     known = require_tokenizer(tokenizer)
     if renderer == ROLE_COLON or renderer.startswith(COOKBOOK):
@@ -70,9 +87,7 @@ async def render_supervised(
         tokens, weights = await _conversation(known, _answered(sample.input.messages, sample.targets), train_on)
     else:
         tokens, weights = await _text(known, sample.input, sample.targets, renderer)
-    return Datum(
-        model_input=ModelInput.of(tokens[:-1]), loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights[1:]}
-    )
+    return tokens, weights
 
 
 async def _text(

@@ -18,6 +18,7 @@ from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     ChatMessage,
+    MessagePart,
     ParsedResponse,
     RawResponse,
     Termination,
@@ -88,16 +89,20 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
             renderer, or none that accepts this tokenizer (UNKNOWN_RENDERER).
         InvalidField: the renderer refuses the conversation.
     """
-    made = _made(tokenizer, renderer)
-    plain = [{"role": message.role, "content": message.content} for message in messages]
+    made = _made(tokenizer, renderer, images=any(message.images for message in messages))
     try:
-        return _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
+        plain = _cookbook_messages(messages)
+        rendered = _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
     except BridgeError:
         raise
     except Exception as error:  # foreign code on foreign text: any error concerns this conversation
         raise InvalidField(
             "input.messages", f"are refused by the renderer {renderer!r}: {_error_text(error)}"
         ) from error
+    # Renderers of text alone leave images out without an error.
+    if sum(token < 0 for token in rendered.tokens) != sum(len(message.images) for message in messages):
+        raise InvalidField("input.messages", f"has images, and the renderer {renderer!r} takes text alone")
+    return rendered
 
 
 def parse(tokenizer: Any, renderer: str, response: RawResponse) -> ParsedResponse:
@@ -158,14 +163,71 @@ def _parsed(message: Mapping[str, Any], termination: Termination) -> ParsedRespo
     )
 
 
-def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, str]]) -> Rendered:
-    tokens = made.build_generation_prompt(messages).to_ints()
+class _OneToken:
+    """An image processor to which every image is one token: the caller's images are put in the places afterwards."""
+
+    merge_size = 1
+
+    def get_number_of_image_patches(self, height: int, width: int, images_kwargs: Any = None) -> int:
+        """One."""
+        return 1
+
+
+def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Messages as tinker-cookbook has them. A pixel stands for each image: it would write images anew, as JPEG."""
+    tools: dict[str, str] = {}
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        plain: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.parts:
+            plain["content"] = [_cookbook_part(part) for part in message.parts]
+        if message.tool_calls:
+            plain["tool_calls"] = [_cookbook_call(call) for call in message.tool_calls]
+            tools |= {call.id: call.name for call in message.tool_calls}
+        if message.tool_call_id:
+            plain["tool_call_id"] = message.tool_call_id
+            if message.tool_call_id in tools:
+                plain["name"] = tools[message.tool_call_id]
+        found.append(plain)
+    return found
+
+
+def _cookbook_part(part: MessagePart) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    from PIL import Image
+
+    return {"type": "image", "image": Image.new("RGB", (1, 1))}
+
+
+def _cookbook_call(call: ToolCall) -> Any:
+    from tinker_cookbook.renderers import ToolCall as CookbookToolCall
+
+    body = CookbookToolCall.FunctionBody(name=call.name, arguments=call.arguments or "{}")
+    return CookbookToolCall(function=body, id=call.id or None)
+
+
+def _ids(model_input: Any) -> list[int]:
+    """Its token ids, with -1, -2 and so on in the places of images."""
+    ids: list[int] = []
+    images = 0
+    for chunk in model_input.chunks:
+        if hasattr(chunk, "tokens"):
+            ids += chunk.tokens
+        else:
+            images += 1
+            ids.append(-images)
+    return ids
+
+
+def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, Any]]) -> Rendered:
+    tokens = _ids(made.build_generation_prompt(messages))
     stops = made.get_stop_sequences()
     texts = (stop if isinstance(stop, str) else tokenizer.decode([stop], skip_special_tokens=False) for stop in stops)
     return Rendered(tokens=tokens, stop=tuple(texts))
 
 
-def _measured(made: Any, messages: list[dict[str, str]], train_on: str) -> Rendered:
+def _measured(made: Any, messages: list[dict[str, Any]], train_on: str) -> Rendered:
     from tinker_cookbook.renderers import TrainOnWhat
 
     kinds = {
@@ -179,16 +241,17 @@ def _measured(made: Any, messages: list[dict[str, str]], train_on: str) -> Rende
             reason=Reason.CHAT_TEMPLATE_NOT_STABLE,
         )
     model_input, weights = made.build_supervised_example(messages, train_on_what=kinds[train_on])
-    return Rendered(tokens=model_input.to_ints(), weights=[float(weight) for weight in weights])
+    return Rendered(tokens=_ids(model_input), weights=[float(weight) for weight in weights])
 
 
-def _made(tokenizer: Any, name: str) -> Any:
+def _made(tokenizer: Any, name: str, *, images: bool = False) -> Any:
     try:
         from tinker_cookbook.renderers import get_renderer
     except ImportError as error:
         raise _not_installed(error.name or "tinker_cookbook") from error
     try:
-        return get_renderer(name, tokenizer)
+        processor: Any = _OneToken()
+        return get_renderer(name, tokenizer, processor) if images else get_renderer(name, tokenizer)
     except Exception as error:  # its own error, an assertion or a KeyError of a token that the tokenizer lacks
         raise FailedPrecondition(
             f"tinker-cookbook has no renderer {name!r} for this tokenizer: {_error_text(error)}",

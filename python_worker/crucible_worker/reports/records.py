@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.types import Conversation, Datum, SamplePrompt, SampleResult, TokenPrompt, Turn
+from crucible_bridge.types import Conversation, Datum, SamplePrompt, SampleResult, TokenPrompt, Turn, message_text
 
 __all__ = ["asked_text", "prompt_as_data", "record_as_data"]
 
@@ -38,7 +38,7 @@ def asked_text(result: SampleResult) -> str:
     """What a sample asks, in one text, for people; empty where it is not recorded."""
     asked = None if result.sample is None else result.sample.input
     if isinstance(asked, Conversation):
-        return "\n".join(f"{message.role}: {message.content}" for message in asked.messages)
+        return "\n".join(f"{message.role}: {message_text(message)}" for message in asked.messages)
     return asked if isinstance(asked, str) else ""
 
 
@@ -56,7 +56,7 @@ def _input_as_data(asked: str | Conversation | Datum) -> Any:
 
 
 def _messages(conversation: Conversation) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in conversation.messages]
+    return [{"role": message.role, "content": message_text(message)} for message in conversation.messages]
 
 
 def _turn_as_data(turn: Turn) -> Mapping[str, Any]:

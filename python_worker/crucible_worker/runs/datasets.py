@@ -33,6 +33,7 @@ from crucible_bridge.types import (
     TokensChunk,
 )
 from crucible_worker.runs.hub.loading import read_rows
+from crucible_worker.runs.journal.messages import messages_to_values
 from crucible_worker.runs.jsonl import find_file, read_lines
 from crucible_worker.runs.specification import KeptSamples
 from crucible_worker.runs.spool import MalformedSample, SpooledSamples, shuffle_key, spool
@@ -250,7 +251,7 @@ def _canonical(sample: Sample | MalformedSample) -> list[object]:
         return ["malformed", sample.id, sample.fault]
     match sample.input:
         case Conversation(messages):
-            asked: object = ["conversation", [[message.role, message.content] for message in messages]]
+            asked: object = ["conversation", messages_to_values(messages)]
         case Datum():
             asked = ["datum", *_canonical_datum(sample.input)]
         case text:

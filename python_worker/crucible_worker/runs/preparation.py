@@ -40,7 +40,7 @@ from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.dataset_cache import DatasetCache
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.priority import CallPriority
-from crucible_worker.runs.prompting import Prompter, prompter_of
+from crucible_worker.runs.prompting import Prompter, prompter_of, refuse_further_parts
 from crucible_worker.runs.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
 
 __all__ = [
@@ -196,11 +196,13 @@ class Preparer:
         """Make a request's evaluators, or those of a part of a plan; a thread imports what they need, once.
 
         Raises:
-            InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields.
+            InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields;
+                or a message of the prompt is not text.
             FailedPrecondition: one needs what is not installed or what this worker lacks, or is a custom one that
                 cannot be used.
         """
         refuse_large_options(request.evaluators)
+        refuse_further_parts(request.dataset.prompt)
         await self._in_thread(_load_schemas, request.evaluators)
         parts = self._sources.parts
         if any(registry.is_installed(spec, parts) for spec in request.evaluators):

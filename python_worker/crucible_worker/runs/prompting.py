@@ -22,9 +22,10 @@ from crucible_worker.rendering import jinja_work
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.templates import BadTemplate, columns_of, fill, is_jinja
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
+from crucible_worker.runs.journal.messages import messages_to_values
 from crucible_worker.runs.journal.packing import pack
 
-__all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of"]
+__all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of", "refuse_further_parts"]
 
 TEMPLATE_MODULE = jinja_work.__name__
 """The module that a process only for templates loads before its first one."""
@@ -63,7 +64,7 @@ class Prompter:
     @property
     def examples_fingerprint(self) -> str:
         """SHA-256 of the examples, in hexadecimal; empty if there are none."""
-        turns = [[[message.role, message.content] for message in example.answered] for example in self.examples]
+        turns = [messages_to_values(example.answered) for example in self.examples]
         return hashlib.sha256(pack(turns)).hexdigest() if turns else ""
 
     async def apply(self, sample: Sample) -> Sample:
@@ -82,7 +83,7 @@ class Prompter:
         if isinstance(sample.input, str) and not (system or before or shown or after):
             return dataclasses.replace(sample, input=asked[0].content)
         messages = (*system, *before, *shown, *asked, *after, *answer)
-        single = len(asked) == 1 and asked[0].role == "user" and not answer
+        single = len(asked) == 1 and asked[0].role == "user" and not answer and all(one.is_text for one in messages)
         made = Prompted(messages, question=asked[0].content) if single else Conversation(messages)
         return dataclasses.replace(sample, input=made)
 
@@ -97,8 +98,16 @@ class Prompter:
             ) from error
         if isinstance(sample.input, Conversation):
             *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
-            return (*earlier, ChatMessage(last.role, text))
+            return (*earlier, self._filled_last(last, text))
         return (ChatMessage("user", text),)
+
+    def _filled_last(self, last: ChatMessage, text: str) -> ChatMessage:
+        if last.is_text:
+            return ChatMessage(last.role, text)
+        if self.prompt.template:
+            message = "is for text, and the row's last message has images or calls of tools"
+            raise InvalidField(_TEMPLATE, message, reason=Reason.TEMPLATE_FAILED)
+        return last
 
     async def _filled(self, columns: dict[str, Any]) -> str:
         template = self.prompt.template
@@ -148,6 +157,21 @@ class Prompter:
             message = f"has the row {sample.id[:200]!r} without a target: an example needs an answer"
             raise InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
         return Example(turns, (*turns, ChatMessage("assistant", sample.targets[0])))
+
+
+def refuse_further_parts(prompt: Prompt | None) -> None:
+    """Refuse a prompt that adds messages with images or calls of tools: rows may have such.
+
+    Raises:
+        InvalidField: names the message.
+    """
+    if prompt is None:
+        return
+    for name, added in (("prefix", prompt.prefix), ("suffix", prompt.suffix)):
+        for index, message in enumerate(_messages(added)):
+            if not message.is_text:
+                path = f"dataset.prompt.{name}.messages[{index}]"
+                raise InvalidField(path, "has images or calls of tools: a prompt adds messages of text alone")
 
 
 async def prompter_of(

@@ -44,12 +44,13 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.faults import logged
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, render_supervised, tinker_cookbook
+from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, tinker_cookbook
+from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
 from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, ROLE_COLONS
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops, find_stops, takes_template
-from crucible_worker.rendering.supervised import TrainOn
+from crucible_worker.rendering.supervised import TrainOn, render_weighted
 from crucible_worker.runs.batches import each
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.model_calls import Backends, bounds_of
@@ -87,7 +88,7 @@ _DESCRIPTIONS = {
     ROLE_COLON: "'User: ...', 'Assistant:', for base models; ended by the user's next turn.",
     RAW: "Text as it stands; no conversations with roles.",
 }
-_WITHOUT_TOKENIZER = (RAW, ROLE_COLON)
+_WITHOUT_TOKENIZER = (RAW, *ROLE_COLONS)
 """Renderers that are text alone."""
 
 _OWN = ("input", "conversation", "response", "text")
@@ -129,6 +130,8 @@ async def build_prompts(
 
     async def build(conversation: Conversation) -> GenerationPrompt:
         rendered = await opened.call(render_question, opened.tokenizer, conversation, renderer)
+        if images := images_of(conversation):
+            return GenerationPrompt(model_input=input_of(rendered.tokens, images))
         return GenerationPrompt(tokens=tuple(rendered.tokens))
 
     stops = await _stops(opened, renderer)
@@ -273,8 +276,10 @@ async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer
     if model is not None:
         return await _Opened.of(backends, model, items)
     if renderer not in _WITHOUT_TOKENIZER:
-        names = " and ".join(_WITHOUT_TOKENIZER)
-        raise InvalidField("model", f"is not given: only the renderers {names} need none, and this one is {renderer}")
+        why = "reads token ids" if renderer.startswith(COOKBOOK) else "is the chat template, a part of the tokenizer"
+        names = ", ".join(_WITHOUT_TOKENIZER)
+        message = f"is not given, and the renderer {renderer} {why}: name a model, or one of the renderers {names}"
+        raise InvalidField("model", message)
     return None
 
 
@@ -298,12 +303,14 @@ def _is_plain(tokenizer: Tokenizer, renderer: str) -> bool:
 async def _example(
     tokenizer: Tokenizer, conversation: Conversation, train_on: TrainOn, renderer: str
 ) -> SupervisedExample:
-    datum = await render_supervised(tokenizer, Sample(input=conversation), train_on, renderer)
-    targets, weights = datum.loss_fn_inputs["target_tokens"], datum.loss_fn_inputs["weights"]
-    first = datum.model_input.tokens()[:1].tolist()
-    # The first token is the target of none.
+    tokens, weights = await render_weighted(tokenizer, Sample(input=conversation), train_on, renderer)
+    images = images_of(conversation)
+    whole, weights = input_of(tokens, images), weights_of(tokens, weights, images)
     return SupervisedExample(
-        tokens=(*first, *np.asarray(targets).tolist()), weights=(0.0, *np.asarray(weights).tolist()), datum=datum
+        tokens=() if images else tuple(tokens.tolist()),
+        weights=(0.0, *weights[1:].tolist()),  # the first token is the target of none
+        datum=shifted(whole, weights),
+        model_input=whole if images else None,
     )
 
 

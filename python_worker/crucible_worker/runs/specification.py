@@ -24,6 +24,7 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     Sample,
 )
+from crucible_worker.runs.journal.messages import messages_to_values
 from crucible_worker.runs.journal.packing import pack
 
 __all__ = [
@@ -256,7 +257,7 @@ def _canonical_sample(sample: Sample) -> list[Any]:
         case str():
             asked: Any = sample.input
         case Conversation(messages):
-            asked = ["conversation", [[message.role, message.content] for message in messages]]
+            asked = ["conversation", messages_to_values(messages)]
         case datum:
             asked = _canonical(datum)
     metadata = [list(item) for item in sorted(sample.metadata.items())]

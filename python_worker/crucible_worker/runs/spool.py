@@ -21,7 +21,8 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Problem, Sample
+from crucible_bridge.types import Conversation, Problem, Sample
+from crucible_worker.runs.journal.messages import message_from_value, messages_to_values
 from crucible_worker.runs.journal.packing import pack, unpack
 from crucible_worker.runs.jsonl import Line
 
@@ -255,7 +256,7 @@ def _digest(identity: str) -> int:
 
 def _to_record(identity: str, sample: Sample) -> list[object]:
     if isinstance(sample.input, Conversation):
-        asked: object = [[message.role, message.content] for message in sample.input.messages]
+        asked: object = messages_to_values(sample.input.messages)
     else:
         asked = sample.input
     return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata)]
@@ -265,7 +266,7 @@ def _from_record(record: list[Any]) -> Sample:
     identity, asked, targets, choices, metadata = record
     return Sample(
         id=identity,
-        input=asked if isinstance(asked, str) else Conversation(tuple(ChatMessage(*message) for message in asked)),
+        input=asked if isinstance(asked, str) else Conversation(tuple(map(message_from_value, asked))),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     TokenPrompt,
     TokensChunk,
     Turn,
+    message_text,
 )
 from crucible_worker.runs.journal.contents import prompt_bytes, text_bytes
 
@@ -167,7 +168,7 @@ def _turns_of(call: _Call) -> list[Turn]:
             asked = [ChatMessage("user", text)]
         case TokenPrompt():
             asked = [ChatMessage("user", "")]
-    turns = [Turn(role=message.role, text=message.content, model=model) for message in asked]
+    turns = [Turn(role=message.role, text=message_text(message), model=model) for message in asked]
     if turns:
         # The tokens of the whole prompt are counted with its last turn.
         turns[-1] = dataclasses.replace(turns[-1], tokens=prompt_tokens)

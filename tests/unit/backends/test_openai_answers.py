@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError
-from crucible_bridge.types import ChatMessage, Conversation, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, SamplingParams, ToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
@@ -175,6 +175,33 @@ def test_every_parameter_is_sent():
         "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
         "logprobs": True,
     }
+
+
+def test_images_and_calls_are_sent_in_the_apis_form():
+    """What our JSON adds about an image is left out, and a message that only calls a tool has no content."""
+    image = ImageChunk(data=b"\0\1", format="png", expected_tokens=4)
+    asset = ImageAssetChunk(location="https://x/y", format="jpeg")
+    call = ToolCall(name="f", arguments='{"a": 1}', id="c1")
+    conversation = Conversation(
+        (
+            ChatMessage("user", parts=("See", image, asset)),
+            ChatMessage("assistant", tool_calls=(call,)),
+            ChatMessage("tool", "2", tool_call_id="c1"),
+        )
+    )
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    assert chat_body("m", conversation, SamplingParams(max_tokens=4), logprobs=False)["messages"] == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "See"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAE="}},
+                {"type": "image_url", "image_url": {"url": "https://x/y"}},
+            ],
+        },
+        {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "id": "c1", "function": function}]},
+        {"role": "tool", "content": "2", "tool_call_id": "c1"},
+    ]
 
 
 def test_samples_of_one_prompt_have_seeds_of_their_own():

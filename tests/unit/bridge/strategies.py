@@ -63,6 +63,7 @@ from crucible_bridge.types import (
     Tensor,
     TinkerModel,
     TokensChunk,
+    ToolCall,
     Trajectory,
     TrajectoryGroup,
     Transition,
@@ -125,7 +126,11 @@ image_assets = st.builds(
 )
 model_inputs = st.builds(ModelInput, several(tokens | images | image_assets))
 data = st.builds(Datum, model_input=model_inputs, loss_fn_inputs=st.dictionaries(text, arrays, max_size=3))
-conversations = st.builds(Conversation, several(st.builds(ChatMessage, name, text), min_size=1))
+tool_calls = st.builds(ToolCall, name=text, arguments=text, id=text)
+chat_messages = st.builds(ChatMessage, name, text) | st.builds(
+    ChatMessage, name, parts=several(text | images | image_assets), tool_calls=several(tool_calls), tool_call_id=text
+)
+conversations = st.builds(Conversation, several(chat_messages, min_size=1))
 samples = st.builds(
     Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
 )

@@ -34,7 +34,7 @@ def reader(columns: dict[str, str] | None = None) -> RowReader:
 
 def asked(*messages: dict[str, str]) -> Conversation:
     """A conversation."""
-    return Conversation(tuple(ChatMessage(**message) for message in messages))
+    return Conversation(tuple(ChatMessage(message["role"], message["content"]) for message in messages))
 
 
 @rows(
@@ -91,7 +91,10 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"question": "a", "answer": None}, 'has "answer" that holds null, not text', ""),
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
-        ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0 is not', ""),
+        ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
+        ({"messages": [USER | {"name": "x"}]}, "whose message 0, has the key 'name'; known are", ""),
+        ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "at content[0].type, must be", ""),
+        ({"messages": [USER | {"tool_calls": [{"function": {}}]}]}, "at tool_calls[0].function.name, is not", ""),
         ({"question": "a", "choices": ["x"], "answer": 1}, "the index of a choice, and there are 1 choices", ""),
         ({"input": "a", "metadata": {"x": 1}, "x": 2}, 'has "x" as a column and in "metadata"', ""),
     ],

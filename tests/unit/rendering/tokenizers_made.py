@@ -1,6 +1,7 @@
 """A tokenizer of transformers made here: a token per byte, and the special tokens of a chat format."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from crucible_worker.backends.base import Tokenizer
@@ -9,8 +10,8 @@ from crucible_worker.rendering import tinker_cookbook
 SPECIAL = ("<|begin|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 
 
-def byte_tokenizer(*, bos: bool = True) -> Any:
-    """Bytes and `SPECIAL`; a text begins with the first of these where the caller asks for special tokens."""
+def byte_tokenizer(*, bos: bool = True, special: Sequence[str] = SPECIAL) -> Any:
+    """Bytes and special tokens; a text begins with the first of these where the caller asks for special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -18,7 +19,7 @@ def byte_tokenizer(*, bos: bool = True) -> Any:
     made = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(list(SPECIAL))
+    made.add_special_tokens(list(special))
     if bos:
         made.post_processor = processors.TemplateProcessing(
             single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], made.token_to_id(SPECIAL[0]))]

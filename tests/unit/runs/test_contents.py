@@ -18,17 +18,37 @@ from crucible_bridge.types import (
     SampleResult,
     TokenPrompt,
     TokensChunk,
+    ToolCall,
     TruncatedPart,
     Turn,
     Verdict,
 )
 from crucible_worker.runs.journal import contents
+from crucible_worker.runs.journal.contents import RecordParts
+from crucible_worker.runs.journal.messages import further_bytes
 from crucible_worker.runs.journal.records import with_record
 
 TEXTS = st.text(st.characters(), max_size=40)  # lone surrogates included
 CONVERSATIONS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4).map(
     lambda messages: Conversation(tuple(ChatMessage(*message) for message in messages))
 )
+PARTS = (
+    TEXTS
+    | st.builds(ImageChunk, data=st.binary(max_size=9), format=st.just("png"), expected_tokens=st.none() | st.just(4))
+    | st.builds(ImageAssetChunk, location=TEXTS, format=st.just("jpeg"))
+)
+CALLS = st.builds(ToolCall, name=TEXTS, arguments=TEXTS, id=TEXTS)
+WITH_PARTS = st.lists(
+    st.builds(
+        ChatMessage,
+        TEXTS,
+        parts=st.lists(PARTS, max_size=3).map(tuple),
+        tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+        tool_call_id=TEXTS,
+    ),
+    min_size=1,
+    max_size=3,
+).map(lambda messages: Conversation(tuple(messages)))
 SAMPLES = st.builds(
     Sample,
     id=st.just("s"),
@@ -211,3 +231,25 @@ def test_turns_that_repeat_a_truncated_input_are_truncated():
         assert [len(turn.text) for turn in found.turns] == [5_003 - lost, 1, 5_000 - lost]
         told = {part.part: part.bytes for part in found.truncated}
         assert told == ({"sample.input": lost, "prompt": lost, "turns": 2 * lost} if lost else {})
+
+
+@given(conversation=WITH_PARTS, most=st.integers(0, 400))
+def test_images_and_calls_come_back_or_are_counted(conversation, most):
+    """A record that has no room for a conversation keeps its text, and says how much it left out."""
+    sample = Sample(id="s", input=conversation)
+    found, left_out = contents.content_from_record(contents.content_to_record(sample, most), "s")
+    whole = RecordParts(prompt=conversation, turns=(), left_out=())
+    record = contents.parts_to_record(whole, frame=None, kernel="", output="", most=most)
+    parts = contents.parts_from_record(record, frame=lambda number: pytest.fail("no frame"), kernel="", output="")
+
+    further = sum(map(further_bytes, conversation.messages))
+    assert found == sample or sum(part.bytes for part in left_out) >= further
+    assert parts.prompt == conversation or sum(part.bytes for part in parts.left_out) >= further
+
+
+def test_a_prompt_with_an_image_has_no_frame():
+    """A frame is text around text."""
+    image = ImageChunk(data=b"", format="png")
+    prompt = Conversation((ChatMessage("user", parts=("a", image)),))
+
+    assert contents.frame_of(prompt, "a") is None

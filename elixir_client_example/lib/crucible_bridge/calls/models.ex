@@ -4,7 +4,7 @@ defmodule CrucibleBridge.Calls.Models do
 
   alias CrucibleBridge.Calls.Evaluation
   alias CrucibleBridge.{Calls, Columns, Error, V1, Wire}
-  alias CrucibleBridge.Wire.Message
+  alias CrucibleBridge.Wire.{Message, Messages}
 
   def sample(conn, model, items, opts) do
     with {:ok, items} <- Columns.numbered(items, "items", &item/2),
@@ -22,10 +22,7 @@ defmodule CrucibleBridge.Calls.Models do
   end
 
   # A list of messages as a conversation.
-  def conversation(messages, field) do
-    with {:ok, messages} <- Columns.numbered(messages, field, &message/2),
-         do: {:ok, %V1.Conversation{messages: messages}}
-  end
+  defdelegate conversation(messages, field), to: Messages
 
   # A model takes what time it takes; limits.deadline_ms bounds it, and leaves the answers that are there.
   defp call(conn, request, model, fields, opts) do
@@ -51,11 +48,6 @@ defmodule CrucibleBridge.Calls.Models do
   defp item([_ | _] = tokens, field), do: tokens(tokens, field)
   defp item(%{chunks: _} = input, field), do: tokens(input, field)
   defp item(_other, field), do: {:error, Error.invalid(field, "is no text, conversation, token ids or %{prompt: ...}")}
-
-  defp message(%{role: role, content: text}, _field) when (is_binary(role) or is_atom(role)) and is_binary(text),
-    do: {:ok, %V1.ChatMessage{role: to_string(role), content: text}}
-
-  defp message(_other, field), do: {:error, Error.invalid(field, "has no role and content that are text")}
 
   defp tokens(input, field) do
     with {:ok, input} <- Wire.model_input(input, field), do: {:ok, %V1.SampleItem{prompt: {:model_input, input}}}

@@ -4,7 +4,7 @@ defmodule CrucibleBridge.Calls.Rendering do
 
   alias CrucibleBridge.Calls.Evaluation
   alias CrucibleBridge.{Calls, Columns, Error, V1}
-  alias CrucibleBridge.Wire.Message
+  alias CrucibleBridge.Wire.{Message, Messages}
 
   def list_renderers(conn, opts), do: Calls.unary(conn, %V1.ListRenderersRequest{}, opts, :renderers)
 
@@ -42,18 +42,9 @@ defmodule CrucibleBridge.Calls.Rendering do
   defp model(nil), do: {:ok, nil}
   defp model(given), do: Evaluation.model(given)
 
-  defp conversation(text, _field) when is_binary(text), do: {:ok, messages([%{role: "user", content: text}])}
-
-  defp conversation([%{role: _, content: _} | _] = given, field) do
-    if Enum.all?(given, &match?(%{role: _, content: text} when is_binary(text), &1)),
-      do: {:ok, messages(given)},
-      else: {:error, Error.invalid(field, "has a message without role and content that are text")}
-  end
-
+  defp conversation(text, field) when is_binary(text), do: Messages.conversation([{"user", text}], field)
+  defp conversation([_ | _] = given, field), do: Messages.conversation(given, field)
   defp conversation(_other, field), do: {:error, Error.invalid(field, "is neither text nor a list of messages")}
-
-  defp messages(given),
-    do: %V1.Conversation{messages: for(one <- given, do: %V1.ChatMessage{role: "#{one.role}", content: one.content})}
 
   defp response(text, _field) when is_binary(text), do: {:ok, %V1.RawResponse{text: text}}
   defp response([token | _] = tokens, _field) when is_integer(token), do: {:ok, %V1.RawResponse{tokens: tokens}}

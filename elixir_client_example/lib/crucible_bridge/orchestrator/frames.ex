@@ -114,8 +114,11 @@ defmodule CrucibleBridge.Orchestrator.Frames do
   defp prompt({:text, text}, true), do: {:ok, {:plain, text}}
   defp prompt({:text, text}, _plain), do: {:ok, {:text, text}}
 
-  defp prompt({:conversation, %{messages: messages}}, _),
-    do: {:ok, {:conversation, Enum.map(messages, &{&1.role, &1.content})}}
+  defp prompt({:conversation, %{messages: messages}}, _) do
+    if Enum.all?(messages, &(&1.parts == [] and &1.tool_calls == [] and &1.tool_call_id == "")),
+      do: {:ok, {:conversation, Enum.map(messages, &{&1.role, &1.content})}},
+      else: {:error, Error.invalid("question", "has images or calls of tools, and models that stay here take text")}
+  end
 
   defp prompt(_other, _plain), do: {:error, Error.invalid("question", "has a prompt that this version does not know")}
 

@@ -2,7 +2,7 @@ defmodule CrucibleBridge.Specification.Samples do
   @moduledoc "A data set that was read, as a message."
 
   alias CrucibleBridge.{Columns, Error, V1, Wire}
-  alias CrucibleBridge.Wire.{Message, Names}
+  alias CrucibleBridge.Wire.{Message, Messages, Names}
 
   @hub_places ~w(split config revision)
 
@@ -72,9 +72,8 @@ defmodule CrucibleBridge.Specification.Samples do
 
   defp input({:text, text}, _field), do: {:ok, {:text, text}}
 
-  defp input({:conversation, messages}, _field) do
-    messages = for {role, content} <- messages, do: %V1.ChatMessage{role: role, content: content}
-    {:ok, {:conversation, %V1.Conversation{messages: messages}}}
+  defp input({:conversation, messages}, field) do
+    with {:ok, conversation} <- Messages.conversation(messages, field), do: {:ok, {:conversation, conversation}}
   end
 
   defp input({:datum, datum}, field) do

@@ -63,6 +63,7 @@ defmodule CrucibleBridge.V1.GenerationPrompt do
 
   field :tokens, 1, repeated: true, type: :int32
   field :problem, 2, type: CrucibleBridge.V1.Problem
+  field :model_input, 3, type: CrucibleBridge.V1.ModelInput, json_name: "modelInput"
 end
 
 defmodule CrucibleBridge.V1.BuildGenerationPromptResponse do
@@ -100,6 +101,7 @@ defmodule CrucibleBridge.V1.SupervisedExample do
   field :weights, 2, repeated: true, type: :float
   field :datum, 3, type: CrucibleBridge.V1.Datum
   field :problem, 4, type: CrucibleBridge.V1.Problem
+  field :model_input, 5, type: CrucibleBridge.V1.ModelInput, json_name: "modelInput"
 end
 
 defmodule CrucibleBridge.V1.BuildSupervisedExampleResponse do
@@ -134,18 +136,6 @@ defmodule CrucibleBridge.V1.ParseResponseRequest do
   field :model, 1, type: CrucibleBridge.V1.ModelRef
   field :responses, 2, repeated: true, type: CrucibleBridge.V1.RawResponse
   field :renderer, 3, type: :string
-end
-
-defmodule CrucibleBridge.V1.ToolCall do
-  @moduledoc """
-  A call of a tool.
-  """
-
-  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
-
-  field :name, 1, type: :string
-  field :arguments, 2, type: :string
-  field :id, 3, type: :string
 end
 
 defmodule CrucibleBridge.V1.UnparsedToolCall do

@@ -157,6 +157,39 @@ defmodule CrucibleBridge.V1.ChatMessage do
 
   field :role, 1, type: :string
   field :content, 2, type: :string
+  field :parts, 3, repeated: true, type: CrucibleBridge.V1.MessagePart
+  field :tool_calls, 4, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
+  field :tool_call_id, 5, type: :string, json_name: "toolCallId"
+end
+
+defmodule CrucibleBridge.V1.MessagePart do
+  @moduledoc """
+  A part of a message.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :part, 0
+
+  field :text, 1, type: :string, oneof: 0
+  field :image, 2, type: CrucibleBridge.V1.ImageChunk, oneof: 0
+
+  field :image_asset, 3,
+    type: CrucibleBridge.V1.ImageAssetChunk,
+    json_name: "imageAsset",
+    oneof: 0
+end
+
+defmodule CrucibleBridge.V1.ToolCall do
+  @moduledoc """
+  A call of a tool.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :arguments, 2, type: :string
+  field :id, 3, type: :string
 end
 
 defmodule CrucibleBridge.V1.ModelRef do

@@ -21,6 +21,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.chat_messages import to_plain
 
 __all__ = ["HostedTokenizer"]
 
@@ -70,7 +71,7 @@ class HostedTokenizer(Tokenizer):
             raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
         answer = await self._ask(
             "encode_chat",
-            messages=[{"role": message.role, "content": message.content} for message in messages],
+            messages=[to_plain(message) for message in messages],
             generation_prompt=generation_prompt,
         )
         return Rendered(tokens=tuple(tokens_from_bytes(answer["tokens"]).tolist()), text=answer["text"])
@@ -100,7 +101,7 @@ class HostedTokenizer(Tokenizer):
         answer = await self._ask(
             "render",
             renderer=renderer,
-            messages=[{"role": message.role, "content": message.content} for message in messages],
+            messages=[to_plain(message) for message in messages],
             train_on=train_on,
         )
         return Rendered(**answer)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from crucible_bridge.types import Conversation, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, SamplingParams, message_to_json
 
 __all__ = ["MAX_SEED", "chat_body", "completion_body", "echo_body", "prompt_logprobs_body", "seeded"]
 
@@ -28,13 +28,26 @@ def completion_body(model: str, prompt: str | list[int], params: SamplingParams,
 def chat_body(model: str, input: str | Conversation, params: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
     """Request an answer to a conversation, or to text as a user's only message."""
     messages = (
-        [{"role": message.role, "content": message.content} for message in input.messages]
+        [_message(message) for message in input.messages]
         if isinstance(input, Conversation)
         else [{"role": "user", "content": input}]
     )
     body = {"model": model, "messages": messages, **_sampling(params)}
     if logprobs:
         body["logprobs"] = True
+    return body
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    """A message in the API's own form: what our JSON adds about images is left out."""
+    body = message_to_json(message)
+    if message.parts:
+        body["content"] = [
+            {"type": "image_url", "image_url": {"url": part["image_url"]["url"]}} if "image_url" in part else part
+            for part in body["content"]
+        ]
+    if message.tool_calls and not message.content:
+        body["content"] = None
     return body
 
 

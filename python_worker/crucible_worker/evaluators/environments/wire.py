@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 
 from crucible_bridge.arrays import from_tensor, to_tensor
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import (
     Array,
+    ChatMessage,
     Conversation,
     Datum,
     Dtype,
@@ -31,6 +32,8 @@ from crucible_bridge.types import (
     Tensor,
     TokensChunk,
     Transition,
+    message_from_json,
+    message_to_json,
 )
 from crucible_worker.children.messages import error_from_map, pack_text, unpack
 from crucible_worker.evaluators.answering import Answer
@@ -97,15 +100,26 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
         fields = {"chunks": [_chunk_to_list(chunk) for chunk in shown.chunks]}
         shown_from_map(fields)
         return fields
-    messages = [(message.role, message.content) for message in shown.messages]
-    return {"messages": [{"role": _text(role), "content": _text(content)} for role, content in messages]}
+    return {"messages": [_message_to_map(message) for message in shown.messages]}
 
 
 def shown_from_map(fields: Mapping[str, Any]) -> Shown:
     """The observation that `shown_to_map` converted; raises ValueError, TypeError or LookupError if it is invalid."""
     if "text" in fields:
         return _text(fields["text"])
-    return _input_from_map(fields) if "chunks" in fields else _converted(fields, Conversation)
+    if "chunks" in fields:
+        return _input_from_map(fields)
+    try:
+        return Conversation(tuple(map(message_from_json, fields["messages"])))
+    except InvalidField as error:
+        raise TypeError(f"a message is none: {error}") from error
+
+
+def _message_to_map(message: ChatMessage) -> dict[str, Any]:
+    role, content = _text(message.role), _text(message.content)
+    if getattr(message, "is_text", True):  # an environment may show messages of another class
+        return {"role": role, "content": content}
+    return message_to_json(message)
 
 
 def _input_from_map(fields: Mapping[str, Any]) -> ModelInput:

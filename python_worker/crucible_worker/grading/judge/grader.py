@@ -9,7 +9,7 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict
+from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict, message_text
 from crucible_worker.backends.base import Model
 from crucible_worker.grading.base import AsksJudge, Grade, Grader
 from crucible_worker.grading.caller import CallerGrader
@@ -134,7 +134,7 @@ def question_text(question: str | Conversation) -> str:
     if isinstance(question, Prompted):
         return question.question
     if isinstance(question, Conversation):
-        return "\n\n".join(f"{message.role}: {message.content}" for message in question.messages)
+        return "\n\n".join(f"{message.role}: {message_text(message)}" for message in question.messages)
     return question
 
 

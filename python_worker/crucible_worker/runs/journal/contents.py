@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     TruncatedPart,
     Turn,
 )
+from crucible_worker.runs.journal.messages import further_bytes, message_from_value, messages_to_values
 from crucible_worker.runs.journal.packing import pack_text, unpack_text
 
 __all__ = [
@@ -146,6 +147,8 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
     if isinstance(prompt, str):
         text, role, before = prompt, None, ()
     else:
+        if not all(message.is_text for message in prompt.messages):
+            return None
         *earlier, last = prompt.messages
         before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role
@@ -255,7 +258,7 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
     count = 0
     if isinstance(prompt, Conversation):
         for message in prompt.messages:
-            count += text_bytes(message.role) + text_bytes(message.content)
+            count += text_bytes(message.role) + text_bytes(message.content) + further_bytes(message)
     return count
 
 
@@ -319,6 +322,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         roles = [message.role for message in sample.input.messages]
         contents = take(INPUT, [message.content for message in sample.input.messages], roles)
         asked = [list(pair) for pair in zip(roles, contents)] or ""
+        _count_lost(left_out, INPUT, sum(map(further_bytes, sample.input.messages)))
     else:
         # The beginning of tokens or images would be of no use.
         asked = _input_to_value(sample.input)
@@ -332,6 +336,15 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
     return [asked, targets, choices, dict(zip(names, values)), left_out]
 
 
+def _count_lost(left_out: list[list[Any]], part: str, lost: int) -> None:
+    """Count images and calls of tools, which a truncated message does not have."""
+    found = next((each for each in left_out if each[0] == part), None)
+    if found is not None:
+        found[1] += lost
+    elif lost:
+        left_out.append([part, lost, SAMPLE_LIMIT])
+
+
 def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
     if isinstance(prompt, str):
         text, lost = _truncated(prompt, most)
@@ -341,10 +354,10 @@ def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
     for message in prompt.messages:
         most -= text_bytes(message.role) + 2 * _TEXT_BYTES
         if most < 0:  # a text without its role is of no use
-            lost += text_bytes(message.content)
+            lost += text_bytes(message.content) + further_bytes(message)
             continue
         text, missing = _truncated(message.content, most)
-        lost += missing
+        lost += missing + further_bytes(message)
         most -= text_bytes(text)
         messages.append([message.role, text])
     return ([_MESSAGES, messages] if messages else [_TEXT, ""]), lost
@@ -380,7 +393,7 @@ def _prompt_to_value(prompt: SamplePrompt) -> list[Any]:
         case str():
             return [_TEXT, prompt]
         case Conversation(messages):
-            return [_MESSAGES, [[message.role, message.content] for message in messages]]
+            return [_MESSAGES, messages_to_values(messages)]
         case TokenPrompt(count):
             return [_TOKENS, count]
 
@@ -390,7 +403,7 @@ def _prompt_from_value(value: Sequence[Any], frame: Callable[[int], Frame], kern
     if kind == _TEXT:
         return held
     if kind == _MESSAGES:
-        return Conversation(tuple(ChatMessage(*message) for message in held))
+        return Conversation(tuple(map(message_from_value, held)))
     return TokenPrompt(held) if kind == _TOKENS else _framed(frame(held), kernel)
 
 
@@ -433,7 +446,7 @@ def _input_to_value(asked: str | Conversation | Datum) -> Any:
     if isinstance(asked, str):
         return asked
     if isinstance(asked, Conversation):
-        return [[message.role, message.content] for message in asked.messages]
+        return messages_to_values(asked.messages)
     arrays = {key: _tensor_to_value(array) for key, array in asked.loss_fn_inputs.items()}
     return {"chunks": [_chunk_to_value(chunk) for chunk in asked.model_input.chunks], "arrays": arrays}
 
@@ -446,7 +459,7 @@ def _input_from_value(value: Any) -> str | Conversation | Datum:
             model_input=ModelInput(tuple(_chunk_from_value(chunk) for chunk in value["chunks"])),
             loss_fn_inputs={key: _tensor_from_value(tensor) for key, tensor in value["arrays"].items()},
         )
-    return Conversation(tuple(ChatMessage(*message) for message in value))
+    return Conversation(tuple(map(message_from_value, value)))
 
 
 def _tensor_to_value(array: Any) -> list[Any]:

@@ -16,6 +16,8 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, RawResponse
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.chat_messages import from_plain
+from crucible_worker.backends.local.host.template_messages import place_of_images, template_messages, with_places
 from crucible_worker.rendering import tinker_cookbook
 
 __all__ = ["MAX_DECODERS", "MAX_TOKENS_PER_CHAR", "MAX_TOKEN_CHARS", "Texts", "check_tokenizer", "facts_of"]
@@ -52,7 +54,8 @@ class Texts:
                 encode = self._encoded if message["closed"] else self._encode_texts
                 return [_packed(tokens) for tokens in encode(message["texts"], special=message["special"])]
             case "encode_chat":
-                return self._encode_chat(message["messages"], prompted=message["generation_prompt"])
+                messages = [from_plain(plain) for plain in message["messages"]]
+                return self._encode_chat(messages, prompted=message["generation_prompt"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
@@ -63,15 +66,19 @@ class Texts:
                 response = RawResponse(**{**message["response"], "tokens": tuple(message["response"]["tokens"])})
                 return dataclasses.asdict(tinker_cookbook.parse(self._tokenizer, message["renderer"], response))
             case _:
-                messages = [ChatMessage(**plain) for plain in message["messages"]]
+                messages = [from_plain(plain) for plain in message["messages"]]
                 rendered = tinker_cookbook.render(
                     self._tokenizer, message["renderer"], messages, train_on=message["train_on"]
                 )
-                return {**dataclasses.asdict(rendered), "text": self._decoded(rendered.tokens, special=True)}
+                tokens = [token for token in rendered.tokens if token >= 0]
+                return {**dataclasses.asdict(rendered), "text": self._decoded(tokens, special=True)}
 
-    def _encode_chat(self, messages: list[dict[str, str]], *, prompted: bool) -> dict[str, Any]:
+    def _encode_chat(self, messages: list[ChatMessage], *, prompted: bool) -> dict[str, Any]:
+        given = template_messages(messages)
+        images = sum(len(message.images) for message in messages)
+        place = place_of_images(self._tokenizer, messages) if images else None
         try:
-            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=prompted, tokenize=False)
+            text = self._tokenizer.apply_chat_template(given, add_generation_prompt=prompted, tokenize=False)
         except (BridgeError, MemoryError):
             raise
         except Exception as error:  # a foreign program: any error of it is about these messages
@@ -80,7 +87,7 @@ class Texts:
         if len(text) > self._max_rendered_chars:
             raise _beyond(f"the chat template makes {len(text):,} characters of the messages", self._max_rendered_chars)
         (tokens,) = self._encoded([text], special=False)
-        return {"tokens": _packed(tokens), "text": text}
+        return {"tokens": _packed(tokens if place is None else with_places(tokens, place, images)), "text": text}
 
     def _encode_texts(self, texts: list[str], *, special: bool) -> list[list[int]]:
         wholes = self._encoded(texts, special=special)
