@@ -54,6 +54,8 @@ from crucible_bridge.codec.sequences import (
     floats_to_v1,
     sampled_sequence_from_v1,
     sampled_sequence_to_v1,
+    table_from_v1,
+    token_table_from_v1,
 )
 from crucible_bridge.codec.transcripts import (
     recorded_sample_from_v1,
@@ -2506,6 +2508,11 @@ def sequence_logprobs_to_v1(value: SequenceLogprobs) -> models_pb2.SequenceLogpr
     return models_pb2.SequenceLogprobs(
         logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        first=value.first,
+        tokens=value.tokens,
+        top_tokens=None if value.top_tokens is None else floats_to_v1(value.top_tokens),
+        top_logprobs=None if value.top_logprobs is None else floats_to_v1(value.top_logprobs),
+        target_logprobs=None if value.target_logprobs is None else floats_to_v1(value.target_logprobs),
     )
 
 
@@ -2518,6 +2525,17 @@ def sequence_logprobs_from_v1(message: models_pb2.SequenceLogprobs, field: str =
     return SequenceLogprobs(
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        first=message.first,
+        tokens=tuple(message.tokens),
+        top_tokens=token_table_from_v1(message.top_tokens, child(field, "top_tokens"))
+        if message.HasField("top_tokens")
+        else None,
+        top_logprobs=table_from_v1(message.top_logprobs, child(field, "top_logprobs"))
+        if message.HasField("top_logprobs")
+        else None,
+        target_logprobs=table_from_v1(message.target_logprobs, child(field, "target_logprobs"))
+        if message.HasField("target_logprobs")
+        else None,
     )
 
 
@@ -2549,6 +2567,8 @@ def forward_output_to_v1(value: ForwardOutput) -> models_pb2.ForwardOutput:
         logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
         loss=value.loss,
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        tokens=value.tokens,
+        weights=value.weights,
     )
 
 
@@ -2562,6 +2582,8 @@ def forward_output_from_v1(message: models_pb2.ForwardOutput, field: str = "") -
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         loss=message.loss if message.HasField("loss") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        tokens=tuple(message.tokens),
+        weights=tuple(message.weights),
     )
 
 
