@@ -190,7 +190,7 @@ def gated_models(
     }
 
 
-_GENERATING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT})
+_GENERATING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.SAMPLE_TOP})
 
 _FORWARDS = frozenset({Capability.FORWARD, Capability.PARTS})
 
@@ -220,6 +220,10 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
         (arguments[0],), further=sum(map(len, arguments[1]))
     ),
     Capability.ARGMAX: _read_prompt,
+    Capability.DISTRIBUTIONS: _read_prompt,
+    Capability.SAMPLE_TOP: lambda meter, arguments, answers: meter.sampled(
+        arguments[0] if isinstance(arguments[0], ModelInput) else None, answers
+    ),
     Capability.FORWARD: _forwarded,
     Capability.PARTS: _forwarded,
 }
