@@ -55,7 +55,8 @@ class LogprobsItem:
     """Further tokens to measure: int32 or int64 of shape (rows, m), one row for each measured token, or (m,) for the
     same ones in every row. A token of -1 is none: its value is NaN."""
     last_n: int | None = None
-    """Only the last tokens are measured, so many, at least 1; those of the request, or of the continuation, if None."""
+    """Only the last of the tokens that would be measured are, so many, at least 1; as many as the request says if
+    None."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,6 @@ from crucible_bridge.types import (
     SamplingParams,
     ServerEngine,
 )
-
 from crucible_worker.backends.distributions import Measured, Wanted
 
 if TYPE_CHECKING:

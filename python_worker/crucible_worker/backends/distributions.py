@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-__all__ = ["NO_TOKEN", "Measured", "Wanted", "columns_of"]
+__all__ = ["NO_TOKEN", "Measured", "Wanted", "columns_of", "ordered"]
 
 NO_TOKEN = -1
 """In place of a token that is not there: a target that is not wanted, or a likeliest token that a server left out."""
@@ -62,3 +62,15 @@ def columns_of(rows: list[list[tuple[int, float]]], width: int) -> tuple[np.ndar
         tokens[index, : len(best)] = [token for token, _ in best]
         logprobs[index, : len(best)] = [logprob for _, logprob in best]
     return tokens, logprobs
+
+
+def ordered(tokens: np.ndarray, logprobs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Likeliest tokens of a server, and their log-probabilities, in the order of `Measured`.
+
+    Args:
+        tokens: shape (rows, k); `NO_TOKEN` where there is none.
+        logprobs: of the same shape.
+    """
+    order = np.lexsort((tokens, -logprobs, tokens == NO_TOKEN), axis=1)
+    found = [np.take_along_axis(each, order, axis=1) for each in (tokens, logprobs)]
+    return found[0].astype(np.int32), found[1].astype(np.float64)

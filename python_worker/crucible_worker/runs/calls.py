@@ -266,6 +266,9 @@ class _GatedTokenizer(Tokenizer):
                 self._listener.encoded(text, tokens)
         return encoded
 
+    async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
+        return await self._gate.call(self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens})
+
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}
         if listener is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:

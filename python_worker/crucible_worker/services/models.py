@@ -22,7 +22,8 @@ from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.model_calls import ask_forward, ask_logprobs, ask_samples
+from crucible_worker.runs.logprobs_calls import ask_logprobs
+from crucible_worker.runs.model_calls import ask_forward, ask_samples
 from crucible_worker.runs.usage import Charge
 from crucible_worker.services import registration
 

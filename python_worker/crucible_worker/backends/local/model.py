@@ -195,9 +195,11 @@ class HostedModel(Model):
                 tokens=tuple(sequence["tokens"]),
                 logprobs=tuple(sequence["logprobs"]),
                 stop_reason=sequence["stop_reason"],
-                **(_top_columns(sequence, len(sequence["tokens"])) if top else {}),
+                top_tokens=columns[0],
+                top_logprobs=columns[1],
             )
             for sequence in sequences
+            for columns in (_top_columns(sequence, len(sequence["tokens"]), top),)
         )
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
@@ -264,10 +266,14 @@ class HostedModel(Model):
             top_k=wanted.top_k,
             targets=tokens_to_bytes(targets),
         )
+        columns = _top_columns(found, rows, wanted.top_k)
         return Measured(
             logprobs=floats_from_bytes(found["logprobs"]),
-            target_logprobs=None if wanted.targets is None else floats_from_bytes(found["targets"]).reshape(targets.shape),
-            **(_top_columns(found, rows) if wanted.top_k else {}),
+            target_logprobs=None
+            if wanted.targets is None
+            else floats_from_bytes(found["targets"]).reshape(targets.shape),
+            top_tokens=columns[0],
+            top_logprobs=columns[1],
         )
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
@@ -370,9 +376,9 @@ def _check_known(facts: _Facts, tokens: np.ndarray, field: str, *, but: int | No
         raise InvalidField(f"{field}{path}", f"is {tokens[place]}; the vocabulary has {facts.vocabulary} tokens")
 
 
-def _top_columns(found: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """The columns of the likeliest tokens that the host answered with."""
-    return {
-        "top_tokens": tokens_from_bytes(found["top_tokens"]).reshape(rows, -1).astype(np.int32),
-        "top_logprobs": floats_from_bytes(found["top_logprobs"]).reshape(rows, -1),
-    }
+def _top_columns(found: Mapping[str, Any], rows: int, top: int) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+    """The columns of the likeliest tokens that the host answered with, if any were requested."""
+    if not top:
+        return None, None
+    tokens = tokens_from_bytes(found["top_tokens"]).reshape(rows, -1).astype(np.int32)
+    return tokens, floats_from_bytes(found["top_logprobs"]).reshape(rows, -1)

@@ -56,8 +56,8 @@ class Distributions:
         """Compute them by one pass.
 
         Returns:
-            One map: `logprobs`, shape (rows,), `targets`, shape (rows, m), and `top_logprobs`, shape (rows, k), float64,
-            nats, of logits normalized in float64; `top_tokens`, int64, by falling log-probability and then by id.
+            One map: `logprobs`, shape (rows,), `targets`, shape (rows, m), and `top_logprobs`, shape (rows, k), nats,
+            float64, of logits normalized in float64; `top_tokens`, int64, by falling log-probability and then by id.
 
         Raises:
             BackendError: logits are no distribution (LOGITS_NOT_FINITE).

@@ -104,8 +104,12 @@ def _tops(
         return {}
     chosen = torch.tensor(rows, device=logits.device)
     values, tokens = likeliest(logits[chosen], max(choosers[row].top for row in rows))
-    columns = tokens.cpu().numpy(), (values - normalizers[chosen, None]).cpu().numpy()
-    return {row: (columns[0][at, : choosers[row].top], columns[1][at, : choosers[row].top]) for at, row in enumerate(rows)}
+    ids, logprobs = tokens.cpu().numpy(), (values - normalizers[chosen, None]).cpu().numpy()
+    tops: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for index, row in enumerate(rows):
+        count = choosers[row].top
+        tops[row] = ids[index, :count], logprobs[index, :count]
+    return tops
 
 
 def _draw(logits: torch.Tensor, choosers: Sequence[Chooser]) -> list[int]:
