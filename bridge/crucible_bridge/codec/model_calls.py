@@ -171,7 +171,8 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
         InvalidField: model, limits or `train_on` are missing or wrong; a wrong datum becomes its problem.
     """
     _check_one_of(message, "data", "items")
-    one_of(message.train_on, bounds.FORWARD_REQUEST_TRAIN_ON_ONE_OF, "train_on")
+    if message.train_on:
+        one_of(message.train_on, bounds.FORWARD_REQUEST_TRAIN_ON_ONE_OF, "train_on")
     return ForwardRequest(
         model=_model_from_v1(message),
         data=_each_from_v1(message.data, "data", datum_from_v1),

@@ -371,7 +371,7 @@ class Model(abc.ABC):
         self._refuse(Capability.DISTRIBUTIONS)
 
     async def sample_with_top(
-        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int = 1, *, top: int
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
     ) -> Sequence[SampledSequence]:
         """As `sample`, or as `sample_text` for words, with the `top` likeliest tokens in place of each generated one.
 

@@ -117,11 +117,11 @@ class WrappedModel(Model):
         return self._through(Capability.DISTRIBUTIONS, self._model.compute_distributions, (prompt, wanted))
 
     def sample_with_top(
-        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int = 1, *, top: int
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
     ) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""
         return self._through(
-            Capability.SAMPLE_TOP, self._model.sample_with_top, (input, params, num_samples), {"top": top}
+            Capability.SAMPLE_TOP, self._model.sample_with_top, (input, params, num_samples, top)
         )
 
     def forward(self, data: Sequence[Datum]) -> CoroutineType[Any, Any, Any]:

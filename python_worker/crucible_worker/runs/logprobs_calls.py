@@ -189,6 +189,7 @@ def _checked(measured: Measured, wanted: Wanted) -> Measured:
         if array is None or array.shape != shape:
             found = "nothing" if array is None else f"values of shape {array.shape}"
             raise nonsense(f"{Capability.DISTRIBUTIONS} answered with {found} where {shape} is needed")
-    if np.isnan(measured.logprobs).any():
+    given = [array for array in (measured.logprobs, measured.top_logprobs) if array is not None]
+    if any(np.isnan(array).any() for array in given):
         raise nonsense(f"{Capability.DISTRIBUTIONS} answered with values that are not numbers")
     return measured

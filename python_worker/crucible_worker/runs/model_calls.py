@@ -184,7 +184,7 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
 async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int) -> SampledItem:
     prompt = await _prompt(model, item.prompt)
     if top:
-        answers = await model.sample_with_top(prompt, params, item.num_samples, top=top)
+        answers = await model.sample_with_top(prompt, params, item.num_samples, top)
     else:
         answers = await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED)
     sequences = tuple(answers)

@@ -160,7 +160,7 @@ class HostedModel(Model):
         return await self._sample(prompt, params, num_samples, top=0)
 
     async def sample_with_top(
-        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int = 1, *, top: int
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
     ) -> tuple[SampledSequence, ...]:
         """As `sample`, of tokens, with the likeliest tokens in place of each generated one."""
         if not isinstance(input, ModelInput):

@@ -169,7 +169,8 @@ def _named_tokens(choice: dict[str, Any], server: str) -> tuple[int, ...]:
     told = _field(choice, "logprobs", dict, server) or {}
     named = _field(told, "tokens", list, server)
     if named is None:
-        named = [entry.get("token") for entry in told.get("content") or () if isinstance(entry, dict)]
+        entries = _field(told, "content", list, server) or []
+        named = [entry.get("token") if isinstance(entry, dict) else None for entry in entries]
     found = [_named_id(name) for name in named]
     return tuple(token for token in found if token is not None) if None not in found else ()
 

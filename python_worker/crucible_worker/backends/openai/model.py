@@ -145,7 +145,7 @@ class RemoteModel(Model):
         return await self._scorer.distributions(_tokens(prompt), wanted, self._scored)
 
     async def sample_with_top(
-        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int = 1, *, top: int
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
     ) -> tuple[SampledSequence, ...]:
         """As `sample`, or `sample_text` for words, with the likeliest tokens in place of each generated one.
 
