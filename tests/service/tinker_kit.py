@@ -65,7 +65,7 @@ class Call:
     index: int
     """Of all calls of its kind, from 0."""
     kind: str
-    """"session", "sampler", "trainer", "sample", "targets", "greedy", "distributions", "compute_logprobs" or "forward"."""
+    """"session", "sampler", "trainer", "sample", "targets", "greedy", "distributions", "compute_logprobs", "forward"."""
     asked: dict[str, Any]
     future: Future[Any]
 
@@ -291,9 +291,10 @@ class ScriptedTrainer(_Client):
 
 
 def top_of(tokens: list[int], count: int) -> Any:
-    """For each token so many likeliest ones, the last a sentinel: that token itself, and those after it, in disorder."""
-    ids = np.array([[*range(token, token + count - 1)][::-1] + [0] for token in tokens], np.int32).reshape(-1, count)
-    values = [[-float(1 + step // 2) for step in range(count - 1)][::-1] + [-99999.0]] * len(tokens)
+    """For each token so many likeliest ones, the last a sentinel: that token and those after it, in another order."""
+    steps = range(count - 2, -1, -1)
+    ids = np.array([[*(token + step for step in steps), 0] for token in tokens], np.int32).reshape(-1, count)
+    values = [[*(-1.0 - step // 2 for step in steps), -99999.0]] * len(tokens)
     return tinker.types.topk_logprobs.TopkLogprobs(ids, np.array(values, np.float32).reshape(-1, count))
 
 

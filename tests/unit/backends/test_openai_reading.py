@@ -63,7 +63,8 @@ def _children() -> list[str]:
 
 
 def _columns(sequence: SampledSequence) -> object:
-    assert sequence.top_tokens is not None and sequence.top_logprobs is not None
+    assert sequence.top_tokens is not None
+    assert sequence.top_logprobs is not None
     return sequence, sequence.top_tokens.tolist(), sequence.top_logprobs.tolist()
 
 

@@ -72,18 +72,22 @@ worded = {
 }
 finite_or_not = hnp.arrays(np.float64, st.integers(0, 4), elements=st.floats(width=64))
 token_ids = st.integers(0, 2**31 - 1)
-sequences = st.builds(
-    SampledSequence,
-    text=some.text,
-    tokens=some.several(token_ids),
-    logprobs=some.optional(some.several(some.finite)),
-    stop_reason=some.text,
-) | st.builds(SampledSequence, text=some.text, tokens=st.just((1,)), top_tokens=id_tables, top_logprobs=tables) | st.builds(
-    SampledSequence,
-    text=some.text,
-    tokens=st.just(()),
-    token_count=some.positive,
-    prompt_tokens=some.optional(some.positive),
+sequences = (
+    st.builds(
+        SampledSequence,
+        text=some.text,
+        tokens=some.several(token_ids),
+        logprobs=some.optional(some.several(some.finite)),
+        stop_reason=some.text,
+    )
+    | st.builds(SampledSequence, text=some.text, tokens=st.just((1,)), top_tokens=id_tables, top_logprobs=tables)
+    | st.builds(
+        SampledSequence,
+        text=some.text,
+        tokens=st.just(()),
+        token_count=some.positive,
+        prompt_tokens=some.optional(some.positive),
+    )
 )
 sampled_items = st.builds(
     SampledItem,
