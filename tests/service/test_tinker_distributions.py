@@ -22,7 +22,7 @@ TARGETS = np.array([[101, -1], [99, 98]])
 
 
 async def test_all_of_it_is_one_request(tmp_path: Path):
-    """In the order of the contract; a likeliest token that the service left out is -1, and a target that is none NaN."""
+    """In the order of the contract; what the service left out is -1, and a target that is none NaN."""
     async with served(tmp_path) as (library, model):
         found = await model.compute_distributions(PROMPT, Wanted(last=2, top_k=3, targets=TARGETS))
 

@@ -65,7 +65,7 @@ class Call:
     index: int
     """Of all calls of its kind, from 0."""
     kind: str
-    """"session", "sampler", "trainer", "sample", "targets", "greedy", "distributions", "compute_logprobs", "forward"."""
+    """"session", "sampler", "trainer", "sample", "targets", "greedy", "distributions", "compute_logprobs", ..."""
     asked: dict[str, Any]
     future: Future[Any]
 
