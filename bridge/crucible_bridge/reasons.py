@@ -964,6 +964,13 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "The model does not say which tokens it would have chosen.",
     )
+    NO_TOP_LOGPROBS = (
+        "NO_TOP_LOGPROBS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The server does not name the likeliest tokens by their ids.",
+    )
     NO_TARGET_LOGPROBS = (
         "NO_TARGET_LOGPROBS",
         Code.FAILED_PRECONDITION,

@@ -340,17 +340,27 @@ defmodule CrucibleBridge do
   Continuations: `%{items: [%{sequences: [%{text: ...}], problem: nil}], model_fingerprint: ...}`.
 
   An item is text, a conversation (`[%{role: "user", content: "..."}]`), token ids, or `%{prompt: any of these}` with
-  `:num_samples` and `:seed`. Options: `:sampling`, required, and `:limits`.
+  `:num_samples` and `:seed`. Options: `:sampling`, required, `:limits`, and `:top_logprobs`, the number of likeliest
+  tokens that come with each generated one (`top_tokens` and `top_logprobs` of a sequence).
   """
   @spec sample(conn, model, [term], keyword) :: result(map)
   def sample(conn \\ @conn, model, items, opts), do: Models.sample(conn, model, items, opts)
 
-  @doc "Log-probabilities of sequences' tokens but for the first: `%{sequences: [%{logprobs: tensor, problem: nil}]}`."
+  @doc """
+  Log-probabilities of sequences' tokens but for the first: `%{sequences: [%{logprobs: tensor, problem: nil}]}`.
+
+  A sequence is token ids, text, a conversation, or `%{prompt: any of these}` with `:continuation` (token ids, which alone
+  are measured), `:targets` (ids in place of each measured token) and `:last_n`. Options: `:top_k`, the number of likeliest
+  tokens in place of each (`top_tokens` and `top_logprobs`, of two dimensions), `:last_n`, `:add_special_tokens`, `:limits`.
+  """
   @spec compute_logprobs(conn, model, [term], keyword) :: result(map)
   def compute_logprobs(conn \\ @conn, model, sequences, opts \\ []),
     do: Models.compute_logprobs(conn, model, sequences, opts)
 
-  @doc "Log-probabilities of Datums' targets by forward passes: `%{outputs: [%{logprobs: tensor, loss: number}]}`."
+  @doc """
+  Log-probabilities of targets by forward passes: `%{outputs: [%{logprobs: tensor, loss: number}]}`, of Datums, of text
+  and of conversations. Options: `:train_on`, which tokens of conversations count, `:add_special_tokens`, `:limits`.
+  """
   @spec forward(conn, model, [term], keyword) :: result(map)
   def forward(conn \\ @conn, model, data, opts \\ []), do: Models.forward(conn, model, data, opts)
 

@@ -114,7 +114,7 @@ HAND = {
 SPECIAL = {
     "requests": ("record_to_v1", "record_from_v1", "schema_to_v1", "schema_from_v1"),
     "bulk": ("stored_array_from_v1",),
-    "sequences": ("floats_to_v1", "floats_from_v1"),
+    "sequences": ("floats_to_v1", "floats_from_v1", "table_from_v1", "token_table_from_v1"),
     "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1"),
 }
 """Functions that convert one field, by their module of `crucible_bridge.codec`."""
@@ -136,6 +136,8 @@ _LIMITS = Special(default="Limits()")
 _RECORD = Special(type="Record", default="Record.FULL", encode="record_to_v1", decode="record_from_v1")
 _METRICS = Special(default="Metrics({})")
 _FLOATS = Special(type="np.ndarray | None", encode="floats_to_v1", decode="floats_from_v1")
+_TABLE = Special(type="np.ndarray | None", encode="floats_to_v1", decode="table_from_v1")
+_TOKEN_TABLE = Special(type="np.ndarray | None", encode="floats_to_v1", decode="token_table_from_v1")
 _STORED = Special(type="np.ndarray | None", encode="floats_to_v1", decode="stored_array_from_v1")
 _COMPARISON = Special(default="OutputComparison()")
 
@@ -263,7 +265,17 @@ TYPES = (
     Type("TrajectoryGroup", needed="trajectories", home="rollouts", checked=True),
     Type("SampledItem"),
     Type("SampleResponse", "SampleAnswer", needed="items", fields={"model_fingerprint": Special(plain=True)}),
-    Type("SequenceLogprobs", eq=False, fields={"logprobs": _FLOATS}),
+    Type(
+        "SequenceLogprobs",
+        eq=False,
+        fields={
+            "logprobs": _FLOATS,
+            "top_tokens": _TOKEN_TABLE,
+            "top_logprobs": _TABLE,
+            "target_logprobs": _TABLE,
+        },
+    ),
+    Type("TeacherAnswer"),
     Type("ComputeLogprobsResponse", "LogprobsAnswer", needed="sequences", eq=False),
     Type("ForwardOutput", eq=False, fields={"logprobs": _FLOATS}),
     Type("ForwardResponse", "ForwardAnswer", needed="outputs", eq=False),
@@ -294,8 +306,8 @@ BECAUSE = {
     """,
     "a oneof is a union of types, or a type holds one": """
         CodeTest EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
-        AnsweredEnvironment AskedSample EnvironmentQuestion ModelInput ModelInputChunk OrchestratorAnswer
-        OrchestratorQuestion Sample SampleItem SampleQuestion ScoreOptions
+        AnsweredEnvironment AskedSample EnvironmentQuestion ForwardItem LogprobsItem ModelInput ModelInputChunk
+        OrchestratorAnswer OrchestratorQuestion Sample SampleItem SampleQuestion ScoreOptions Teacher
     """,
     "one of such a union; most have short forms as text, or methods": """
         AnsweredForward AnsweredGrade AnsweredSample ArgmaxQuestion ChatMessage Conversation Datum EpisodeAction

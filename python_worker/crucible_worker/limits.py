@@ -67,6 +67,8 @@ class WorkerLimits:
     """Items of a ModelService or RenderingService call; more are refused."""
     max_samples_per_item: int = 1_000
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
+    max_top_k: int = 128
+    """The likeliest tokens that a call requests in place of each token; a call that asks for more is refused."""
     max_rendered_chars: int = 4_000_000
     """Characters that the chat template of a local or Tinker model makes of a conversation; with more, the sample is
     ERROR."""

@@ -65,7 +65,7 @@ class Call:
     index: int
     """Of all calls of its kind, from 0."""
     kind: str
-    """"session", "sampler", "trainer", "sample", "targets", "greedy", "compute_logprobs" or "forward"."""
+    """"session", "sampler", "trainer", "sample", "targets", "greedy", "distributions", "compute_logprobs", ..."""
     asked: dict[str, Any]
     future: Future[Any]
 
@@ -237,9 +237,18 @@ class ScriptedSampler(_Client):
         *,
         include_prompt_logprobs: bool = False,
         topk_prompt_logprobs: int = 0,
+        topk_sample_logprobs: int = 0,
         target_prompt_logprobs: Any = None,
+        prompt_logprobs_last_n: int | None = None,
     ) -> AwaitableConcurrentFuture[Any]:
         tokens = prompt.to_ints()
+        further = topk_prompt_logprobs > 1 or prompt_logprobs_last_n is not None or target_prompt_logprobs is not None
+        if include_prompt_logprobs and further:
+            assert (num_samples, sampling_params.max_tokens) == (1, 1)
+            asked = {"top": topk_prompt_logprobs, "last": prompt_logprobs_last_n, "targets": target_prompt_logprobs}
+            return self._library.begin(
+                "distributions", functools.partial(distributions, tokens, **asked), tokens=tokens, **asked
+            )
         if topk_prompt_logprobs:
             assert (include_prompt_logprobs, topk_prompt_logprobs) == (True, 1)
             assert (num_samples, sampling_params.max_tokens) == (1, 1)
@@ -254,7 +263,9 @@ class ScriptedSampler(_Client):
         said = [ord(chr(token).upper()) for token in tokens][: sampling_params.max_tokens]
         return self._library.begin(
             "sample",
-            functools.partial(sampled, said, num_samples, cut=len(said) == sampling_params.max_tokens),
+            functools.partial(
+                sampled, said, num_samples, cut=len(said) == sampling_params.max_tokens, top=topk_sample_logprobs
+            ),
             tokens=tokens,
             num_samples=num_samples,
             params=sampling_params,
@@ -279,7 +290,33 @@ class ScriptedTrainer(_Client):
         return self._library.begin("forward", lambda: forwarded(answers), targets=[some.tolist() for some in targets])
 
 
-def sampled(tokens: list[int], num_samples: int = 1, *, cut: bool = False, logprobs: list[float] | None = None) -> Any:
+def top_of(tokens: list[int], count: int) -> Any:
+    """For each token so many likeliest ones, the last a sentinel: that token and those after it, in another order."""
+    steps = range(count - 2, -1, -1)
+    ids = np.array([[*(token + step for step in steps), 0] for token in tokens], np.int32).reshape(-1, count)
+    values = [[*(-1.0 - step // 2 for step in steps), -99999.0]] * len(tokens)
+    return tinker.types.topk_logprobs.TopkLogprobs(ids, np.array(values, np.float32).reshape(-1, count))
+
+
+def distributions(tokens: list[int], *, top: int, last: int | None, targets: Any) -> Any:
+    """A response with all that is wanted of a prompt; of earlier tokens than the last ones it has nothing."""
+    first = 1 if last is None else len(tokens) - last
+    own = [np.nan if place < first else logprob(token, place) for place, token in enumerate(tokens)]
+    tops = top_of(tokens, top) if top else None
+    if tops is not None:
+        tops.token_ids[:first], tops.logprobs[:first] = 0, -99999.0
+    (answer,) = sampled([ord("x")], cut=True).sequences
+    return tinker.SampleResponse(
+        sequences=[answer],
+        prompt_logprobs_np=np.array(own, np.float32),
+        topk_prompt_logprobs_np=tops,
+        target_prompt_logprobs=None if targets is None else measured(targets).target_prompt_logprobs,
+    )
+
+
+def sampled(
+    tokens: list[int], num_samples: int = 1, *, cut: bool = False, logprobs: list[float] | None = None, top: int = 0
+) -> Any:
     """A response as the library reads it from the wire."""
     whole = tokens if cut else [*tokens, EOS]
     values = [logprob(token, 0) for token in whole] if logprobs is None else logprobs
@@ -288,6 +325,7 @@ def sampled(tokens: list[int], num_samples: int = 1, *, cut: bool = False, logpr
         sequence_id="s",
         tokens_np=np.array(whole, np.int32),
         logprobs_np=np.array(values, np.float32),
+        topk_logprobs_np=top_of(whole, top) if top else None,
     )
     return tinker.SampleResponse(sequences=[sequence] * num_samples)
 

@@ -23,7 +23,7 @@ from crucible_bridge.client.loop_thread import (
     LoopThread,
 )
 from crucible_bridge.client.metrics import MetricsClient
-from crucible_bridge.client.models import ModelsClient, Prompt, Tokens
+from crucible_bridge.client.models import ModelsClient, Prompt
 from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW
 from crucible_bridge.client.plans import RegisteredPlan, StartedEvaluation
 from crucible_bridge.client.rendering import ConversationLike, RenderingClient, ResponseLike, TokenIds
@@ -40,6 +40,7 @@ from crucible_bridge.types import (
     CodeGrades,
     CodeItem,
     CodeLimits,
+    Conversation,
     DetokenizeResponse,
     DPOMetrics,
     EvaluationComparison,
@@ -54,6 +55,7 @@ from crucible_bridge.types import (
     KLPostUpdate,
     KLSampleTrain,
     LogprobsAnswer,
+    LogprobsItem,
     MathGrades,
     MathPolicy,
     MeanNLL,
@@ -73,6 +75,7 @@ from crucible_bridge.types import (
     SamplingParams,
     ScoreOptions,
     Scorer,
+    Teacher,
     TextScorerKind,
     TokenizeResponse,
     TrajectoryBatch,
@@ -1030,10 +1033,18 @@ class BlockingMetricsClient:
         *,
         coef: float,
         discount: float = 0.0,
+        reverse_kl: bool = False,
+        datasets: Iterable[str] = (),
         deadline_ms: int | None = None,
         timeout: float | None = None,
     ) -> KLPenalty:
         """Advantages with a penalty for leaving the base policy; the data are not changed.
+
+        With `reverse_kl` the base policy is a teacher, and the penalty that of on-policy distillation:
+
+            answer = await bridge.models.compute_logprobs(teacher, sequences)
+            logprobs = [sequence.logprobs for sequence in answer.sequences]
+            result = await bridge.metrics.incorporate_kl_penalty(data, logprobs, coef=1.0, reverse_kl=True)
 
         Args:
             data: Datums with "logprobs", "mask" and "advantages"; if a model is queried, also the input and
@@ -1042,6 +1053,9 @@ class BlockingMetricsClient:
                 "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
+            reverse_kl: whether the penalty of a token is `coef` times its reverse KL, without the mean, and the metric
+                `teacher_kl`.
+            datasets: with `reverse_kl`, the data set of each datum, for `teacher_kl/dataset_<name>`.
             deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
@@ -1052,7 +1066,14 @@ class BlockingMetricsClient:
         """
         return self._thread.run(
             self._client.incorporate_kl_penalty(
-                data, base_logprobs, coef=coef, discount=discount, deadline_ms=deadline_ms, timeout=timeout
+                data,
+                base_logprobs,
+                coef=coef,
+                discount=discount,
+                reverse_kl=reverse_kl,
+                datasets=datasets,
+                deadline_ms=deadline_ms,
+                timeout=timeout,
             )
         )
 
@@ -1202,6 +1223,7 @@ class BlockingModelsClient:
         sampling: SamplingParams,
         *,
         num_samples: int = 1,
+        top_logprobs: int | None = None,
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> SampleAnswer:
@@ -1212,46 +1234,84 @@ class BlockingModelsClient:
             prompts: text, conversations, token ids, or SampleItems, which have their own `num_samples` and seed.
             sampling: how to sample; the same for every prompt.
             num_samples: continuations of each prompt that is not a SampleItem.
+            top_logprobs: so many of the likeliest tokens come with each generated one, as `top_tokens` and
+                `top_logprobs` of each sequence.
             limits: bounds of the batch.
             timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
             InvalidField: model, sampling or limits are wrong, there is no prompt, or there are too many.
             NotFound: there is no such model.
-            FailedPrecondition: it cannot be opened here, or cannot sample.
+            FailedPrecondition: it cannot be opened here, cannot sample, or does not name the likeliest tokens.
             DeadlineExceeded: it was not ready in time.
             BackendError: it could not be loaded.
         """
         return self._thread.run(
-            self._client.sample(model, prompts, sampling, num_samples=num_samples, limits=limits, timeout=timeout)
+            self._client.sample(
+                model,
+                prompts,
+                sampling,
+                num_samples=num_samples,
+                top_logprobs=top_logprobs,
+                limits=limits,
+                timeout=timeout,
+            )
         )
 
     def compute_logprobs(
         self,
-        model: ModelRef | str,
-        sequences: Iterable[Tokens],
+        model: ModelRef | str | Sequence[Teacher],
+        sequences: Iterable[LogprobsItem | Prompt],
         *,
+        top_k: int | None = None,
+        last_n: int | None = None,
+        targets: Iterable[Any] | None = None,
+        add_special_tokens: bool = False,
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> LogprobsAnswer:
         """Log-probability of every token of sequences given those before it, except the first.
 
+            answer = await bridge.models.compute_logprobs(teacher, [prompt + answer], top_k=20, last_n=len(answer))
+            answer.sequences[0].top_tokens  # shape (len(answer), 20)
+
         Args:
-            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
-            sequences: token ids, at least one each.
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:..."; or several
+                Teachers, of which a sequence has the weighted mean of probabilities, as a logarithm.
+            sequences: token ids, at least one each; text; conversations, by the model's chat template; or
+                LogprobsItems, which have their own targets and continuation.
+            top_k: so many of the likeliest tokens come with each measured one, as `top_tokens` and `top_logprobs`.
+            last_n: only the last tokens of each sequence are measured, so many.
+            targets: for each sequence that is not a LogprobsItem, further token ids to measure, or None: an array of
+                shape (rows, m), one row for each measured token, or of shape (m,) for the same ones in every row.
+            add_special_tokens: whether texts get the special tokens that the tokenizer puts around them.
             limits: bounds of the batch.
             timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
-            BridgeError: as for `sample`; FailedPrecondition if the model can neither sample nor train.
+            BridgeError: as for `sample`; FailedPrecondition if the model can neither sample nor train, or does not
+                report the likeliest tokens or those of one's own.
         """
-        return self._thread.run(self._client.compute_logprobs(model, sequences, limits=limits, timeout=timeout))
+        return self._thread.run(
+            self._client.compute_logprobs(
+                model,
+                sequences,
+                top_k=top_k,
+                last_n=last_n,
+                targets=targets,
+                add_special_tokens=add_special_tokens,
+                limits=limits,
+                timeout=timeout,
+            )
+        )
 
     def forward(
         self,
         model: ModelRef | str,
-        data: Iterable[DatumLike],
+        data: Iterable[DatumLike | str | Conversation],
         *,
+        train_on: str = "",
+        add_special_tokens: bool = False,
         limits: BatchLimits | None = None,
         timeout: float | None = None,
     ) -> ForwardAnswer:
@@ -1260,14 +1320,21 @@ class BlockingModelsClient:
         Args:
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             data: our Datums or tinker's with "target_tokens", and "weights" for a loss; nothing else
-                is sent.
+                is sent. Or text, whose tokens but the first are targets of weight 1, and conversations.
+            train_on: which tokens of conversations have weight 1: "last_assistant", also if empty, "all_assistant" or
+                "all".
+            add_special_tokens: whether texts get the special tokens that the tokenizer puts around them.
             limits: bounds of the batch.
             timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.
 
         Raises:
             BridgeError: as for `sample`; FailedPrecondition if the model cannot train.
         """
-        return self._thread.run(self._client.forward(model, data, limits=limits, timeout=timeout))
+        return self._thread.run(
+            self._client.forward(
+                model, data, train_on=train_on, add_special_tokens=add_special_tokens, limits=limits, timeout=timeout
+            )
+        )
 
 
 class BlockingRenderingClient:

@@ -63,6 +63,8 @@ from crucible_bridge.codec.sequences import (
     floats_to_v1,
     sampled_sequence_from_v1,
     sampled_sequence_to_v1,
+    table_from_v1,
+    token_table_from_v1,
 )
 from crucible_bridge.codec.transcripts import (
     recorded_sample_from_v1,
@@ -182,6 +184,7 @@ from crucible_bridge.types import (
     SupervisedExample,
     SyncRequest,
     SyncResponse,
+    TeacherAnswer,
     Termination,
     Tokenized,
     TokenizeRequest,
@@ -420,6 +423,8 @@ __all__ = [
     "sync_request_to_v1",
     "sync_response_from_v1",
     "sync_response_to_v1",
+    "teacher_answer_from_v1",
+    "teacher_answer_to_v1",
     "token_sequence_from_v1",
     "token_sequence_to_v1",
     "tokenize_request_from_v1",
@@ -2512,6 +2517,11 @@ def sequence_logprobs_to_v1(value: SequenceLogprobs) -> models_pb2.SequenceLogpr
     return models_pb2.SequenceLogprobs(
         logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        first=value.first,
+        tokens=value.tokens,
+        top_tokens=None if value.top_tokens is None else floats_to_v1(value.top_tokens),
+        top_logprobs=None if value.top_logprobs is None else floats_to_v1(value.top_logprobs),
+        target_logprobs=None if value.target_logprobs is None else floats_to_v1(value.target_logprobs),
     )
 
 
@@ -2524,6 +2534,37 @@ def sequence_logprobs_from_v1(message: models_pb2.SequenceLogprobs, field: str =
     return SequenceLogprobs(
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        first=message.first,
+        tokens=tuple(message.tokens),
+        top_tokens=token_table_from_v1(message.top_tokens, child(field, "top_tokens"))
+        if message.HasField("top_tokens")
+        else None,
+        top_logprobs=table_from_v1(message.top_logprobs, child(field, "top_logprobs"))
+        if message.HasField("top_logprobs")
+        else None,
+        target_logprobs=table_from_v1(message.target_logprobs, child(field, "target_logprobs"))
+        if message.HasField("target_logprobs")
+        else None,
+    )
+
+
+def teacher_answer_to_v1(value: TeacherAnswer) -> models_pb2.TeacherAnswer:
+    """Encode: What a teacher took."""
+    return models_pb2.TeacherAnswer(
+        model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
+    )
+
+
+def teacher_answer_from_v1(message: models_pb2.TeacherAnswer, field: str = "") -> TeacherAnswer:
+    """Decode: What a teacher took.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return TeacherAnswer(
+        model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )
 
 
@@ -2533,6 +2574,7 @@ def logprobs_answer_to_v1(value: LogprobsAnswer) -> models_pb2.ComputeLogprobsRe
         sequences=[sequence_logprobs_to_v1(item) for item in value.sequences],
         model_fingerprint=unicode_text(value.model_fingerprint),
         usage=None if value.usage is None else usage_to_v1(value.usage),
+        teachers=[teacher_answer_to_v1(item) for item in value.teachers],
     )
 
 
@@ -2546,6 +2588,7 @@ def logprobs_answer_from_v1(message: models_pb2.ComputeLogprobsResponse, field: 
         sequences=each_decoded(sequence_logprobs_from_v1, message.sequences, child(field, "sequences")),
         model_fingerprint=message.model_fingerprint,
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+        teachers=each_decoded(teacher_answer_from_v1, message.teachers, child(field, "teachers")),
     )
 
 
@@ -2555,6 +2598,8 @@ def forward_output_to_v1(value: ForwardOutput) -> models_pb2.ForwardOutput:
         logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
         loss=value.loss,
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        tokens=value.tokens,
+        weights=value.weights,
     )
 
 
@@ -2568,6 +2613,8 @@ def forward_output_from_v1(message: models_pb2.ForwardOutput, field: str = "") -
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         loss=message.loss if message.HasField("loss") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        tokens=tuple(message.tokens),
+        weights=tuple(message.weights),
     )
 
 

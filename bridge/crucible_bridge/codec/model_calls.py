@@ -6,11 +6,15 @@ problem. Neither affects the rest of the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from crucible_bridge.codec.answer_room import kept_within
 from crucible_bridge.codec.data import (
+    array_to_v1,
+    conversation_from_v1,
+    conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
@@ -18,7 +22,7 @@ from crucible_bridge.codec.data import (
     prompt_from_v1,
     set_prompt,
 )
-from crucible_bridge.codec.fields import at_least, child, sendable
+from crucible_bridge.codec.fields import at_least, child, one_of, sendable
 from crucible_bridge.codec.generated import (
     batch_limits_from_v1,
     batch_limits_to_v1,
@@ -30,22 +34,30 @@ from crucible_bridge.codec.generated import (
     sampling_params_from_v1,
     sampling_params_to_v1,
     sequence_logprobs_to_v1,
+    teacher_answer_to_v1,
     usage_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
+from crucible_bridge.codec.sequences import token_array_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     BatchLimits,
+    Conversation,
+    Datum,
     ForwardAnswer,
     ForwardRequest,
     LogprobsAnswer,
+    LogprobsItem,
     LogprobsRequest,
+    ModelRef,
     Problem,
     SampleAnswer,
     SampleItem,
     SampleRequest,
+    Teacher,
     Usage,
+    bounds,
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
@@ -80,10 +92,11 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
     with sendable("sampling"):
         sampling = sampling_params_to_v1(request.sampling)
     return pb.SampleRequest(
-        model=_model_to_v1(request),
+        model=_model_to_v1(request.model),
         items=_each_to_v1(request.items, "items", _sample_item_to_v1),
         sampling=sampling,
         limits=_limits_to_v1(request.limits),
+        top_logprobs=request.top_logprobs,
     )
 
 
@@ -100,6 +113,7 @@ def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
         items=_each_from_v1(message.items, "items", _sample_item_from_v1),
         sampling=sampling_params_from_v1(message.sampling, "sampling"),
         limits=batch_limits_from_v1(message.limits, "limits"),
+        top_logprobs=_positive(message, "top_logprobs"),
     )
 
 
@@ -110,9 +124,14 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
         InvalidField: a value cannot be sent.
     """
     return pb.ComputeLogprobsRequest(
-        model=_model_to_v1(request),
+        model=None if request.model is None else _model_to_v1(request.model),
         sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
         limits=_limits_to_v1(request.limits),
+        items=_each_to_v1(request.items, "items", _logprobs_item_to_v1),
+        top_k=request.top_k,
+        last_n=request.last_n,
+        add_special_tokens=request.add_special_tokens,
+        teachers=_each_to_v1(request.teachers, "teachers", _teacher_to_v1),
     )
 
 
@@ -120,12 +139,22 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
     """Decode a request for log-probabilities.
 
     Raises:
-        InvalidField: model or limits are missing or wrong; a wrong sequence becomes its problem.
+        InvalidField: model, a teacher or a bound is missing or wrong; a wrong sequence becomes its problem.
     """
+    _check_one_of(message, "sequences", "items")
+    if message.teachers and message.HasField("model"):
+        raise InvalidField("teachers", "is given together with model: give one of the two")
     return LogprobsRequest(
-        model=_model_from_v1(message),
+        model=None if message.teachers else _model_from_v1(message),
         sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
         limits=batch_limits_from_v1(message.limits, "limits"),
+        items=_each_from_v1(message.items, "items", _logprobs_item_from_v1),
+        top_k=_positive(message, "top_k"),
+        last_n=_positive(message, "last_n"),
+        add_special_tokens=message.add_special_tokens,
+        teachers=tuple(
+            _teacher_from_v1(teacher, f"teachers[{index}]") for index, teacher in enumerate(message.teachers)
+        ),
     )
 
 
@@ -136,9 +165,12 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
         InvalidField: a value cannot be sent.
     """
     return pb.ForwardRequest(
-        model=_model_to_v1(request),
+        model=_model_to_v1(request.model),
         data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
         limits=_limits_to_v1(request.limits),
+        items=_each_to_v1(request.items, "items", _forward_item_to_v1),
+        train_on=request.train_on,
+        add_special_tokens=request.add_special_tokens,
     )
 
 
@@ -146,12 +178,18 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
     """Decode a request for a forward pass.
 
     Raises:
-        InvalidField: model or limits are missing or wrong; a wrong datum becomes its problem.
+        InvalidField: model, limits or `train_on` are missing or wrong; a wrong datum becomes its problem.
     """
+    _check_one_of(message, "data", "items")
+    if message.train_on:
+        one_of(message.train_on, bounds.FORWARD_REQUEST_TRAIN_ON_ONE_OF, "train_on")
     return ForwardRequest(
         model=_model_from_v1(message),
         data=_each_from_v1(message.data, "data", datum_from_v1),
         limits=batch_limits_from_v1(message.limits, "limits"),
+        items=_each_from_v1(message.items, "items", _forward_item_from_v1),
+        train_on=message.train_on,
+        add_special_tokens=message.add_special_tokens,
     )
 
 
@@ -169,6 +207,7 @@ def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeL
         ),
         model_fingerprint=answer.model_fingerprint,
         usage=_usage_to_v1(answer.usage),
+        teachers=map(teacher_answer_to_v1, answer.teachers),
     )
 
 
@@ -204,15 +243,85 @@ def _sample_item_from_v1(message: pb.SampleItem, field: str) -> SampleItem:
     return SampleItem(prompt=prompt, num_samples=num_samples, seed=message.seed if message.HasField("seed") else None)
 
 
-def _model_to_v1(request: SampleRequest | LogprobsRequest | ForwardRequest) -> types_pb2.ModelRef:
+def _logprobs_item_to_v1(item: LogprobsItem, field: str) -> pb.LogprobsItem:
+    targets = None if item.targets is None else array_to_v1(item.targets)
+    message = pb.LogprobsItem(continuation=item.continuation, targets=targets, last_n=item.last_n)
+    set_prompt(message, item.prompt, child(field, "prompt"))
+    return message
+
+
+def _logprobs_item_from_v1(message: pb.LogprobsItem, field: str) -> LogprobsItem:
+    targets = None
+    if message.HasField("targets"):
+        targets = token_array_from_v1(message.targets, child(field, "targets"))
+    return LogprobsItem(
+        prompt=prompt_from_v1(message, field),
+        continuation=tuple(message.continuation),
+        targets=targets,
+        last_n=_positive(message, "last_n", field),
+    )
+
+
+def _forward_item_to_v1(item: Datum | str | Conversation, field: str) -> pb.ForwardItem:
+    match item:
+        case str():
+            return pb.ForwardItem(text=item)
+        case Conversation():
+            return pb.ForwardItem(conversation=conversation_to_v1(item))
+        case Datum():
+            return pb.ForwardItem(datum=datum_to_v1(item))
+        case _:
+            raise InvalidField(field, f"is a {type(item).__name__}, not a Datum, text or a conversation")
+
+
+def _forward_item_from_v1(message: pb.ForwardItem, field: str) -> Datum | str | Conversation:
+    match message.WhichOneof("input"):
+        case "text":
+            return message.text
+        case "conversation":
+            return conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "datum":
+            return datum_from_v1(message.datum, child(field, "datum"))
+        case _:
+            raise InvalidField(field, "has neither a datum nor text nor a conversation")
+
+
+def _check_one_of(message: Any, first: str, second: str) -> None:
+    """Refuse a request that has both of two lists; one that has neither is refused where its items are counted."""
+    if getattr(message, first) and getattr(message, second):
+        raise InvalidField(second, f"is given together with {first}: give one of the two")
+
+
+def _positive(message: Any, name: str, field: str = "") -> int | None:
+    """A number from 1, None if it is absent."""
+    if not message.HasField(name):
+        return None
+    at_least(value := getattr(message, name), 1, child(field, name))
+    return value
+
+
+def _teacher_to_v1(teacher: Teacher, field: str) -> pb.Teacher:
+    with sendable(child(field, "model")):
+        model = model_ref_to_v1(teacher.model)
+    return pb.Teacher(model=model, weight=teacher.weight, items=teacher.items)
+
+
+def _teacher_from_v1(message: pb.Teacher, field: str) -> Teacher:
+    weight = message.weight if message.HasField("weight") else 1.0
+    if not 0 < weight < math.inf:
+        raise InvalidField(child(field, "weight"), f"is {weight}, a finite number above 0 is needed")
+    return Teacher(model=_model_from_v1(message, field), weight=weight, items=tuple(message.items))
+
+
+def _model_to_v1(model: ModelRef) -> types_pb2.ModelRef:
     with sendable("model"):
-        return model_ref_to_v1(request.model)
+        return model_ref_to_v1(model)
 
 
-def _model_from_v1(message: Any) -> Any:
+def _model_from_v1(message: Any, field: str = "") -> ModelRef:
     if not message.HasField("model"):
-        raise InvalidField("model", "is not given")
-    return model_ref_from_v1(message.model, "model")
+        raise InvalidField(child(field, "model"), "is not given")
+    return model_ref_from_v1(message.model, child(field, "model"))
 
 
 def _each_to_v1(items: Iterable[T | Problem], field: str, encode: Callable[[T, str], M]) -> list[M]:

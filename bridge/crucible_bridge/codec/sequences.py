@@ -4,16 +4,62 @@ from __future__ import annotations
 
 import numpy as np
 
+from crucible_bridge.arrays import floats
 from crucible_bridge.codec.bulk import vector_from_v1
-from crucible_bridge.codec.data import array_to_v1
+from crucible_bridge.codec.data import array_from_v1, array_to_v1
 from crucible_bridge.codec.fields import child, unicode_text
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import SampledSequence
 from crucible_bridge.v1 import models_pb2 as pb
+from crucible_bridge.v1 import types_pb2
 
-__all__ = ["floats_from_v1", "floats_to_v1", "sampled_sequence_from_v1", "sampled_sequence_to_v1"]
+__all__ = [
+    "floats_from_v1",
+    "floats_to_v1",
+    "sampled_sequence_from_v1",
+    "sampled_sequence_to_v1",
+    "table_from_v1",
+    "token_array_from_v1",
+    "token_table_from_v1",
+]
 
 floats_to_v1, floats_from_v1 = array_to_v1, vector_from_v1
+
+
+def table_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    """Decode rows of numbers, shape (n, m): a read-only view of the message's bytes; f16 and bf16 are widened.
+
+    Raises:
+        InvalidField: it is malformed, or has other than two dimensions.
+    """
+    return _two_dimensional(floats(array_from_v1(message, field), field), field)
+
+
+def token_table_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    """Decode rows of token ids, shape (n, m), int32 or int64: a read-only view of the message's bytes.
+
+    Raises:
+        InvalidField: it is malformed, holds no token ids, or has other than two dimensions.
+    """
+    return _two_dimensional(token_array_from_v1(message, field), field)
+
+
+def token_array_from_v1(message: types_pb2.Tensor, field: str) -> np.ndarray:
+    """Decode token ids of any shape, int32 or int64: a read-only view of the message's bytes.
+
+    Raises:
+        InvalidField: it is malformed, or holds no token ids.
+    """
+    array = array_from_v1(message, field)
+    if not isinstance(array, np.ndarray) or array.dtype.name not in ("int32", "int64"):
+        raise InvalidField(field, f"has {array.dtype}, must have i32 or i64")
+    return array
+
+
+def _two_dimensional(array: np.ndarray, field: str) -> np.ndarray:
+    if array.ndim != 2:
+        raise InvalidField(field, f"has shape {list(array.shape)}, must have two dimensions")
+    return array
 
 
 def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
@@ -27,6 +73,8 @@ def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
         prompt_tokens=sequence.prompt_tokens,
         cached_prompt_tokens=sequence.cached_prompt_tokens,
         reasoning_tokens=sequence.reasoning_tokens,
+        top_tokens=None if sequence.top_tokens is None else array_to_v1(sequence.top_tokens),
+        top_logprobs=None if sequence.top_logprobs is None else floats_to_v1(sequence.top_logprobs),
     )
 
 
@@ -39,7 +87,10 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
     tokens = vector_from_v1(message.tokens, child(field, "tokens"))
     if tokens.dtype.kind not in "iu":
         raise InvalidField(child(field, "tokens"), f"holds {tokens.dtype}, not token ids")
-    logprobs = None
+    logprobs = top_tokens = top_logprobs = None
+    if message.HasField("top_tokens"):
+        top_tokens = token_table_from_v1(message.top_tokens, child(field, "top_tokens"))
+        top_logprobs = table_from_v1(message.top_logprobs, child(field, "top_logprobs"))
     if message.HasField("logprobs"):
         logprobs = tuple(floats_from_v1(message.logprobs, child(field, "logprobs")).tolist())
     return SampledSequence(
@@ -51,4 +102,6 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
         cached_prompt_tokens=message.cached_prompt_tokens if message.HasField("cached_prompt_tokens") else None,
         reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,
+        top_tokens=top_tokens,
+        top_logprobs=top_logprobs,
     )

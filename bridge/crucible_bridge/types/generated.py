@@ -134,6 +134,7 @@ __all__ = [
     "SupervisedExample",
     "SyncRequest",
     "SyncResponse",
+    "TeacherAnswer",
     "Termination",
     "TokenSequence",
     "TokenizeRequest",
@@ -1231,11 +1232,36 @@ class SequenceLogprobs:
     """What became of a sequence."""
 
     logprobs: np.ndarray | None = None
-    """f64, nats: entry i belongs to token i + 1, given all before it. One fewer than tokens, as no model has a value
-    for the first. -inf if the model considers a token impossible. Absent if there is a problem.
+    """f64, nats: entry i belongs to token `first` + i, given all before it: one for each measured token. No model
+    has a value for the first token. -inf if the model considers a token impossible. Absent if there is a problem.
     """
     problem: Problem | None = None
     """Why there is no answer."""
+    first: int = 0
+    """Index of the token that the first entry belongs to: 1, unless earlier ones were not measured. 0 if there is a
+    problem.
+    """
+    tokens: tuple[int, ...] = ()
+    """All token ids, the continuation's included, if text or a conversation was given; empty otherwise."""
+    top_tokens: np.ndarray | None = None
+    """The likeliest tokens in place of each measured one, i32 of shape [rows, k], by falling log-probability and
+    then by id; k is less than requested for a small vocabulary. Absent if none were requested. -1 where a server
+    names fewer.
+    """
+    top_logprobs: np.ndarray | None = None
+    """Their log-probabilities, f64 of the same shape, nats. -inf beside -1."""
+    target_logprobs: np.ndarray | None = None
+    """Log-probabilities of the item's targets, f64 of shape [rows, m], nats; None if it has none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherAnswer:
+    """What a teacher took."""
+
+    model_fingerprint: str = ""
+    """Content of its checkpoint, as its backend tells; empty if it could not be opened."""
+    usage: Usage | None = None
+    """Of its sequences, those without an answer included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -1245,9 +1271,11 @@ class LogprobsAnswer:
     sequences: tuple[SequenceLogprobs, ...]
     """One per sequence, in their order."""
     model_fingerprint: str = ""
-    """Content of the checkpoint, as its backend tells."""
+    """Content of the checkpoint, as its backend tells; empty if teachers are given."""
     usage: Usage | None = None
     """Of the whole batch, items without an answer included."""
+    teachers: tuple[TeacherAnswer, ...] = ()
+    """One per teacher, in their order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -1262,6 +1290,14 @@ class ForwardOutput:
     """
     problem: Problem | None = None
     """Why there is no answer."""
+    tokens: tuple[int, ...] = ()
+    """All token ids, if text or a conversation was given: entry i of `logprobs` belongs to token i + 1. Empty
+    otherwise.
+    """
+    weights: tuple[float, ...] = ()
+    """The weight of each target, if text or a conversation was given: entry i belongs to token i + 1. Empty
+    otherwise.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

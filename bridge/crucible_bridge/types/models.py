@@ -7,6 +7,8 @@ import difflib
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
 from crucible_bridge.types.hub import REPO_ID
@@ -376,6 +378,11 @@ class SampledSequence:
     """Those of the prompt's tokens that the backend took from its cache; None if it does not report them."""
     reasoning_tokens: int | None = None
     """Those of the generated tokens that were reasoning; None if the backend does not report them."""
+    top_tokens: np.ndarray | None = dataclasses.field(default=None, compare=False)
+    """The likeliest tokens in place of each generated one, int32 of shape (tokens, k), by falling log-probability and
+    then by id; None if none were requested. -1 where a server names fewer."""
+    top_logprobs: np.ndarray | None = dataclasses.field(default=None, compare=False)
+    """Their log-probabilities, float64 of the same shape, nats, under the unmodified distribution. -inf beside -1."""
 
     @property
     def output_tokens(self) -> int:

@@ -32,9 +32,14 @@ class ModelServiceStub(object):
     The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
-    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    send smaller batches), NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS (the model's service does not report
+    them), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
     those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
     left, a call queries nothing more.
+
+    The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
+    and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
+    servers excepted. Other models refuse a call that requests them with MISSING_CLIENT.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -78,9 +83,14 @@ class ModelServiceServicer(object):
     The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
-    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    send smaller batches), NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS (the model's service does not report
+    them), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
     those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
     left, a call queries nothing more.
+
+    The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
+    and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
+    servers excepted. Other models refuse a call that requests them with MISSING_CLIENT.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).
@@ -149,9 +159,14 @@ class ModelService(object):
     The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
-    send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+    send smaller batches), NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS (the model's service does not report
+    them), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
     those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
     left, a call queries nothing more.
+
+    The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
+    and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
+    servers excepted. Other models refuse a call that requests them with MISSING_CLIENT.
 
     Errors of the three calls, after which no item has an answer:
     INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).

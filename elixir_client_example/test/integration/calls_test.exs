@@ -468,6 +468,32 @@ defmodule CrucibleBridge.CallsTest do
 
       assert_in_delta loss, -(first + second), 1.0e-4
     end
+
+    test "the likeliest tokens come as columns, of text, of tokens and of samples", %{conn: conn} do
+      items = ["12+34=", %{prompt: "12+34=", continuation: [7, 9], targets: [[7], [9]]}]
+
+      assert {:ok, %{sequences: [text, continued]}} =
+               CrucibleBridge.compute_logprobs(conn, "embedded:arithmetic@320", items, top_k: 2)
+
+      assert %{problem: nil, first: 1, tokens: [_ | _], top_tokens: %Tensor{shape: [rows, 2]}} = text
+      assert rows == length(text.tokens) - 1
+      assert %{problem: nil, target_logprobs: %Tensor{shape: [2, 1]} = targets} = continued
+      assert Tensor.unpack(targets) == Tensor.unpack(continued.logprobs)
+
+      assert {:ok, %{outputs: [%{problem: nil, tokens: tokens, weights: weights}]}} =
+               CrucibleBridge.forward(conn, "embedded:arithmetic@320", ["12+34="])
+
+      assert tokens == text.tokens
+      assert length(weights) == rows
+
+      assert {:ok, %{items: [%{sequences: [%{tokens: %Tensor{shape: [count]}, top_tokens: top}]}]}} =
+               CrucibleBridge.sample(conn, "embedded:arithmetic@320", ["12+34="],
+                 sampling: %{max_tokens: 3},
+                 top_logprobs: 4
+               )
+
+      assert top.shape == [count, 4]
+    end
   end
 
   test "the worker tells what it is, and goes home when it is sent" do

@@ -41,6 +41,7 @@ from crucible_bridge.types import (
     SamplingParams,
     ServerEngine,
 )
+from crucible_worker.backends.distributions import Measured, Wanted
 
 if TYPE_CHECKING:
     from crucible_worker.backends.metering import Meter
@@ -212,6 +213,8 @@ class Capability(enum.StrEnum):
     ARGMAX = "compute_argmax"
     FORWARD = "forward"
     PARTS = "forward_parts"
+    DISTRIBUTIONS = "compute_distributions"
+    SAMPLE_TOP = "sample_with_top"
 
 
 ANSWERING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT})
@@ -357,6 +360,29 @@ class Model(abc.ABC):
             FailedPrecondition: its service does not report them (NO_GREEDY_TOKENS).
         """
         self._refuse(Capability.ARGMAX)
+
+    async def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> Measured:
+        """Log-probabilities of the last tokens of a prompt, of the likeliest ones in their place, and of given ones.
+
+        Args:
+            prompt: at least two tokens.
+            wanted: what, and of how many tokens.
+
+        Raises:
+            FailedPrecondition: its service does not report the likeliest tokens by their ids (NO_TOP_LOGPROBS), or
+                answers no question about given tokens (NO_TARGET_LOGPROBS).
+        """
+        self._refuse(Capability.DISTRIBUTIONS)
+
+    async def sample_with_top(
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
+    ) -> Sequence[SampledSequence]:
+        """As `sample`, or as `sample_text` for words, with the `top` likeliest tokens in place of each generated one.
+
+        Raises:
+            FailedPrecondition: its service does not report them by their ids (NO_TOP_LOGPROBS).
+        """
+        self._refuse(Capability.SAMPLE_TOP)
 
     async def forward(self, data: Sequence[Datum]) -> Sequence[np.ndarray]:
         """Log-probabilities of each datum's `target_tokens`, nats: float32 or float64 of their shape, one per datum.

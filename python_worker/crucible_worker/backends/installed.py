@@ -20,6 +20,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MODEL_SCHEMES, BackendInfo, InstalledModel, SampledSequence, ServerEngine
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
+from crucible_worker.backends.distributions import Measured
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.entry_points import EntryPoints, told
@@ -32,6 +33,9 @@ GROUP = "crucible_worker.backends"
 
 _POINTS = EntryPoints(group=GROUP, what="backend", reason=Reason.BAD_BACKEND)
 _log = structlog.get_logger(__name__)
+
+_SEQUENCES = ANSWERING | {Capability.SAMPLE_TOP}
+"""Questions that are answered with one sequence for each requested sample."""
 
 T = TypeVar("T")
 
@@ -110,12 +114,15 @@ class _InstalledModel(WrappedModel):
         options: Mapping[str, Any] | None = None,
     ) -> Any:
         answer = await _guarded(self._scheme, method, *arguments, **(options or {}))
-        if question in ANSWERING:
+        if question in _SEQUENCES:
             count = arguments[2]
             sequences = answer if isinstance(answer, Sequence) else ()
             if len(sequences) != count or not all(isinstance(each, SampledSequence) for each in sequences):
                 message = f"the backend {self._scheme!r} answered {question} with no {count:,} SampledSequence"
                 raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
+        if question is Capability.DISTRIBUTIONS and not isinstance(answer, Measured):
+            message = f"the backend {self._scheme!r} answered {question} with no Measured"
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
         return answer
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from crucible_bridge.types import Conversation, Datum, ModelInput, SamplingParams
 from crucible_worker.backends.base import Capability, Model, Tokenizer
+from crucible_worker.backends.distributions import Wanted
 
 __all__ = ["WrappedModel"]
 
@@ -110,6 +111,18 @@ class WrappedModel(Model):
     def compute_argmax(self, prompt: ModelInput) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""
         return self._through(Capability.ARGMAX, self._model.compute_argmax, (prompt,))
+
+    def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> CoroutineType[Any, Any, Any]:
+        """See `Model`."""
+        return self._through(Capability.DISTRIBUTIONS, self._model.compute_distributions, (prompt, wanted))
+
+    def sample_with_top(
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
+    ) -> CoroutineType[Any, Any, Any]:
+        """See `Model`."""
+        return self._through(
+            Capability.SAMPLE_TOP, self._model.sample_with_top, (input, params, num_samples, top)
+        )
 
     def forward(self, data: Sequence[Datum]) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""

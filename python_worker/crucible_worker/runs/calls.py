@@ -195,7 +195,7 @@ def gated_models(
     }
 
 
-_GENERATING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT})
+_GENERATING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.SAMPLE_TOP})
 
 _FORWARDS = frozenset({Capability.FORWARD, Capability.PARTS})
 
@@ -225,6 +225,10 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
         (arguments[0],), further=sum(map(len, arguments[1]))
     ),
     Capability.ARGMAX: _read_prompt,
+    Capability.DISTRIBUTIONS: _read_prompt,
+    Capability.SAMPLE_TOP: lambda meter, arguments, answers: meter.sampled(
+        arguments[0] if isinstance(arguments[0], ModelInput) else None, answers
+    ),
     Capability.FORWARD: _forwarded,
     Capability.PARTS: _forwarded,
 }
@@ -266,6 +270,9 @@ class _GatedTokenizer(Tokenizer):
             for text, tokens in zip(texts, encoded):
                 self._listener.encoded(text, tokens)
         return encoded
+
+    async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
+        return await self._gate.call(self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens})
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}

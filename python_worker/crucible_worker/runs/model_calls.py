@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from crucible_bridge.arrays import floats
-from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField, ResourceExhausted
 from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -24,17 +24,15 @@ from crucible_bridge.types import (
     ForwardAnswer,
     ForwardOutput,
     ForwardRequest,
-    LogprobsAnswer,
-    LogprobsRequest,
     ModelInput,
     ModelRef,
     Problem,
     SampleAnswer,
     SampledItem,
+    SampledSequence,
     SampleItem,
     SampleRequest,
     SamplingParams,
-    SequenceLogprobs,
     TokensChunk,
 )
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
@@ -42,11 +40,27 @@ from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.nll import nll_parts
 from crucible_worker.rendering import SERVED, render_prompt, sample_answers
 from crucible_worker.runs.batches import Ask, Bounds, ask_all
+from crucible_worker.runs.item_tokens import datum_of
 from crucible_worker.runs.specification import sample_seed
 
-__all__ = ["Backends", "ask_forward", "ask_logprobs", "ask_samples", "bounds_of", "logprobs_asker"]
+__all__ = [
+    "Backends",
+    "Room",
+    "ask_forward",
+    "ask_samples",
+    "at_item",
+    "bounds_of",
+    "check_top",
+    "logprobs_asker",
+    "missing_client",
+    "nonsense",
+    "result_or_problem",
+]
 
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
+
+_TOP_BYTES = 12
+"""Of one of the likeliest tokens, with its log-probability."""
 
 Backends = Mapping[type[ModelRef], Backend]
 """Backends by the kind of reference that they open."""
@@ -69,47 +83,37 @@ async def ask_samples(
         BridgeError: see `ask_all`.
     """
     bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
+    top = check_top(request.top_logprobs, "top_logprobs", limits)
+    room = Room(limits.max_message_bytes)
 
     def asker(model: Model) -> Ask[SampleItem, SampledItem]:
         if model.capabilities.isdisjoint(ANSWERING):
-            raise _missing("does not sample")
+            raise missing_client("does not sample")
+        if top and Capability.SAMPLE_TOP not in model.capabilities:
+            known = ", ".join(sorted(model.capabilities))
+            raise missing_client(
+                f"does not answer {Capability.SAMPLE_TOP}, which top_logprobs needs; it answers {known}"
+            )
 
         async def ask(index: int, item: SampleItem) -> SampledItem:
             field = f"items[{index}]"
             if item.num_samples > limits.max_samples_per_item:
                 most = f"at most {limits.max_samples_per_item:,} are accepted"
                 raise InvalidField(f"{field}.num_samples", f"is {item.num_samples:,}, {most}")
-            return await _at_field(_sample(model, item, _params(request.sampling, item, index)), field, own="")
+            params = _params(request.sampling, item, index)
+            if (most := item.num_samples * params.max_tokens * top * _TOP_BYTES) > limits.max_message_bytes:
+                message = f"may have {most:,} bytes of likeliest tokens, a message has {limits.max_message_bytes:,}"
+                cure = "request fewer of num_samples, sampling.max_tokens or top_logprobs"
+                raise InvalidField(field, f"{message}: {cure}")
+            answer = await at_item(_sample(model, item, params, top), field, own="")
+            room.take(sum(map(_top_bytes, answer.sequences)))
+            return answer
 
         return ask
 
     answers = await ask_all(backends, request.model, request.items, asker, bounds=bounds)
     return SampleAnswer(
-        items=tuple(_result_or_problem(SampledItem, result) for result in answers.results),
-        model_fingerprint=answers.model_fingerprint,
-        usage=answers.usage,
-    )
-
-
-async def ask_logprobs(
-    backends: Backends, request: LogprobsRequest, *, limits: WorkerLimits, received: float
-) -> LogprobsAnswer:
-    """Log-probabilities of every token of every sequence but its first; arguments and errors as of `ask_samples`."""
-    bounds = bounds_of(request.limits, len(request.sequences), "sequences", limits=limits, received=received)
-
-    def asker(model: Model) -> Ask[ModelInput, SequenceLogprobs]:
-        logprobs_of = logprobs_asker(model, "model")
-
-        async def ask(index: int, sequence: ModelInput) -> SequenceLogprobs:
-            return SequenceLogprobs(
-                logprobs=await _at_field(logprobs_of(sequence), f"sequences[{index}]", own="model_input")
-            )
-
-        return ask
-
-    answers = await ask_all(backends, request.model, request.sequences, asker, bounds=bounds)
-    return LogprobsAnswer(
-        sequences=tuple(_result_or_problem(SequenceLogprobs, result) for result in answers.results),
+        items=tuple(result_or_problem(SampledItem, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -119,20 +123,21 @@ async def ask_forward(
     backends: Backends, request: ForwardRequest, *, limits: WorkerLimits, received: float
 ) -> ForwardAnswer:
     """Log-probabilities of every datum's targets, and its loss; arguments and errors as of `ask_samples`."""
-    bounds = bounds_of(request.limits, len(request.data), "data", limits=limits, received=received)
+    name, items = ("items", request.items) if request.items else ("data", request.data)
+    bounds = bounds_of(request.limits, len(items), name, limits=limits, received=received)
 
-    def asker(model: Model) -> Ask[Datum, ForwardOutput]:
+    def asker(model: Model) -> Ask[Datum | str | Conversation, ForwardOutput]:
         if Capability.FORWARD not in model.capabilities:
-            raise _missing("does not train, and forward passes need a training client")
+            raise missing_client("does not train, and forward passes need a training client")
 
-        async def ask(index: int, datum: Datum) -> ForwardOutput:
-            return await _at_field(_forward_output(model, datum), f"data[{index}]", own="")
+        async def ask(index: int, item: Datum | str | Conversation) -> ForwardOutput:
+            return await at_item(_forwarded(model, item, request), f"{name}[{index}]", own="")
 
         return ask
 
-    answers = await ask_all(backends, request.model, request.data, asker, bounds=bounds)
+    answers = await ask_all(backends, request.model, items, asker, bounds=bounds)
     return ForwardAnswer(
-        outputs=tuple(_result_or_problem(ForwardOutput, result) for result in answers.results),
+        outputs=tuple(result_or_problem(ForwardOutput, result) for result in answers.results),
         model_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )
@@ -173,19 +178,25 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
                 raise InvalidField("model_input", error.message, reason=error.reason) from error
 
         return of_training
-    raise _missing("neither samples nor trains", field)
+    raise missing_client("neither samples nor trains", field)
 
 
-async def _sample(model: Model, item: SampleItem, params: SamplingParams) -> SampledItem:
+async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int) -> SampledItem:
     prompt = await _prompt(model, item.prompt)
-    sequences = tuple(await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED))
+    if top:
+        answers = await model.sample_with_top(prompt, params, item.num_samples, top)
+    else:
+        answers = await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED)
+    sequences = tuple(answers)
     if len(sequences) != item.num_samples:
-        raise _nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
+        raise nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
     for sequence in sequences:
         # A server that returns no ids may count an end of sequence without a log-probability.
         tokens, given = sequence.tokens, sequence.logprobs
         if given is not None and tokens and len(given) != len(tokens):
-            raise _nonsense(f"sample gave {len(tokens):,} tokens with {len(given):,} log-probabilities")
+            raise nonsense(f"sample gave {len(tokens):,} tokens with {len(given):,} log-probabilities")
+        if top and (sequence.top_tokens is None or sequence.top_logprobs is None):
+            raise nonsense(f"{Capability.SAMPLE_TOP} gave a continuation without likeliest tokens")
     # A server that gets text reports the prompt's tokens with each continuation.
     prompt_tokens = sequences[0].prompt_tokens if isinstance(prompt, str | Conversation) else _count(prompt)
     return SampledItem(sequences=sequences, prompt_tokens=prompt_tokens, seed=params.seed)
@@ -221,6 +232,17 @@ def _params(sampling: SamplingParams, item: SampleItem, index: int) -> SamplingP
     else:
         seed = secrets.randbits(63)
     return dataclasses.replace(sampling, seed=seed)
+
+
+async def _forwarded(model: Model, item: Datum | str | Conversation, request: ForwardRequest) -> ForwardOutput:
+    if isinstance(item, Datum):
+        output = _forward_output(model, item)
+        return await (at_item(output, "datum", own="") if request.items else output)
+    datum = await datum_of(model, item, request.train_on, add_special_tokens=request.add_special_tokens)
+    output = await at_item(_forward_output(model, datum), "prompt", own="model_input")
+    first = datum.model_input.tokens()[:1].tolist()
+    targets, weights = (np.asarray(datum.loss_fn_inputs[key]) for key in ("target_tokens", "weights"))
+    return dataclasses.replace(output, tokens=(*first, *targets.tolist()), weights=tuple(weights.tolist()))
 
 
 async def _forward_output(model: Model, datum: Datum) -> ForwardOutput:
@@ -265,13 +287,13 @@ async def _forward(model: Model, datum: Datum, shape: tuple[int, ...]) -> np.nda
         # There is one datum, and the caller names it.
         raise InvalidField(error.field.removeprefix("data[0]."), error.message, reason=error.reason) from error
     if len(answers) != 1:
-        raise _nonsense(f"forward answered one datum with {len(answers):,}")
+        raise nonsense(f"forward answered one datum with {len(answers):,}")
     return _shaped(np.asarray(answers[0], np.float64), shape, "forward")
 
 
 def _shaped(logprobs: np.ndarray, shape: tuple[int, ...], method: str) -> np.ndarray:
     if logprobs.shape != shape:
-        raise _nonsense(f"{method} answered {shape[0]:,} targets with values of shape {logprobs.shape}")
+        raise nonsense(f"{method} answered {shape[0]:,} targets with values of shape {logprobs.shape}")
     return logprobs
 
 
@@ -282,7 +304,43 @@ def _tokens(sequence: ModelInput) -> np.ndarray:
     return tokens
 
 
-async def _at_field(work: Awaitable[R], field: str, *, own: str) -> R:
+def check_top(top: int | None, field: str, limits: WorkerLimits) -> int:
+    """The number of likeliest tokens that a request asks for in place of each token; 0 if none.
+
+    Raises:
+        InvalidField: the worker accepts fewer.
+    """
+    if top is not None and top > limits.max_top_k:
+        raise InvalidField(field, f"is {top:,}, at most {limits.max_top_k:,} are accepted (max_top_k)")
+    return top or 0
+
+
+class Room:
+    """What the columns of an answer may still take: they are not all held in memory before one message has to fit."""
+
+    def __init__(self, size: int) -> None:
+        """Of so many bytes."""
+        self._size = self._left = size
+
+    def take(self, size: int) -> None:
+        """Take room for an item.
+
+        Raises:
+            ResourceExhausted: so much is not left (ANSWER_TOO_LARGE).
+        """
+        if size > self._left:
+            room = f"no room left in a message of {self._size:,}"
+            message = f"an answer of {size:,} bytes has {room}: send smaller batches"
+            raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
+        self._left -= size
+
+
+def _top_bytes(sequence: SampledSequence) -> int:
+    columns = (sequence.top_tokens, sequence.top_logprobs)
+    return sum(column.nbytes for column in columns if column is not None)
+
+
+async def at_item(work: Awaitable[R], field: str, *, own: str) -> R:
     """Await an item's work; its errors get the item's path in the request, except those about the whole request."""
     try:
         return await work
@@ -320,14 +378,16 @@ def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimit
     )
 
 
-def _result_or_problem(kind: Callable[..., R], result: R | Problem) -> R:
+def result_or_problem(kind: Callable[..., R], result: R | Problem) -> R:
     """A result, or one that only has a problem."""
     return kind(problem=result) if isinstance(result, Problem) else result
 
 
-def _missing(message: str, field: str = "model") -> FailedPrecondition:
+def missing_client(message: str, field: str = "model") -> FailedPrecondition:
+    """The error where a model does not offer what a call needs."""
     return FailedPrecondition(message, reason=Reason.MISSING_CLIENT, field=field)
 
 
-def _nonsense(message: str) -> BackendError:
+def nonsense(message: str) -> BackendError:
+    """The error where a backend's answer does not fit the question."""
     return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)

@@ -183,7 +183,7 @@ def _with_short_forms(name: str, properties: dict[str, Schema], definitions: dic
             properties["targets"] = {"anyOf": [_TEXT, properties["targets"]]}
             properties |= {other: properties[ours] for other, ours in SAMPLE_NAMES.items()}
             properties["input"] = {"anyOf": [_TEXT, properties["conversation"], properties["datum"]]}
-        case "SampleItem":
+        case "SampleItem" | "LogprobsItem":
             properties["prompt"] = {"anyOf": [_TEXT, properties["conversation"], properties["model_input"]]}
         case "FormatScorer":
             properties["json_schema"] = {"type": ["string", "object"]}
@@ -199,6 +199,8 @@ def _with_short_forms(name: str, properties: dict[str, Schema], definitions: dic
             forms.append(_reference(_ARRAY, definitions))
         case "LogprobSource":
             forms += properties.values()
-        case "SampleItem":
+        case "SampleItem" | "LogprobsItem":
             forms.append(properties["prompt"])
+        case "ForwardItem":
+            forms += properties.values()
     return {"anyOf": forms} if len(forms) > 1 else forms[0]

@@ -169,6 +169,14 @@ def _sample_item(message: Any, value: Any, field: str, arguments: Arguments, fil
     fill(message, value, field, arguments)
 
 
+def _forward_item(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
+    if isinstance(value, Mapping):
+        value = value if value.keys() <= {"datum", "text", "conversation"} else {"datum": value}
+    else:
+        value = {"text" if isinstance(value, str) else "conversation": value}
+    fill(message, value, field, arguments)
+
+
 def _prompt_kind(value: Any) -> str:
     if isinstance(value, str):
         return "text"
@@ -214,6 +222,8 @@ SHORT_FORMS: Mapping[str, Short] = {
     metrics_pb2.LogprobSource.DESCRIPTOR.full_name: _logprob_source,
     metrics_pb2.Tags.DESCRIPTOR.full_name: _tags,
     metrics_pb2.TensorList.DESCRIPTOR.full_name: _tensors,
+    models_pb2.ForwardItem.DESCRIPTOR.full_name: _forward_item,
+    models_pb2.LogprobsItem.DESCRIPTOR.full_name: _sample_item,
     models_pb2.SampleItem.DESCRIPTOR.full_name: _sample_item,
     "google.protobuf.Struct": _struct,
 }

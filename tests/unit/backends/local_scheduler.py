@@ -29,7 +29,7 @@ class Run:
     def sample(self, prompt, **overrides):
         identity = next(self._identities)
         message = {"prompt": tokens_to_bytes(np.array(prompt)), "max_tokens": 8, "temperature": 0.0, "top_p": 1.0,
-                   "top_k": None, "seed": None, "stop": [], "num_samples": 1, **overrides}  # fmt: skip
+                   "top_k": None, "seed": None, "stop": [], "num_samples": 1, "top": 0, **overrides}  # fmt: skip
         self.scheduler.add_sampling(identity, message)
         return identity
 

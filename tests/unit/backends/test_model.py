@@ -11,6 +11,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
+from crucible_worker.backends.distributions import Wanted
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.runs.calls import CallGate, GatedModel
 from tests.tables import rows
@@ -25,6 +26,8 @@ ARGUMENTS: dict[Capability, tuple[Any, ...]] = {
     Capability.TARGETS: (PROMPT, [(1, 2)]),
     Capability.CONTINUATIONS: (PROMPT, [[1]]),
     Capability.ARGMAX: (PROMPT,),
+    Capability.DISTRIBUTIONS: (PROMPT, Wanted(last=1)),
+    Capability.SAMPLE_TOP: (PROMPT, PARAMS, 1, 2),
     Capability.FORWARD: ([DATUM],),
     Capability.PARTS: ([DATUM],),
 }

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.openai import documents, reading
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.documents import read_document
@@ -61,6 +62,12 @@ def _children() -> list[str]:
     return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
 
 
+def _columns(sequence: SampledSequence) -> object:
+    assert sequence.top_tokens is not None
+    assert sequence.top_logprobs is not None
+    return sequence, sequence.top_tokens.tolist(), sequence.top_logprobs.tolist()
+
+
 def _results(document: dict[str, Any]) -> list[object]:
     """All that the worker makes of a document: results, or errors with their words."""
 
@@ -70,6 +77,8 @@ def _results(document: dict[str, Any]) -> list[object]:
     readers: tuple[Callable[[], object], ...] = (
         lambda: completion_answer(document, "s"),
         lambda: chat_answer(document, "s"),
+        lambda: _columns(completion_answer(document, "s", 2)),
+        lambda: _columns(chat_answer(document, "s", 2)),
         lambda: asyncio.run(Scorer("s", "m", ask).score(PROMPT)),
         lambda: asyncio.run(Scorer("s", "m", ask).likeliest(PROMPT)),
     )
@@ -99,10 +108,9 @@ async def test_another_process_reads() -> None:
     """With every text and number; fields that no code reads are left out."""
     found = await read_apart(_written(TOLD), 4, "s")
 
+    choice = TOLD["choices"][0]
     assert found == {
-        "choices": [
-            {**TOLD["choices"][0], "logprobs": {**TOLD["choices"][0]["logprobs"], "content": [{"logprob": -0.5}]}}
-        ],
+        "choices": [{**choice, "logprobs": {**choice["logprobs"], "content": [{"token": "x", "logprob": -0.5}]}}],
         "usage": {"prompt_tokens": 2, "completion_tokens": 1},
     }
 
@@ -112,7 +120,7 @@ def test_no_line_takes_long_to_be_read() -> None:
     values = [index / 7 for index in range(50_000)]
     entries = [{str(index): {"logprob": value, "rank": 1}} for index, value in enumerate(values)]
     content = _written(
-        {"choices": [{"logprobs": {"token_logprobs": values, "tokens": ["x"]}, "prompt_logprobs": entries}]}
+        {"choices": [{"logprobs": {"token_logprobs": values, "text_offset": [0]}, "prompt_logprobs": entries}]}
     )
     said = _said(content, len(values))
 

@@ -20,6 +20,7 @@ from crucible_bridge.types import (
     ForwardOutput,
     ForwardRequest,
     LogprobsAnswer,
+    LogprobsItem,
     LogprobsRequest,
     ModelInput,
     Problem,
@@ -51,20 +52,42 @@ items = st.builds(
     num_samples=some.positive,
     seed=some.optional(some.i64),
 )
+tables = hnp.arrays(np.float64, st.tuples(st.integers(0, 3), st.integers(1, 3)), elements=st.floats(width=64))
+id_tables = hnp.arrays(np.int32, st.tuples(st.integers(0, 3), st.integers(1, 3)))
+logprobs_items = st.builds(
+    LogprobsItem,
+    prompt=some.text | some.conversations | some.model_inputs,
+    continuation=some.several(st.integers(0, 2**31 - 1)),
+    targets=some.optional(id_tables | hnp.arrays(np.int64, st.integers(1, 3))),
+    last_n=some.optional(some.positive),
+)
+measured_by = {
+    "top_k": some.optional(some.positive),
+    "last_n": some.optional(some.positive),
+    "add_special_tokens": st.booleans(),
+}
+worded = {
+    "train_on": st.sampled_from(["", "last_assistant", "all_assistant", "all"]),
+    "add_special_tokens": st.booleans(),
+}
 finite_or_not = hnp.arrays(np.float64, st.integers(0, 4), elements=st.floats(width=64))
 token_ids = st.integers(0, 2**31 - 1)
-sequences = st.builds(
-    SampledSequence,
-    text=some.text,
-    tokens=some.several(token_ids),
-    logprobs=some.optional(some.several(some.finite)),
-    stop_reason=some.text,
-) | st.builds(
-    SampledSequence,
-    text=some.text,
-    tokens=st.just(()),
-    token_count=some.positive,
-    prompt_tokens=some.optional(some.positive),
+sequences = (
+    st.builds(
+        SampledSequence,
+        text=some.text,
+        tokens=some.several(token_ids),
+        logprobs=some.optional(some.several(some.finite)),
+        stop_reason=some.text,
+    )
+    | st.builds(SampledSequence, text=some.text, tokens=st.just((1,)), top_tokens=id_tables, top_logprobs=tables)
+    | st.builds(
+        SampledSequence,
+        text=some.text,
+        tokens=st.just(()),
+        token_count=some.positive,
+        prompt_tokens=some.optional(some.positive),
+    )
 )
 sampled_items = st.builds(
     SampledItem,
@@ -78,8 +101,19 @@ outputs = st.builds(
     logprobs=some.optional(finite_or_not),
     loss=some.optional(some.finite),
     problem=some.optional(some.problems),
+    tokens=some.several(token_ids),
+    weights=some.several(st.floats(width=32, allow_nan=False)),
 )
-logprobs = st.builds(SequenceLogprobs, logprobs=some.optional(finite_or_not), problem=some.optional(some.problems))
+logprobs = st.builds(
+    SequenceLogprobs,
+    logprobs=some.optional(finite_or_not),
+    problem=some.optional(some.problems),
+    first=st.integers(0, 2**31 - 1),
+    tokens=some.several(token_ids),
+    top_tokens=some.optional(id_tables),
+    top_logprobs=some.optional(tables),
+    target_logprobs=some.optional(tables),
+)
 
 PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
     "sample": (
@@ -89,17 +123,27 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[A
             items=some.several(items),
             sampling=some.sampling_params,
             limits=bounds,
+            top_logprobs=some.optional(some.positive),
         ),
         codec.sample_request_to_v1,
         codec.sample_request_from_v1,
     ),
     "logprobs": (
-        st.builds(LogprobsRequest, model=some.models, sequences=some.several(some.model_inputs), limits=bounds),
+        st.builds(
+            LogprobsRequest, model=some.models, sequences=some.several(some.model_inputs), limits=bounds, **measured_by
+        )
+        | st.builds(LogprobsRequest, model=some.models, items=some.several(logprobs_items), **measured_by),
         codec.logprobs_request_to_v1,
         codec.logprobs_request_from_v1,
     ),
     "forward": (
-        st.builds(ForwardRequest, model=some.models, data=some.several(some.data), limits=bounds),
+        st.builds(ForwardRequest, model=some.models, data=some.several(some.data), limits=bounds, **worded)
+        | st.builds(
+            ForwardRequest,
+            model=some.models,
+            items=some.several(some.text | some.conversations | some.data),
+            **worded,
+        ),
         codec.forward_request_to_v1,
         codec.forward_request_from_v1,
     ),

@@ -11,14 +11,61 @@ defmodule CrucibleBridge.Calls.Models do
          do: call(conn, V1.SampleRequest, model, [items: items], opts)
   end
 
+  # Tokens alone travel as sequences, which every release of a worker knows.
   def compute_logprobs(conn, model, sequences, opts) do
-    with {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
-         do: call(conn, V1.ComputeLogprobsRequest, model, [sequences: sequences], opts)
+    if is_list(sequences) and Enum.any?(sequences, &(worded?(&1) or measured?(&1))) do
+      with {:ok, items} <- Columns.numbered(sequences, "items", &logprobs_item/2),
+           do: call(conn, V1.ComputeLogprobsRequest, model, [items: items], opts)
+    else
+      with {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
+           do: call(conn, V1.ComputeLogprobsRequest, model, [sequences: sequences], opts)
+    end
   end
 
   def forward(conn, model, data, opts) do
-    with {:ok, data} <- Columns.numbered(data, "data", &Wire.datum/2),
-         do: call(conn, V1.ForwardRequest, model, [data: data], opts)
+    if is_list(data) and Enum.any?(data, &worded?/1) do
+      with {:ok, items} <- Columns.numbered(data, "items", &forward_item/2),
+           do: call(conn, V1.ForwardRequest, model, [items: items], opts)
+    else
+      with {:ok, data} <- Columns.numbered(data, "data", &Wire.datum/2),
+           do: call(conn, V1.ForwardRequest, model, [data: data], opts)
+    end
+  end
+
+  defp worded?(value), do: is_binary(value) or match?([%{role: _, content: _} | _], value)
+  defp measured?(value), do: match?(%V1.LogprobsItem{}, value) or match?(%{prompt: _}, value)
+
+  defp logprobs_item(%V1.LogprobsItem{} = item, _field), do: {:ok, item}
+
+  defp logprobs_item(%{prompt: prompt} = item, field) do
+    with {:ok, %{prompt: prompt}} <- item(prompt, field <> ".prompt"),
+         {:ok, targets} <- targets(Map.get(item, :targets), field <> ".targets") do
+      {:ok,
+       %V1.LogprobsItem{
+         prompt: prompt,
+         continuation: Map.get(item, :continuation, []),
+         targets: targets,
+         last_n: Map.get(item, :last_n)
+       }}
+    end
+  end
+
+  defp logprobs_item(prompt, field) do
+    with {:ok, %{prompt: prompt}} <- item(prompt, field), do: {:ok, %V1.LogprobsItem{prompt: prompt}}
+  end
+
+  defp targets(nil, _field), do: {:ok, nil}
+  defp targets(value, field), do: Wire.pack(value, field: field, dtype: :i64)
+
+  defp forward_item(text, _field) when is_binary(text), do: {:ok, %V1.ForwardItem{input: {:text, text}}}
+
+  defp forward_item([%{role: _, content: _} | _] = messages, field) do
+    with {:ok, conversation} <- conversation(messages, field),
+         do: {:ok, %V1.ForwardItem{input: {:conversation, conversation}}}
+  end
+
+  defp forward_item(datum, field) do
+    with {:ok, datum} <- Wire.datum(datum, field), do: {:ok, %V1.ForwardItem{input: {:datum, datum}}}
   end
 
   # A list of messages as a conversation.

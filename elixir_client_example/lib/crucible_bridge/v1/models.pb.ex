@@ -37,6 +37,7 @@ defmodule CrucibleBridge.V1.SampleRequest do
   field :items, 2, repeated: true, type: CrucibleBridge.V1.SampleItem
   field :sampling, 3, type: CrucibleBridge.V1.SamplingParams
   field :limits, 4, type: CrucibleBridge.V1.BatchLimits
+  field :top_logprobs, 5, proto3_optional: true, type: :int32, json_name: "topLogprobs"
 end
 
 defmodule CrucibleBridge.V1.SampledSequence do
@@ -59,6 +60,8 @@ defmodule CrucibleBridge.V1.SampledSequence do
     json_name: "cachedPromptTokens"
 
   field :reasoning_tokens, 8, proto3_optional: true, type: :int32, json_name: "reasoningTokens"
+  field :top_tokens, 9, type: CrucibleBridge.V1.Tensor, json_name: "topTokens"
+  field :top_logprobs, 10, type: CrucibleBridge.V1.Tensor, json_name: "topLogprobs"
 end
 
 defmodule CrucibleBridge.V1.SampledItem do
@@ -86,9 +89,38 @@ defmodule CrucibleBridge.V1.SampleResponse do
   field :usage, 3, type: CrucibleBridge.V1.Usage
 end
 
+defmodule CrucibleBridge.V1.LogprobsItem do
+  @moduledoc """
+  A sequence to measure.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :prompt, 0
+
+  field :model_input, 1, type: CrucibleBridge.V1.ModelInput, json_name: "modelInput", oneof: 0
+  field :text, 2, type: :string, oneof: 0
+  field :conversation, 3, type: CrucibleBridge.V1.Conversation, oneof: 0
+  field :continuation, 4, repeated: true, type: :int32
+  field :targets, 5, type: CrucibleBridge.V1.Tensor
+  field :last_n, 6, proto3_optional: true, type: :int32, json_name: "lastN"
+end
+
+defmodule CrucibleBridge.V1.Teacher do
+  @moduledoc """
+  One of the models that sequences are measured by together.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: CrucibleBridge.V1.ModelRef
+  field :weight, 2, proto3_optional: true, type: :double
+  field :items, 3, repeated: true, type: :int32
+end
+
 defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
   @moduledoc """
-  Computes how likely sequences are for a model.
+  Computes how likely sequences are for a model, or for teachers together.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -96,6 +128,11 @@ defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
   field :model, 1, type: CrucibleBridge.V1.ModelRef
   field :sequences, 2, repeated: true, type: CrucibleBridge.V1.ModelInput
   field :limits, 3, type: CrucibleBridge.V1.BatchLimits
+  field :items, 4, repeated: true, type: CrucibleBridge.V1.LogprobsItem
+  field :top_k, 5, proto3_optional: true, type: :int32, json_name: "topK"
+  field :last_n, 6, proto3_optional: true, type: :int32, json_name: "lastN"
+  field :add_special_tokens, 7, type: :bool, json_name: "addSpecialTokens"
+  field :teachers, 8, repeated: true, type: CrucibleBridge.V1.Teacher
 end
 
 defmodule CrucibleBridge.V1.SequenceLogprobs do
@@ -107,6 +144,22 @@ defmodule CrucibleBridge.V1.SequenceLogprobs do
 
   field :logprobs, 1, type: CrucibleBridge.V1.Tensor
   field :problem, 2, type: CrucibleBridge.V1.Problem
+  field :first, 3, type: :int32
+  field :tokens, 4, repeated: true, type: :int32
+  field :top_tokens, 5, type: CrucibleBridge.V1.Tensor, json_name: "topTokens"
+  field :top_logprobs, 6, type: CrucibleBridge.V1.Tensor, json_name: "topLogprobs"
+  field :target_logprobs, 7, type: CrucibleBridge.V1.Tensor, json_name: "targetLogprobs"
+end
+
+defmodule CrucibleBridge.V1.TeacherAnswer do
+  @moduledoc """
+  What a teacher took.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model_fingerprint, 1, type: :string, json_name: "modelFingerprint"
+  field :usage, 2, type: CrucibleBridge.V1.Usage
 end
 
 defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
@@ -119,6 +172,21 @@ defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
   field :sequences, 1, repeated: true, type: CrucibleBridge.V1.SequenceLogprobs
   field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
   field :usage, 3, type: CrucibleBridge.V1.Usage
+  field :teachers, 4, repeated: true, type: CrucibleBridge.V1.TeacherAnswer
+end
+
+defmodule CrucibleBridge.V1.ForwardItem do
+  @moduledoc """
+  What a forward pass reads.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  oneof :input, 0
+
+  field :datum, 1, type: CrucibleBridge.V1.Datum, oneof: 0
+  field :text, 2, type: :string, oneof: 0
+  field :conversation, 3, type: CrucibleBridge.V1.Conversation, oneof: 0
 end
 
 defmodule CrucibleBridge.V1.ForwardRequest do
@@ -131,6 +199,9 @@ defmodule CrucibleBridge.V1.ForwardRequest do
   field :model, 1, type: CrucibleBridge.V1.ModelRef
   field :data, 2, repeated: true, type: CrucibleBridge.V1.Datum
   field :limits, 3, type: CrucibleBridge.V1.BatchLimits
+  field :items, 4, repeated: true, type: CrucibleBridge.V1.ForwardItem
+  field :train_on, 5, type: :string, json_name: "trainOn"
+  field :add_special_tokens, 6, type: :bool, json_name: "addSpecialTokens"
 end
 
 defmodule CrucibleBridge.V1.ForwardOutput do
@@ -143,6 +214,8 @@ defmodule CrucibleBridge.V1.ForwardOutput do
   field :logprobs, 1, type: CrucibleBridge.V1.Tensor
   field :loss, 2, proto3_optional: true, type: :double
   field :problem, 3, type: CrucibleBridge.V1.Problem
+  field :tokens, 4, repeated: true, type: :int32
+  field :weights, 5, repeated: true, type: :float
 end
 
 defmodule CrucibleBridge.V1.ForwardResponse do
@@ -165,9 +238,14 @@ defmodule CrucibleBridge.V1.ModelService.Service do
   The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
   problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
   NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
-  send smaller batches), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+  send smaller batches), NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS (the model's service does not report
+  them), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
   those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
   left, a call queries nothing more.
+
+  The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
+  and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
+  servers excepted. Other models refuse a call that requests them with MISSING_CLIENT.
 
   Errors of the three calls, after which no item has an answer:
   INVALID_ARGUMENT: INVALID_FIELD (model, sampling, limits, no item or too many of them).

@@ -85,8 +85,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       dpo_beta: %{above: 0.0}
     },
     V1.ComputeLogprobsRequest => %{
-      model: %{required: true},
-      sequences: %{required: true}
+      top_k: %{least: 1},
+      last_n: %{least: 1}
     },
     V1.ComputeTrajectoryMetricsRequest => %{
       good_threshold: %{default: 0.5}
@@ -158,7 +158,7 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.ForwardRequest => %{
       model: %{required: true},
-      data: %{required: true}
+      train_on: %{one_of: ["", "last_assistant", "all_assistant", "all"]}
     },
     V1.GateMetric => %{
       key: %{max_chars: 1_000, required: true},
@@ -267,6 +267,9 @@ defmodule CrucibleBridge.Wire.Bounds do
       values: %{required: true},
       family: %{max_bytes: 500},
       unix_time_ns: %{least: 0}
+    },
+    V1.LogprobsItem => %{
+      last_n: %{least: 1}
     },
     V1.Marks => %{
       marks: %{required: true, not_empty: true}
@@ -387,7 +390,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.SampleRequest => %{
       model: %{required: true},
       items: %{required: true},
-      sampling: %{required: true}
+      sampling: %{required: true},
+      top_logprobs: %{least: 1}
     },
     V1.SamplingParams => %{
       max_tokens: %{least: 1},
@@ -406,6 +410,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.SyncRequest => %{
       experiment_id: %{max_bytes: 200, required: true},
       timeout_ms: %{least: 0, most: 600_000, default: 30_000}
+    },
+    V1.Teacher => %{
+      model: %{required: true}
     },
     V1.Tensor => %{
       dtype: %{required: true}

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import Model, too_long
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_worker.backends.base import Capability, Model, too_long
+from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
@@ -179,6 +180,19 @@ class HostedModel(Model):
             InvalidField: the prompt is empty, has unknown tokens or leaves no room for one more token
                 (reason PROMPT_TOO_LONG); the parameters are out of range.
         """
+        return await self._sample(prompt, params, num_samples, top=0)
+
+    async def sample_with_top(
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
+    ) -> tuple[SampledSequence, ...]:
+        """As `sample`, of tokens, with the likeliest tokens in place of each generated one."""
+        if not isinstance(input, ModelInput):
+            self._refuse(Capability.SAMPLE_TEXT)
+        return await self._sample(input, params, num_samples, top=top)
+
+    async def _sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int, *, top: int
+    ) -> tuple[SampledSequence, ...]:
         check_sampling(params, num_samples)
         facts = await self._known()
         if params.stop and not facts.has_tokenizer:
@@ -196,6 +210,7 @@ class HostedModel(Model):
             seed=None if params.seed is None else params.seed % (1 << 64),
             stop=[stop for stop in params.stop if stop],
             num_samples=num_samples,
+            top=top,
         )
         return tuple(
             SampledSequence(
@@ -203,8 +218,11 @@ class HostedModel(Model):
                 tokens=tuple(sequence["tokens"]),
                 logprobs=tuple(sequence["logprobs"]),
                 stop_reason=sequence["stop_reason"],
+                top_tokens=columns[0],
+                top_logprobs=columns[1],
             )
             for sequence in sequences
+            for columns in (_top_columns(sequence, len(sequence["tokens"]), top),)
         )
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
@@ -251,6 +269,35 @@ class HostedModel(Model):
         tokens = _checked(await self._known(), prompt, "prompt", room=0)
         (likeliest,) = await self.call("greedy", items=[tokens_to_bytes(tokens[:-1])])
         return (None, *tokens_from_bytes(likeliest).tolist())
+
+    async def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> Measured:
+        """The distributions at the last tokens of a prompt. Bit-equal on every call with as many measured tokens.
+
+        Raises:
+            InvalidField: the prompt has unknown tokens, or is longer than the context; a target is no token.
+            BackendError: the model's logits are not finite (LOGITS_NOT_FINITE).
+        """
+        facts = await self._known()
+        tokens = _checked(facts, prompt, "prompt", room=0)
+        rows = wanted.last
+        targets = np.empty((rows, 0), np.int64) if wanted.targets is None else wanted.targets
+        _check_known(facts, targets, "targets", but=NO_TOKEN)
+        (found,) = await self.call(
+            "distributions",
+            tokens=tokens_to_bytes(tokens[:-1]),
+            own=tokens_to_bytes(tokens[-rows:]),
+            top_k=wanted.top_k,
+            targets=tokens_to_bytes(targets),
+        )
+        columns = _top_columns(found, rows, wanted.top_k)
+        return Measured(
+            logprobs=floats_from_bytes(found["logprobs"]),
+            target_logprobs=None
+            if wanted.targets is None
+            else floats_from_bytes(found["targets"]).reshape(targets.shape),
+            top_tokens=columns[0],
+            top_logprobs=columns[1],
+        )
 
     async def forward(self, data: Sequence[Datum]) -> tuple[np.ndarray, ...]:
         """Log-probabilities of `target_tokens`, float64, one array per datum. Bit-equal on every call.
@@ -341,8 +388,20 @@ def _checked_targets(facts: Facts, datum: Datum, tokens: np.ndarray, field: str)
     return targets
 
 
-def _check_known(facts: Facts, tokens: np.ndarray, field: str) -> None:
+def _check_known(facts: Facts, tokens: np.ndarray, field: str, *, but: int | None = None) -> None:
+    """Refuse unknown tokens, `but` for this one."""
     unknown = (tokens < 0) | (tokens >= facts.vocabulary)
+    if but is not None:
+        unknown &= tokens != but
     if unknown.any():
-        index = int(unknown.argmax())
-        raise InvalidField(f"{field}[{index}]", f"is {tokens[index]}; the vocabulary has {facts.vocabulary} tokens")
+        place = np.unravel_index(int(unknown.argmax()), tokens.shape)
+        path = "".join(f"[{index}]" for index in place)
+        raise InvalidField(f"{field}{path}", f"is {tokens[place]}; the vocabulary has {facts.vocabulary} tokens")
+
+
+def _top_columns(found: Mapping[str, Any], rows: int, top: int) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+    """The columns of the likeliest tokens that the host answered with, if any were requested."""
+    if not top:
+        return None, None
+    tokens = tokens_from_bytes(found["top_tokens"]).reshape(rows, -1).astype(np.int32)
+    return tokens, floats_from_bytes(found["top_logprobs"]).reshape(rows, -1)

@@ -6,37 +6,57 @@ that is there must be valid: anything else is an error, never a wrong answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
+from crucible_worker.backends.distributions import columns_of
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
-__all__ = ["chat_answer", "completion_answer", "float_or_garbage", "only_choice", "report_usage"]
+__all__ = [
+    "chat_answer",
+    "completion_answer",
+    "float_or_garbage",
+    "named_pairs",
+    "no_top_logprobs",
+    "only_choice",
+    "possible",
+    "report_usage",
+]
 
 _STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
 _CUT = frozenset({"length", "max_tokens"})
 _MAX_INT = (1 << 31) - 1
 """Token ids and counts have 32 bits on the wire."""
+_ID_MARK = "token_id:"
+"""What vLLM writes before an id in place of a token's text."""
+_IMPOSSIBLE = -9999.0
+"""What vLLM writes for minus infinity."""
 
 
-def completion_answer(document: dict[str, Any], server: str) -> SampledSequence:
-    """Read the answer of /completions.
+def completion_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
+    """Read the answer of /completions; `top` likeliest tokens in place of each generated one have to be there.
 
     Raises:
+        FailedPrecondition: they are not, or not by their ids (NO_TOP_LOGPROBS).
         BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
-    return _sequence(document, choice, _text(choice, "text", server), server)
+    return _sequence(document, choice, _text(choice, "text", server), server, top)
 
 
-def chat_answer(document: dict[str, Any], server: str) -> SampledSequence:
-    """Read the answer of /chat/completions; one that only calls a tool has no text.
+def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
+    """Read the answer of /chat/completions; one that only calls a tool has no text. `top` as of `completion_answer`.
 
     Raises:
+        FailedPrecondition: likewise.
         BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
@@ -44,7 +64,7 @@ def chat_answer(document: dict[str, Any], server: str) -> SampledSequence:
     if message is None:
         raise garbage(server, "a choice without a message")
     text = "" if message.get("content") is None else _text(message, "content", server)
-    return _sequence(document, choice, text, server)
+    return _sequence(document, choice, text, server, top)
 
 
 def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
@@ -120,13 +140,16 @@ def _generated(document: dict[str, Any]) -> int | None:
     return None
 
 
-def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str) -> SampledSequence:
+def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, server: str, top: int) -> SampledSequence:
     if exceeds(text):
         raise final(
             f"server {server!r} answered with more than {MAX_TEXT_BYTES:,} bytes of text", Reason.BACKEND_ANSWER
         )
     logprobs = _logprobs(choice, server)
-    tokens = _token_ids(choice, server)
+    tokens = _token_ids(choice, server) or (_named_tokens(choice, server) if top else ())
+    columns = _top_columns(choice, server, top) if top else (None, None)
+    if columns[0] is not None and len(columns[0]) != len(tokens if tokens else logprobs or ()):
+        raise garbage(server, f"the likeliest tokens of {len(columns[0]):,} places for another number of tokens")
     return SampledSequence(
         text=text,
         tokens=tokens,
@@ -136,7 +159,80 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
         prompt_tokens=_count(document, "prompt_tokens", server),
         cached_prompt_tokens=_cached(document),
         reasoning_tokens=_reasoning(document),
+        top_tokens=columns[0],
+        top_logprobs=columns[1],
     )
+
+
+def _named_tokens(choice: dict[str, Any], server: str) -> tuple[int, ...]:
+    """Ids of the generated tokens, if the server writes them as "token_id:N"; empty otherwise."""
+    told = _field(choice, "logprobs", dict, server) or {}
+    named = _field(told, "tokens", list, server)
+    if named is None:
+        entries = _field(told, "content", list, server) or []
+        named = [entry.get("token") if isinstance(entry, dict) else None for entry in entries]
+    found = [_named_id(name) for name in named]
+    return tuple(token for token in found if token is not None) if None not in found else ()
+
+
+def _top_columns(choice: dict[str, Any], server: str, top: int) -> tuple[np.ndarray, np.ndarray]:
+    told = _field(choice, "logprobs", dict, server) or {}
+    rows = _field(told, "top_logprobs", list, server)
+    if rows is None:
+        entries = _field(told, "content", list, server)
+        if entries is None:
+            raise no_top_logprobs(server)
+        rows = [_by_name(entry, server) for entry in entries]
+    if (pairs := named_pairs(rows, server)) is None:
+        raise no_top_logprobs(server)
+    return columns_of(pairs, top)
+
+
+def _by_name(entry: Any, server: str) -> dict[Any, Any]:
+    """The likeliest tokens of an answer to a chat, in the form of a completion."""
+    tops = entry.get("top_logprobs") if isinstance(entry, dict) else None
+    if not isinstance(tops, list) or not all(isinstance(each, dict) for each in tops):
+        raise garbage(server, "top_logprobs that are no list of tokens")
+    return {str(each.get("token")): each.get("logprob") for each in tops}
+
+
+def named_pairs(rows: Sequence[Any], server: str) -> list[list[tuple[int, float]]] | None:
+    """Token ids and log-probabilities of maps from "token_id:N"; None if one is empty, or has texts as its keys.
+
+    Raises:
+        BackendError: a value is no number (BACKEND_ANSWER).
+    """
+    found: list[list[tuple[int, float]]] = []
+    for row in rows:
+        pairs = [(_named_id(name), value) for name, value in row.items()] if isinstance(row, dict) else []
+        known = [(token, possible(float_or_garbage(value, server))) for token, value in pairs if token is not None]
+        if not known or len(known) != len(pairs):
+            return None
+        found.append(known)
+    return found
+
+
+def _named_id(name: Any) -> int | None:
+    """The id in "token_id:N"; None for any other text."""
+    digits = name.removeprefix(_ID_MARK) if isinstance(name, str) and name.startswith(_ID_MARK) else ""
+    # A number with too many digits is not parsed.
+    if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(_MAX_INT)) or int(digits) > _MAX_INT:
+        return None
+    return int(digits)
+
+
+def no_top_logprobs(server: str) -> FailedPrecondition:
+    """The error where a server does not name the likeliest tokens as they are needed."""
+    return FailedPrecondition(
+        f"server {server!r} does not name the likeliest tokens by their ids: vLLM does, with "
+        "return_tokens_as_token_ids",
+        reason=Reason.NO_TOP_LOGPROBS,
+    )
+
+
+def possible(value: float) -> float:
+    """A log-probability; JSON has no minus infinity, and vLLM writes a number for it."""
+    return -math.inf if value <= _IMPOSSIBLE else value
 
 
 def _stop_reason(choice: dict[str, Any], server: str) -> str:

@@ -16,23 +16,34 @@ __all__ = ["MAX_SEED", "chat_body", "completion_body", "echo_body", "prompt_logp
 MAX_SEED = (1 << 31) - 1
 """Seeds are masked to this: the widest number that every server accepts."""
 
+_NAMED: dict[str, Any] = {"return_tokens_as_token_ids": True}
+"""Has vLLM write tokens as "token_id:N": two tokens may have one text."""
 
-def completion_body(model: str, prompt: str | list[int], params: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
-    """Request a continuation of text or tokens."""
+
+def completion_body(
+    model: str, prompt: str | list[int], params: SamplingParams, *, logprobs: bool, top: int = 0
+) -> dict[str, Any]:
+    """Request a continuation of text or tokens; with the `top` likeliest tokens in place of each of its own."""
     body = {"model": model, "prompt": prompt, **_sampling(params)}
+    if top:
+        return {**body, "logprobs": top, **_NAMED}
     if logprobs:
         body["logprobs"] = 1
     return body
 
 
-def chat_body(model: str, input: str | Conversation, params: SamplingParams, *, logprobs: bool) -> dict[str, Any]:
-    """Request an answer to a conversation, or to text as a user's only message."""
+def chat_body(
+    model: str, input: str | Conversation, params: SamplingParams, *, logprobs: bool, top: int = 0
+) -> dict[str, Any]:
+    """Request an answer to a conversation, or to text as a user's only message; `top` as of `completion_body`."""
     messages = (
         [_message(message) for message in input.messages]
         if isinstance(input, Conversation)
         else [{"role": "user", "content": input}]
     )
     body = {"model": model, "messages": messages, **_sampling(params)}
+    if top:
+        return {**body, "logprobs": True, "top_logprobs": top, **_NAMED}
     if logprobs:
         body["logprobs"] = True
     return body
@@ -51,14 +62,14 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     return body
 
 
-def prompt_logprobs_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
-    """Request a prompt's log-probabilities in vLLM's form."""
-    return {**_scoring(model, tokens), "prompt_logprobs": 1}
+def prompt_logprobs_body(model: str, tokens: Sequence[int], top: int = 0) -> dict[str, Any]:
+    """Request a prompt's log-probabilities in vLLM's form; with the `top` likeliest tokens in place of each."""
+    return {**_scoring(model, tokens), "prompt_logprobs": top or 1}
 
 
-def echo_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
-    """Request a prompt's log-probabilities in the form of the early completions API, which echoes the prompt."""
-    return {**_scoring(model, tokens), "echo": True, "logprobs": 1}
+def echo_body(model: str, tokens: Sequence[int], top: int = 0) -> dict[str, Any]:
+    """Likewise in the form of the early completions API, which echoes the prompt."""
+    return {**_scoring(model, tokens), "echo": True, "logprobs": top or 1, **(_NAMED if top else {})}
 
 
 def seeded(params: SamplingParams, index: int) -> SamplingParams:

@@ -12,12 +12,14 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
 from crucible_worker.backends.base import Model
+from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.fleet import Fleet
-from crucible_worker.backends.openai.scoring import Scorer
+from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
 from crucible_worker.backends.openai.served import Served
 from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW
 
@@ -99,14 +101,7 @@ class RemoteModel(Model):
             InvalidField: the input is empty, or longer than the context (PROMPT_TOO_LONG).
             BackendError: there is no valid answer.
         """
-        if isinstance(input, Conversation):
-            if not input.messages:
-                raise InvalidField("input.messages", "is empty")
-            return await self._several(input, params, num_samples, chat=True)
-        if not input:
-            raise InvalidField("input", "is empty: a model needs at least one token")
-        chat = not plain and self._server.renderer == CHAT_TEMPLATE
-        return await self._several(input, params, num_samples, chat=chat)
+        return await self._in_words(input, params, num_samples, plain=plain)
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
         """Log-probability of every token of a prompt given those before it, nats; the first is None.
@@ -140,15 +135,58 @@ class RemoteModel(Model):
         """
         return await self._scorer.likeliest(_tokens(prompt), self._scored)
 
+    async def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> Measured:
+        """Log-probabilities of the last tokens of a prompt, and the likeliest ones in their place.
+
+        Raises:
+            InvalidField: the prompt is empty, holds an image, or is longer than the context (PROMPT_TOO_LONG).
+            FailedPrecondition: targets are wanted (NO_TARGET_LOGPROBS); the server gives no log-probabilities of a
+                prompt (NO_PROMPT_LOGPROBS), or names no tokens by their ids (NO_TOP_LOGPROBS).
+            BackendError: there is no valid answer.
+        """
+        return await self._scorer.distributions(_tokens(prompt), wanted, self._scored)
+
+    async def sample_with_top(
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
+    ) -> tuple[SampledSequence, ...]:
+        """As `sample`, or `sample_text` for words, with the likeliest tokens in place of each generated one.
+
+        Raises:
+            InvalidField: the input is empty, or longer than the context (PROMPT_TOO_LONG).
+            FailedPrecondition: the server does not name them by their ids (NO_TOP_LOGPROBS).
+            BackendError: there is no valid answer.
+        """
+        if isinstance(input, ModelInput):
+            return await self._several(_tokens(input), params, num_samples, chat=False, top=top)
+        return await self._in_words(input, params, num_samples, plain=False, top=top)
+
+    async def _in_words(
+        self, input: str | Conversation, params: SamplingParams, num_samples: int, *, plain: bool, top: int = 0
+    ) -> tuple[SampledSequence, ...]:
+        if isinstance(input, Conversation):
+            if not input.messages:
+                raise InvalidField("input.messages", "is empty")
+            return await self._several(input, params, num_samples, chat=True, top=top)
+        if not input:
+            raise InvalidField("input", "is empty: a model needs at least one token")
+        chat = not plain and self._server.renderer == CHAT_TEMPLATE
+        return await self._several(input, params, num_samples, chat=chat, top=top)
+
     async def _several(
-        self, input: str | list[int] | Conversation, params: SamplingParams, num_samples: int, *, chat: bool
+        self,
+        input: str | list[int] | Conversation,
+        params: SamplingParams,
+        num_samples: int,
+        *,
+        chat: bool,
+        top: int = 0,
     ) -> tuple[SampledSequence, ...]:
         if num_samples == 1:  # the usual number, which needs no task
-            return (await self._one(input, seeded(params, 0), chat=chat),)
+            return (await self._one(input, seeded(params, 0), chat=chat, top=top),)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self._one(input, seeded(params, index), chat=chat))
+                    group.create_task(self._one(input, seeded(params, index), chat=chat, top=top))
                     for index in range(num_samples)
                 ]
         except BaseExceptionGroup as failed:
@@ -157,17 +195,18 @@ class RemoteModel(Model):
         return tuple(task.result() for task in tasks)
 
     async def _one(
-        self, input: str | list[int] | Conversation, params: SamplingParams, *, chat: bool
+        self, input: str | list[int] | Conversation, params: SamplingParams, *, chat: bool, top: int
     ) -> SampledSequence:
         logprobs = self._server.logprobs
         if isinstance(input, Conversation) or (chat and isinstance(input, str)):
-            body = chat_body(self._name, input, params, logprobs=logprobs)
+            body = chat_body(self._name, input, params, logprobs=logprobs, top=top)
             path, read = "/chat/completions", chat_answer
         else:
-            body = completion_body(self._name, input, params, logprobs=logprobs)
+            body = completion_body(self._name, input, params, logprobs=logprobs, top=top)
             path, read = "/completions", completion_answer
-        document = await self._ask(path, body, params.max_tokens)
-        return read(document, self._server.name)
+        tokens = params.max_tokens * (1 + top)
+        document = await self._ask(path, body, tokens)
+        return await apart(tokens * BYTES_TO_READ if top else 0, read, document, self._server.name, top)
 
     async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:
         return await self._ask("/completions", body, tokens)

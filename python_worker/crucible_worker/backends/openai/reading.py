@@ -31,7 +31,12 @@ _SPARE_ITEMS = 1024
 _ANY = ""
 _SCALAR = None
 _PROMPT_LOGPROBS = [{_ANY: {"logprob": _SCALAR, "rank": _SCALAR}}]
-_LOGPROBS = {"token_logprobs": [_SCALAR], "content": [{"logprob": _SCALAR}], "top_logprobs": [{_ANY: _SCALAR}]}
+_LOGPROBS = {
+    "tokens": [_SCALAR],
+    "token_logprobs": [_SCALAR],
+    "content": [{"token": _SCALAR, "logprob": _SCALAR, "top_logprobs": [{"token": _SCALAR, "logprob": _SCALAR}]}],
+    "top_logprobs": [{_ANY: _SCALAR}],
+}
 _CHOICE = {
     "text": _SCALAR,
     "message": {"content": _SCALAR},
@@ -129,6 +134,8 @@ def _reduced(value: Any, shape: Any) -> Any:
         if _ANY in shape:
             return {key: _reduced(inner, shape[_ANY]) for key, inner in value.items()}
         return {key: _reduced(value[key], inner) for key, inner in shape.items() if key in value}
+    if isinstance(value, list) and isinstance(shape, list):
+        return [_reduced(item, shape[0]) for item in value]
     return type(value)() if isinstance(value, dict | list) else value
 
 

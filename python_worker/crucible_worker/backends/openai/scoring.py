@@ -4,35 +4,41 @@ vLLM returns `prompt_logprobs`; vLLM, SGLang and others echo the prompt (`echo`)
 tokens. A server that knows neither ignores the field or refuses the request, so that only a try shows it.
 
 If the likeliest token at each position is requested, the same answers name it: by its id, or by a text without an id.
-From such a text only one thing is known: whether it is the prompt's token.
+From such a text only one thing is known: whether it is the prompt's token. If several are requested, they need ids:
+`prompt_logprobs` has them as its keys, and vLLM writes "token_id:N" in an echo with `return_tokens_as_token_ids`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.base import UNKNOWN_TOKEN
-from crucible_worker.backends.openai.answers import float_or_garbage, only_choice
+from crucible_worker.backends.distributions import Measured, Wanted, columns_of
+from crucible_worker.backends.openai.answers import (
+    float_or_garbage,
+    named_pairs,
+    no_top_logprobs,
+    only_choice,
+    possible,
+)
 from crucible_worker.backends.openai.bodies import echo_body, prompt_logprobs_body
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import garbage
 
-__all__ = ["Scorer"]
-
-_IMPOSSIBLE = -9999.0
-"""What vLLM writes for minus infinity, which JSON does not have."""
+__all__ = ["BYTES_TO_READ", "Scorer"]
 
 _CURE = (
     "likelihoods need a server that returns those of a prompt (vLLM does; llama.cpp returns only those of generated "
     "tokens), or the checkpoint as local:PATH"
 )
 
-_BYTES_TO_READ = 256
+BYTES_TO_READ = 256
 """Approximate bytes of an answer per token."""
 
 _MAX_ID = (1 << 31) - 1
@@ -42,15 +48,21 @@ _Ask = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 """Sends a request; the answer may list so many tokens."""
 _Logprobs = tuple[float | None, ...]
 _Likeliest = tuple[int | None, ...]
+_Pairs = list[list[tuple[int, float]]]
+"""For each token, the listed ones with their log-probabilities."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Way:
-    body: Callable[[str, Sequence[int]], dict[str, Any]]
+    body: Callable[[str, Sequence[int], int], dict[str, Any]]
+    """The request, given the model, the prompt, and the number of likeliest tokens; 0 is the server's least."""
     read: Callable[[dict[str, Any], Sequence[int], str], _Logprobs | None]
     """Reads the log-probabilities of the prompt; None if the answer has none."""
     read_likeliest: Callable[[dict[str, Any], _Logprobs, Sequence[int], str], _Likeliest | None]
     """Reads the likeliest tokens of such an answer; None if it has none."""
+    read_top: Callable[[dict[str, Any], int, int, str], _Pairs | None]
+    """Reads several of them by their ids, given the prompt's length and how many of its last tokens are wanted; None if
+    it has none."""
 
 
 class Scorer:
@@ -61,8 +73,8 @@ class Scorer:
         self._model = model
         self._ask = ask
         self._ways: tuple[_Way, ...] = (
-            _Way(prompt_logprobs_body, _from_prompt_logprobs, _likeliest_of_prompt_logprobs),
-            _Way(echo_body, _from_echo, _likeliest_of_echo),
+            _Way(prompt_logprobs_body, _from_prompt_logprobs, _likeliest_of_prompt_logprobs, _top_of_prompt_logprobs),
+            _Way(echo_body, _from_echo, _likeliest_of_echo, _top_of_echo),
         )
 
     async def likeliest(self, tokens: Sequence[int], ask: _Ask | None = None) -> _Likeliest:
@@ -80,13 +92,42 @@ class Scorer:
             BridgeError: it could not be queried, or its answer is invalid.
         """
         way, document, logprobs = await self._query(tokens, ask or self._ask)
-        size = len(tokens) * _BYTES_TO_READ
+        size = len(tokens) * BYTES_TO_READ
         if (found := await apart(size, way.read_likeliest, document, logprobs, tokens, self._server)) is None:
             raise FailedPrecondition(
                 f"server {self._server!r} does not return the likeliest tokens next to a prompt's",
                 reason=Reason.NO_GREEDY_TOKENS,
             )
         return found
+
+    async def distributions(self, tokens: Sequence[int], wanted: Wanted, ask: _Ask | None = None) -> Measured:
+        """Log-probabilities of the last tokens, and the likeliest ones in their place. Arguments as of `likeliest`.
+
+        Raises:
+            FailedPrecondition: targets are wanted, of which a server is not asked (NO_TARGET_LOGPROBS); the server
+                gives no log-probabilities (NO_PROMPT_LOGPROBS), or names no tokens by their ids (NO_TOP_LOGPROBS).
+            BridgeError: it could not be queried, or its answer is invalid.
+        """
+        if wanted.targets is not None:
+            raise FailedPrecondition(
+                f"server {self._server!r} measures only a prompt's tokens and the likeliest ones, not given targets: "
+                "local and Tinker models do",
+                reason=Reason.NO_TARGET_LOGPROBS,
+            )
+        top = wanted.top_k
+        way, document, logprobs = await self._query(tokens, ask or self._ask, top)
+        own = np.array(logprobs[-wanted.last :], np.float64)
+        if not top:
+            return Measured(logprobs=own)
+        size = len(tokens) * (1 + top) * BYTES_TO_READ
+
+        def read() -> tuple[np.ndarray, np.ndarray] | None:
+            pairs = way.read_top(document, len(tokens), wanted.last, self._server)
+            return None if pairs is None else columns_of(pairs, top)
+
+        if (columns := await apart(size, read)) is None:
+            raise no_top_logprobs(self._server)
+        return Measured(logprobs=own, top_tokens=columns[0], top_logprobs=columns[1])
 
     async def score(self, tokens: Sequence[int], ask: _Ask | None = None) -> _Logprobs:
         """Log-probability of each token given those before it, nats; the first is None. Arguments as of `likeliest`.
@@ -111,19 +152,19 @@ class Scorer:
                 raise
             raise FailedPrecondition(f"{error.message}; {_CURE}", reason=Reason.NO_PROMPT_LOGPROBS) from error
 
-    async def _query(self, tokens: Sequence[int], ask: _Ask) -> tuple[_Way, dict[str, Any], _Logprobs]:
+    async def _query(self, tokens: Sequence[int], ask: _Ask, top: int = 0) -> tuple[_Way, dict[str, Any], _Logprobs]:
         """The form that works, the answer in it, and its log-probabilities."""
         refusal: BridgeError | None = None
         for way in self._ways:
             try:
-                document = await ask(way.body(self._model, tokens), len(tokens) + 1)
+                document = await ask(way.body(self._model, tokens, top), (len(tokens) + 1) * (1 + top))
             except BridgeError as error:
                 # A server without /completions answers the same as one without the model.
                 if error.reason not in (Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL) or len(self._ways) == 1:
                     raise
                 refusal = error
                 continue
-            found = await apart(len(tokens) * _BYTES_TO_READ, way.read, document, tokens, self._server)
+            found = await apart(len(tokens) * BYTES_TO_READ, way.read, document, tokens, self._server)
             if found is not None:
                 self._ways = (way,)
                 return way, document, found
@@ -187,7 +228,7 @@ def _of_token(entry: Any, token: int, server: str) -> float:
     value = known.get("logprob") if isinstance(known, dict) else known
     if value is None:
         raise garbage(server, f"no log-probability of token {token}")
-    return _possible(float_or_garbage(value, server))
+    return possible(float_or_garbage(value, server))
 
 
 def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> _Logprobs | None:
@@ -199,7 +240,7 @@ def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> 
         return None
     if not isinstance(values, list) or not len(tokens) <= len(values) <= len(tokens) + 1:
         raise garbage(server, f"log-probabilities that do not fit the {len(tokens):,} tokens of the prompt")
-    return (None, *(_possible(float_or_garbage(value, server)) for value in values[1 : len(tokens)]))
+    return (None, *(possible(float_or_garbage(value, server)) for value in values[1 : len(tokens)]))
 
 
 def _likeliest_of_echo(
@@ -215,10 +256,25 @@ def _likeliest_of_echo(
     for top, own, token in zip(tops[1:], logprobs[1:], tokens[1:]):
         if not isinstance(top, dict) or not top or own is None:
             return None
-        greatest = max(_possible(float_or_garbage(value, server)) for value in top.values())
+        greatest = max(possible(float_or_garbage(value, server)) for value in top.values())
         found.append(token if own >= greatest else UNKNOWN_TOKEN)
     return (None, *found)
 
 
-def _possible(value: float) -> float:
-    return -math.inf if value <= _IMPOSSIBLE else value
+def _top_of_prompt_logprobs(document: dict[str, Any], count: int, last: int, server: str) -> _Pairs | None:
+    found = [
+        [(_token_id(key, server), _listed(known, server)) for key, known in entry.items()]
+        for entry in _entries(document, server)[count - last :]
+    ]
+    return found if all(found) else None
+
+
+def _listed(known: Any, server: str) -> float:
+    return possible(float_or_garbage(known.get("logprob") if isinstance(known, dict) else known, server))
+
+
+def _top_of_echo(document: dict[str, Any], count: int, last: int, server: str) -> _Pairs | None:
+    tops = only_choice(document, server)["logprobs"].get("top_logprobs")
+    if not isinstance(tops, list) or len(tops) < count:
+        return None
+    return named_pairs(tops[count - last : count], server)

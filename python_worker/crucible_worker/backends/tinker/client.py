@@ -21,14 +21,17 @@ os.environ.pop("TINKER_LOG", None)
 
 import tinker
 from tinker.lib.retry_handler import RetryConfig
+from tinker.types.topk_logprobs import TopkLogprobs
 
-from crucible_bridge.errors import BackendError
+from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SamplingParams
+from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted, ordered
 from crucible_worker.backends.openai.failures import garbage
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.backends.tinker.tokenizer import TokenizerName
 
-__all__ = ["Sampled", "Sampler", "Service", "Trainer"]
+__all__ = ["Columns", "Sampled", "Sampler", "Service", "Trainer"]
 
 # It logs the answers of a service, which may contain prompts; its HTTP library logs every request.
 logging.getLogger("tinker").setLevel(logging.CRITICAL)
@@ -37,8 +40,15 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 _MAX_INT = (1 << 31) - 1
 """Token ids have 32 bits on the wire."""
 
-Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str, int | None]
-"""Tokens, their log-probabilities, the stop reason ("stop" or "length"), and the prompt's tokens from a cache."""
+_NO_LOGPROB = -99999.0
+"""What the library writes beside a likeliest token that is not there."""
+
+Columns = tuple[np.ndarray, np.ndarray]
+"""Tokens, int32, and their log-probabilities, float64, both of shape (rows, k)."""
+
+Sampled = tuple[tuple[int, ...], tuple[float, ...] | None, str, int | None, Columns | None]
+"""Tokens, their log-probabilities, the stop reason ("stop" or "length"), the prompt's tokens from a cache, and the
+likeliest tokens in place of each token, if they were requested."""
 
 
 class Service:
@@ -93,8 +103,10 @@ class Sampler:
         """Name of the tokenizer of its base model."""
         return TokenizerName(self._client.get_base_model())
 
-    def sample(self, tokens: list[int], params: SamplingParams, num_samples: int) -> Future[tinker.SampleResponse]:
-        """Begin to sample."""
+    def sample(
+        self, tokens: list[int], params: SamplingParams, num_samples: int, top: int = 0
+    ) -> Future[tinker.SampleResponse]:
+        """Begin to sample, with the `top` likeliest tokens in place of each."""
         told = tinker.SamplingParams(
             max_tokens=params.max_tokens,
             temperature=params.temperature,
@@ -104,7 +116,8 @@ class Sampler:
             # With an empty list, the end-of-sequence token would not end a sample.
             stop=list(params.stop) or None,
         )
-        return self._client.sample(tinker.ModelInput.from_ints(tokens), num_samples, told).future()
+        further: dict[str, Any] = {"topk_sample_logprobs": top} if top else {}
+        return self._client.sample(tinker.ModelInput.from_ints(tokens), num_samples, told, **further).future()
 
     def compute_logprobs(self, tokens: list[int]) -> Future[list[float | None]]:
         """Begin to compute log-probabilities of a prompt."""
@@ -118,6 +131,114 @@ class Sampler:
         wanted = _wanted(len(tokens) - 1, targets)
         prompt = tinker.ModelInput.from_ints(tokens)
         return self._client.sample(prompt, 1, params, target_prompt_logprobs=wanted).future()
+
+    def compute_distributions(
+        self, tokens: list[int], wanted: Wanted, targets: tinker.TensorData | None
+    ) -> Future[tinker.SampleResponse]:
+        """Begin to compute distributions at the last tokens of a prompt; the request also generates one token.
+
+        Args:
+            tokens: the prompt.
+            wanted: what is wanted.
+            targets: what `rows_of_targets` made of its targets.
+        """
+        further: dict[str, Any] = {}
+        if wanted.last < len(tokens) - 1:
+            further["prompt_logprobs_last_n"] = wanted.last
+        if targets is not None:
+            further["target_prompt_logprobs"] = targets
+        if wanted.top_k:
+            further["topk_prompt_logprobs"] = wanted.top_k
+        prompt, params = tinker.ModelInput.from_ints(tokens), tinker.SamplingParams(max_tokens=1)
+        return self._client.sample(prompt, 1, params, include_prompt_logprobs=True, **further).future()
+
+    def rows_of_targets(self, count: int, targets: np.ndarray) -> tinker.TensorData | None:
+        """Targets as a request for a prompt of `count` tokens has them; None if none is a token.
+
+        Args:
+            count: tokens of the prompt.
+            targets: those at its last tokens, shape (last, m), int64; `NO_TOKEN` is none.
+        """
+        ids = np.full((count - 1, targets.shape[1]), NO_TOKEN, np.int64)
+        ids[count - 1 - len(targets) :] = targets
+        rows, columns = (ids != NO_TOKEN).nonzero()
+        if not rows.size:
+            return None
+        if count + 2 * rows.size >= ids.size:
+            return _tensor(ids)
+        starts = np.concatenate([[0], np.bincount(rows, minlength=count - 1).cumsum()])
+        return tinker.TensorData(
+            data=ids[rows, columns].tolist(),
+            dtype="int64",
+            shape=list(ids.shape),
+            sparse_crow_indices=starts.tolist(),
+            sparse_col_indices=columns.tolist(),
+        )
+
+    def read_distributions(
+        self, response: tinker.SampleResponse, count: int, wanted: Wanted, targets: tinker.TensorData | None
+    ) -> Measured:
+        """Distributions at the last tokens of a prompt of `count` tokens.
+
+        Raises:
+            FailedPrecondition: the service returned no likeliest tokens (NO_TOP_LOGPROBS), or no log-probabilities of
+                targets (NO_TARGET_LOGPROBS).
+            BackendError: they do not fit the request (BACKEND_ANSWER).
+        """
+        own = np.array([np.nan if value is None else value for value in response.prompt_logprobs or ()])
+        if own.size != count or np.isnan(own[-wanted.last :]).any():
+            raise garbage(self._service, f"no log-probabilities of the last {wanted.last:,} tokens of a prompt")
+        columns = (None, None)
+        if wanted.top_k:
+            told = response.topk_prompt_logprobs_np
+            if told is None:
+                raise self._lacks("likeliest tokens of a prompt", Reason.NO_TOP_LOGPROBS)
+            if len(told.token_ids) != count:
+                raise garbage(self._service, f"likeliest tokens that do not fit a prompt of {count:,} tokens")
+            columns = self._read_columns(told, slice(count - wanted.last, count), wanted.top_k)
+        return Measured(
+            logprobs=own[-wanted.last :],
+            top_tokens=columns[0],
+            top_logprobs=columns[1],
+            target_logprobs=None
+            if wanted.targets is None
+            else self._read_target_rows(response.target_prompt_logprobs, wanted.targets, targets),
+        )
+
+    def _read_target_rows(
+        self, answer: tinker.TensorData | None, targets: np.ndarray, asked: tinker.TensorData | None
+    ) -> np.ndarray:
+        """Log-probabilities of targets, float64 of their shape."""
+        values = np.full(targets.shape, np.nan)
+        if asked is None:
+            return values
+        if answer is None:
+            raise self._lacks("log-probabilities of tokens that are not the prompt's", Reason.NO_TARGET_LOGPROBS)
+        layout = (asked.shape, asked.sparse_crow_indices, asked.sparse_col_indices)
+        if (answer.shape, answer.sparse_crow_indices, answer.sparse_col_indices) != layout or (
+            answer.dtype != "float32" or len(answer.data) != len(asked.data)
+        ):
+            raise garbage(self._service, "log-probabilities of other targets than the requested ones")
+        given, found = targets != NO_TOKEN, np.array(answer.data, np.float64)
+        values[given] = found if asked.sparse_crow_indices is not None else found[-targets.size :][given.ravel()]
+        return values
+
+    def _read_columns(self, told: TopkLogprobs, rows: slice, width: int) -> Columns:
+        """The likeliest tokens of some rows, by falling log-probability.
+
+        Raises:
+            BackendError: they are invalid, or a row has none (BACKEND_ANSWER).
+        """
+        tokens, logprobs = told.token_ids[rows], told.logprobs[rows]
+        if tokens.ndim != 2 or tokens.shape != logprobs.shape or tokens.shape[1] > width or (tokens < 0).any():
+            raise garbage(self._service, "invalid likeliest tokens")
+        absent = logprobs <= _NO_LOGPROB
+        if absent.all(axis=1).any() or np.isnan(logprobs).any():
+            raise garbage(self._service, "a token without likeliest ones in its place")
+        return ordered(np.where(absent, NO_TOKEN, tokens), np.where(absent, -np.inf, logprobs))
+
+    def _lacks(self, what: str, reason: Reason) -> FailedPrecondition:
+        return FailedPrecondition(f"Tinker service {self._service!r} returns no {what}", reason=reason)
 
     def compute_argmax(self, tokens: list[int]) -> Future[tinker.SampleResponse]:
         """Begin to compute the likeliest token at each position; the request also generates one token."""
@@ -166,17 +287,18 @@ class Sampler:
         listed = {cell: float(value) for cell, value in zip(sorted(cells), values, strict=True)}
         return tuple(listed[cell] for cell in cells)
 
-    def read_samples(self, response: tinker.SampleResponse, num_samples: int) -> list[Sampled]:
+    def read_samples(self, response: tinker.SampleResponse, num_samples: int, top: int = 0) -> list[Sampled]:
         """The samples of a response.
 
         Raises:
+            FailedPrecondition: the `top` likeliest tokens are wanted, and there are none (NO_TOP_LOGPROBS).
             BackendError: the response is invalid (BACKEND_ANSWER).
         """
         if len(response.sequences) != num_samples:
             raise garbage(self._service, f"{len(response.sequences)} samples, {num_samples} were requested")
         # The library has 0 where the service reports none.
         cached = response.prompt_cache_hit_tokens or None
-        return [self._read_sample(sequence, cached) for sequence in response.sequences]
+        return [self._read_sample(sequence, cached, top) for sequence in response.sequences]
 
     def read_logprobs(self, values: list[float | None] | None, count: int) -> tuple[float | None, ...]:
         """Log-probabilities of a prompt of `count` tokens.
@@ -189,7 +311,7 @@ class Sampler:
             raise garbage(self._service, f"{got} for a prompt of {count:,} tokens")
         return (None, *values[1:])
 
-    def _read_sample(self, sequence: tinker.SampledSequence, cached: int | None) -> Sampled:
+    def _read_sample(self, sequence: tinker.SampledSequence, cached: int | None, top: int) -> Sampled:
         tokens = sequence.tokens
         if not all(isinstance(token, int) and 0 <= token <= _MAX_INT for token in tokens):
             raise garbage(self._service, "invalid token ids")
@@ -198,7 +320,15 @@ class Sampler:
             raise garbage(self._service, f"{len(logprobs):,} log-probabilities for {len(tokens):,} tokens")
         if sequence.stop_reason not in ("stop", "length"):
             raise garbage(self._service, f"a sample with the stop reason {str(sequence.stop_reason)[:40]!r}")
-        return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason, cached
+        columns = None
+        if top:
+            told = sequence.topk_logprobs_np
+            if told is None:
+                raise self._lacks("likeliest tokens of a sample", Reason.NO_TOP_LOGPROBS)
+            if len(told.token_ids) != len(tokens):
+                raise garbage(self._service, f"likeliest tokens that do not fit {len(tokens):,} generated ones")
+            columns = self._read_columns(told, slice(len(tokens)), top)
+        return tuple(tokens), None if logprobs is None else tuple(logprobs), sequence.stop_reason, cached, columns
 
 
 class Trainer:

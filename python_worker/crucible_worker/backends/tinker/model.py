@@ -12,10 +12,11 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, TinkerModel
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exceeds
+from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.openai.failures import final
-from crucible_worker.backends.tinker.requests import check_targets, each_seeded, pairs_of, tokens_of
+from crucible_worker.backends.tinker.requests import check_target_rows, check_targets, each_seeded, pairs_of, tokens_of
 from crucible_worker.backends.tinker.session import Session
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, Tokenizers
@@ -102,12 +103,29 @@ class ServedModel(Model):
             FailedPrecondition: there is no tokenizer to decode the samples (NO_TOKENIZER).
             BackendError: there is no valid answer.
         """
+        return await self._sample(prompt, params, num_samples)
+
+    async def sample_with_top(
+        self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
+    ) -> tuple[SampledSequence, ...]:
+        """As `sample`, of tokens, with the likeliest tokens in place of each generated one.
+
+        Raises:
+            FailedPrecondition: as of `sample`; or the service returns none (NO_TOP_LOGPROBS).
+        """
+        if not isinstance(input, ModelInput):
+            self._refuse(Capability.SAMPLE_TEXT)
+        return await self._sample(input, params, num_samples, top)
+
+    async def _sample(
+        self, prompt: ModelInput, params: SamplingParams, num_samples: int, top: int = 0
+    ) -> tuple[SampledSequence, ...]:
         tokens, requests = tokens_of(prompt), each_seeded(params, num_samples)
         client, tokenizer = await self._sampler.get(), await self._tokenizer.get()
         tokenizer.there()  # raises now if the samples could not be decoded
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask(client, tokens, some, count)) for some, count in requests]
+                tasks = [group.create_task(self._ask(client, tokens, some, count, top)) for some, count in requests]
         except BaseExceptionGroup as failed:
             # The caller needs one error, not an ExceptionGroup.
             raise failed.exceptions[0] from None
@@ -158,6 +176,23 @@ class ServedModel(Model):
         self._knows_targets = True
         return values
 
+    async def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> Measured:
+        """Distributions at the last tokens of a prompt, by one request.
+
+        Raises:
+            InvalidField: as in `compute_logprobs`; or a target is no token.
+            FailedPrecondition: the service does not return what is wanted (NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS).
+            BackendError: there is no valid answer.
+        """
+        tokens = tokens_of(prompt)
+        client = await self._sampler.get()
+        targets = None
+        if wanted.targets is not None:
+            check_target_rows(wanted.targets)
+            targets = await asyncio.to_thread(client.rows_of_targets, len(tokens), wanted.targets)
+        response = await self._session.call(lambda: client.compute_distributions(tokens, wanted, targets), self._name)
+        return await asyncio.to_thread(client.read_distributions, response, len(tokens), wanted, targets)
+
     async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every position of a prompt given those before it; the first is None.
 
@@ -183,9 +218,11 @@ class ServedModel(Model):
             reason=Reason.NO_TARGET_LOGPROBS,
         )
 
-    async def _ask(self, client: Sampler, tokens: list[int], params: SamplingParams, count: int) -> list[Sampled]:
-        response = await self._session.call(lambda: client.sample(tokens, params, count), self._name)
-        return client.read_samples(response, count)
+    async def _ask(
+        self, client: Sampler, tokens: list[int], params: SamplingParams, count: int, top: int
+    ) -> list[Sampled]:
+        response = await self._session.call(lambda: client.sample(tokens, params, count, top), self._name)
+        return client.read_samples(response, count, top)
 
     async def _make_sampler(self) -> Sampler:
         if not self._samples:
@@ -229,10 +266,11 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
 
     It also ends at the end-of-sequence token: some servers stop only at the given strings.
     """
-    tokens, logprobs, reason, cached = sample
+    tokens, logprobs, reason, cached, top = sample
     if (end := tokenizer.eos_token_id) in tokens:
         length = tokens.index(end) + 1
         tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
+        top = None if top is None else (top[0][:length], top[1][:length])
     text = await tokenizer.decode(tokens)
     if exceeds(text):
         raise final(f"a sample of more than {MAX_TEXT_BYTES:,} bytes of text", Reason.BACKEND_ANSWER)
@@ -243,4 +281,6 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
         logprobs=logprobs,
         stop_reason="stop" if cuts else reason,
         cached_prompt_tokens=cached,
+        top_tokens=None if top is None else top[0],
+        top_logprobs=None if top is None else top[1],
     )

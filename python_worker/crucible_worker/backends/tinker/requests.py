@@ -9,9 +9,10 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, ModelInput, SamplingParams
+from crucible_worker.backends.distributions import NO_TOKEN
 from crucible_worker.backends.sampling_checks import check_sampling
 
-__all__ = ["MAX_SEED", "MAX_TOKEN", "check_targets", "each_seeded", "pairs_of", "tokens_of"]
+__all__ = ["MAX_SEED", "MAX_TOKEN", "check_target_rows", "check_targets", "each_seeded", "pairs_of", "tokens_of"]
 
 MAX_TOKEN = (1 << 31) - 1
 """Token ids have 32 bits on the wire."""
@@ -60,6 +61,18 @@ def check_targets(count: int, targets: Sequence[tuple[int, int]]) -> None:
     if not all(0 < place < count for place, _ in targets):
         raise InvalidField("targets", f"has positions outside of 1 to {count - 1}")
     _known(np.array([token for _, token in targets], np.int64), "targets")
+
+
+def check_target_rows(targets: np.ndarray) -> None:
+    """Refuse targets that are no token ids, but for `NO_TOKEN`.
+
+    Raises:
+        InvalidField: names the first one.
+    """
+    unknown = (targets < NO_TOKEN) | (targets > MAX_TOKEN)
+    if unknown.any():
+        row, column = np.unravel_index(int(unknown.argmax()), targets.shape)
+        raise InvalidField(f"targets[{row}][{column}]", f"is {targets[row, column]}, which is no token id")
 
 
 def pairs_of(data: Sequence[Datum]) -> list[tuple[np.ndarray, np.ndarray]]:

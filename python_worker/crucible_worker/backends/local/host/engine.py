@@ -103,7 +103,7 @@ class Engine:
                         if opened.texts is not None:
                             opened.texts.abort(identity)
                     self._inbox.put((op, identity, message))
-                case "score" | "continue" | "greedy" | "sample" | "close":
+                case "score" | "continue" | "greedy" | "distributions" | "sample" | "close":
                     self._inbox.put((op, identity, message))
                 case _:
                     raise InternalError(f"the host has no operation {op!r}")
@@ -153,6 +153,8 @@ class Engine:
                 self._open(content).add_continuations(identity, content)
             case "greedy":
                 self._open(content).add_argmax(identity, content)
+            case "distributions":
+                self._open(content).add_distributions(identity, content)
             case "sample":
                 self._open(content).add_sampling(identity, content)
             case "abort":

@@ -13,11 +13,13 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
+from crucible_worker.backends.local.host.distributions import Distributions
 from crucible_worker.backends.local.host.loading import LoadedModel
-from crucible_worker.backends.local.host.scoring import Part, measure
+from crucible_worker.backends.local.host.scoring import Part
 
 __all__ = ["WORTH_A_THREAD", "Measured", "Replicas"]
 
@@ -28,7 +30,7 @@ _MOST = 4
 
 _log = logging.getLogger(__name__)
 
-Measured = list[bytes] | Exception
+Measured = Sequence[Any] | Exception
 """The results of a part's rows, or the error."""
 
 
@@ -41,7 +43,7 @@ class Replicas:
         self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.single_threaded else 1
         """Number of concurrent passes."""
 
-    def measure(self, parts: Sequence[Part]) -> list[Measured]:
+    def measure(self, parts: Sequence[Part | Distributions]) -> list[Measured]:
         """Measure parts, at most `width` of them, each by a separate pass."""
         first, *others = parts
         copies = self._have(len(others)) if others else []
@@ -67,12 +69,12 @@ class Replicas:
 
 
 @torch.inference_mode()
-def _in_thread(loaded: LoadedModel, part: Part) -> Measured:
+def _in_thread(loaded: LoadedModel, part: Part | Distributions) -> Measured:
     return _measured(loaded, part)
 
 
-def _measured(loaded: LoadedModel, part: Part) -> Measured:
+def _measured(loaded: LoadedModel, part: Part | Distributions) -> Measured:
     try:
-        return measure(loaded, part)
+        return part.measured(loaded)
     except Exception as error:  # any error is an answer; the host continues
         return error

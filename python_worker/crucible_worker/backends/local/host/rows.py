@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.sampling import Choice, Chooser
 
@@ -56,6 +59,7 @@ class Row:
         self.chooser = chooser
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
+        self._tops: list[tuple[np.ndarray, np.ndarray]] = []
         self._stop = stop
         self._stop_tokens = stop_tokens
         # Every token except special ones has at least a byte of text: so many tokens contain any stop string that the
@@ -76,10 +80,13 @@ class Row:
         """Append a token; returns the row's result if that was its last one.
 
         Returns:
-            `text`, `tokens`, `logprobs` and `stop_reason`, or None if the row continues.
+            `text`, `tokens`, `logprobs`, `stop_reason`, `top_tokens` and `top_logprobs` (bytes, empty if they are not
+            wanted), or None if the row continues.
         """
         self.tokens.append(choice.token)
         self._logprobs.append(choice.logprob)
+        if choice.top is not None:
+            self._tops.append(choice.top)
         if choice.token in self._stop_tokens or self._stopped(loaded):
             return self._result(loaded, "stop")
         return self._result(loaded, "length") if len(self.tokens) >= self.limit else None
@@ -98,6 +105,8 @@ class Row:
             "tokens": self.tokens,
             "logprobs": self._logprobs,
             "stop_reason": "stop" if cuts else reason,
+            "top_tokens": tokens_to_bytes(np.array([tokens for tokens, _ in self._tops], np.int64)),
+            "top_logprobs": floats_to_bytes(np.array([values for _, values in self._tops], np.float64)),
         }
 
 
@@ -118,6 +127,7 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], 
                 top_k=message["top_k"],
                 seed=message["seed"],
                 index=index,
+                top=message["top"],
             ),
         )
         for index in range(len(request.results))

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from crucible_worker.backends.local.host.distributions import likeliest
+
 __all__ = ["Choice", "Chooser", "choose"]
 
 
@@ -21,6 +23,8 @@ class Choice:
     """Its id."""
     logprob: float
     """Its log-probability under the unmodified distribution, nats."""
+    top: tuple[np.ndarray, np.ndarray] | None = None
+    """The likeliest tokens in its place, and their log-probabilities, shape (k,); None if they are not wanted."""
 
 
 class Chooser:
@@ -32,12 +36,16 @@ class Chooser:
         top_k: number of most likely tokens that are kept; all if None.
         seed: sample `index` of a prompt draws from (seed, index); from the system's entropy if None.
         index: of the sample among several.
+        top: number of the likeliest tokens that are reported with each chosen one.
     """
 
-    def __init__(self, *, temperature: float, top_p: float, top_k: int | None, seed: int | None, index: int) -> None:
+    def __init__(
+        self, *, temperature: float, top_p: float, top_k: int | None, seed: int | None, index: int, top: int = 0
+    ) -> None:
         self.temperature = temperature
         self.top_p = top_p
         self.top_k = top_k
+        self.top = top
         self._random = np.random.default_rng([secrets.randbits(128) if seed is None else seed, index])
 
     def draw(self, logits: torch.Tensor) -> int:
@@ -79,7 +87,29 @@ def choose(logits: torch.Tensor, choosers: list[Chooser]) -> list[Choice | None]
             tokens[row] = token
     indices = torch.tensor([[token or 0] for token in tokens], device=logits.device)
     logprobs = (logits.gather(1, indices).squeeze(1) - normalizers).tolist()
-    return [None if token is None else Choice(token, logprob) for token, logprob in zip(tokens, logprobs)]
+    tops = _tops(logits, normalizers, choosers)
+    return [
+        None if token is None else Choice(token, logprob, tops.get(row))
+        for row, (token, logprob) in enumerate(zip(tokens, logprobs))
+    ]
+
+
+def _tops(
+    logits: torch.Tensor, normalizers: torch.Tensor, choosers: Sequence[Chooser]
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """The likeliest tokens, and their log-probabilities, of each row that reports them and has a distribution."""
+    finite = normalizers.isfinite().tolist()
+    rows = [row for row, chooser in enumerate(choosers) if chooser.top and finite[row]]
+    if not rows:
+        return {}
+    chosen = torch.tensor(rows, device=logits.device)
+    values, tokens = likeliest(logits[chosen], max(choosers[row].top for row in rows))
+    ids, logprobs = tokens.cpu().numpy(), (values - normalizers[chosen, None]).cpu().numpy()
+    tops: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for index, row in enumerate(rows):
+        count = choosers[row].top
+        tops[row] = ids[index, :count], logprobs[index, :count]
+    return tops
 
 
 def _draw(logits: torch.Tensor, choosers: Sequence[Chooser]) -> list[int]:

@@ -15,6 +15,7 @@ from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
+from crucible_worker.backends.local.host.distributions import Distributions
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.replicas import WORTH_A_THREAD, Measured, Replicas
 from crucible_worker.backends.local.host.rows import Request, Row, make_rows
@@ -53,7 +54,7 @@ class _Measuring:
     request: Request
     first: int
     """Index of its first row among the request's results."""
-    part: Part
+    part: Part | Distributions
 
 
 class Scheduler:
@@ -90,6 +91,10 @@ class Scheduler:
         tokens = list(map(tokens_from_bytes, message["items"]))
         self._measure_soon(identity, len(tokens), sequences(tokens))
 
+    def add_distributions(self, identity: int, message: dict[str, Any]) -> None:
+        """Accept a request for the likeliest tokens, and given ones, beside those of a sequence."""
+        self._measure_soon(identity, 1, [Distributions.of(message)])
+
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Accept a request for samples."""
         request = self._requests[identity] = Request(identity, [None] * message["num_samples"])
@@ -110,7 +115,7 @@ class Scheduler:
         if joining := self._next_to_join():
             self._generate(Batch(self.loaded, joining), prefill=True)
 
-    def _measure_soon(self, identity: int, results: int, parts: Iterable[Part]) -> None:
+    def _measure_soon(self, identity: int, results: int, parts: Iterable[Part | Distributions]) -> None:
         request = self._requests[identity] = Request(identity, [None] * results)
         first = 0
         for part in parts:

@@ -21,7 +21,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 
-__all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "measure", "sequences"]
+__all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "logits_of", "measure", "sequences"]
 
 POSITIONS_AT_ONCE = 512
 """Positions for which distributions are computed at a time: 512 with a vocabulary of 150,000 take 0.6 GB in float64. A
@@ -49,6 +49,10 @@ class Part:
     def positions(self) -> int:
         """Number of tokens that are read."""
         return self.prompt.size + self.rows.size
+
+    def measured(self, loaded: LoadedModel) -> list[bytes]:
+        """Compute it: see `measure`."""
+        return measure(loaded, self)
 
 
 def sequences(
@@ -121,7 +125,7 @@ def measure(loaded: LoadedModel, part: Part) -> list[bytes]:
 def _after_prompt(loaded: LoadedModel, prompt: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Log-probabilities of targets, shape (k, w + 1); the prompt is read once."""
     cache = loaded.new_cache()
-    first = _logits(loaded, prompt[None], cache=cache, last=True)[:, -1]
+    first = logits_of(loaded, prompt[None], cache=cache, keep=1)[:, -1]
     found = [_logprobs(first, targets[:, 0][None]).T]
     if rows.shape[1]:
         found.append(_of_rows(loaded, rows, targets[:, 1:], cache=cache, read=prompt.size))
@@ -154,24 +158,29 @@ def _of_rows(
     for start in range(0, len(rows) if width else 0, at_once):
         some = targets[start : start + at_once]
         shared = None if cache is None else _shared_cache(loaded, cache, len(some))
-        logits = _logits(loaded, rows[start : start + at_once], cache=shared, read=read)[:, -wanted:].flatten(0, 1)
+        logits = logits_of(loaded, rows[start : start + at_once], cache=shared, read=read)[:, -wanted:].flatten(0, 1)
         values = _likeliest(loaded, logits) if greedy else _logprobs(logits, some.reshape(-1, 1))
         found.append(values.reshape(some.shape))
     return np.concatenate(found or [targets])
 
 
-def _logits(
-    loaded: LoadedModel, rows: np.ndarray, *, cache: DynamicCache | None = None, read: int = 0, last: bool = False
+def logits_of(
+    loaded: LoadedModel,
+    rows: np.ndarray,
+    *,
+    cache: DynamicCache | None = None,
+    read: int = 0,
+    keep: int | None = None,
 ) -> torch.Tensor:
-    """Logits after each token, shape (rows, width, vocabulary); fewer columns if the `last` ones are enough."""
+    """Logits after each token, shape (rows, width, vocabulary); fewer columns if the last ones, `keep`, are enough."""
     given: dict[str, Any] = {"input_ids": torch.tensor(rows, device=loaded.device), "use_cache": cache is not None}
     if cache is not None:
         given[loaded.cache_argument] = cache
         if "position_ids" in loaded.arguments:
             positions = torch.arange(read, read + rows.shape[1], device=loaded.device)
             given["position_ids"] = positions.expand(*rows.shape)
-    if last and "logits_to_keep" in loaded.arguments:
-        given["logits_to_keep"] = 1
+    if keep is not None and keep < rows.shape[1] and "logits_to_keep" in loaded.arguments:
+        given["logits_to_keep"] = keep
     return loaded.model(**given).logits
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
+from crucible_worker.backends.distributions import NO_TOKEN
 from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.numpy_host.characters import Characters
 from crucible_worker.backends.local.numpy_host.network import Network
-from crucible_worker.backends.local.numpy_host.sampling import generate, normalized
+from crucible_worker.backends.local.numpy_host.sampling import generate, likeliest, normalized
 
 __all__ = ["Engine"]
 
@@ -56,6 +57,8 @@ class _Opened:
                     self.network.logits(tokens) for tokens in map(tokens_from_bytes, message["items"]) if tokens.size
                 ]
                 return [tokens_to_bytes(logits.argmax(axis=1)) for logits in found]
+            case "distributions":
+                return [self._distributions(message)]
             case "sample":
                 prompt = tokens_from_bytes(message["prompt"])
                 return [
@@ -82,6 +85,20 @@ class _Opened:
         if not tokens.size:
             return np.empty(0)
         return normalized(self.network.logits(tokens))[np.arange(targets.size), targets]
+
+    def _distributions(self, message: dict[str, Any]) -> dict[str, Any]:
+        """As `host.distributions` returns them."""
+        own = tokens_from_bytes(message["own"])
+        targets = tokens_from_bytes(message["targets"]).reshape(own.size, -1)
+        distribution = normalized(self.network.logits(tokens_from_bytes(message["tokens"]))[-own.size :])
+        top_tokens, top_logprobs = likeliest(distribution, message["top_k"])
+        given = np.take_along_axis(distribution, np.maximum(targets, 0), axis=1)
+        return {
+            "logprobs": floats_to_bytes(distribution[np.arange(own.size), own]),
+            "targets": floats_to_bytes(np.where(targets == NO_TOKEN, np.nan, given)),
+            "top_tokens": tokens_to_bytes(top_tokens),
+            "top_logprobs": floats_to_bytes(top_logprobs),
+        }
 
     def _continued(self, prompt: np.ndarray, continuation: np.ndarray) -> np.ndarray:
         whole = np.concatenate([prompt, continuation])

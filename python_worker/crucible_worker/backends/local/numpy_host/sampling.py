@@ -7,16 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.numpy_host.characters import Characters
 from crucible_worker.backends.local.numpy_host.network import Network
 
-__all__ = ["generate", "normalized"]
+__all__ = ["generate", "likeliest", "normalized"]
 
 
 def normalized(logits: np.ndarray) -> np.ndarray:
     """Log-probabilities of logits along the last axis, float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def likeliest(logprobs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The likeliest tokens along the last axis, and their log-probabilities; among equal ones the lowest ids first."""
+    tokens = np.argsort(-logprobs, axis=-1, kind="stable")[..., :count]
+    return tokens, np.take_along_axis(logprobs, tokens, axis=-1)
 
 
 def generate(
@@ -28,11 +35,11 @@ def generate(
         network: computes.
         characters: of the model.
         prompt: shape (n,), int64, n at least 1.
-        asked: the request of the worker: max_tokens, temperature, top_p, top_k, seed, stop.
+        asked: the request of the worker: max_tokens, temperature, top_p, top_k, seed, stop, top.
         index: of the sample; it draws from (seed, index).
 
     Returns:
-        `text`, `tokens`, `logprobs` and `stop_reason`.
+        As `host.rows` returns it.
     """
     random = np.random.default_rng([secrets.randbits(128) if asked["seed"] is None else asked["seed"], index])
     stop: list[str] = asked["stop"]
@@ -40,19 +47,30 @@ def generate(
     read = prompt
     tokens: list[int] = []
     logprobs: list[float] = []
+    tops: list[tuple[np.ndarray, np.ndarray]] = []
     text, reason = "", "length"
     while len(tokens) < asked["max_tokens"]:
         logits = network.logits(read)[-1]
         token = _drawn(logits, asked, random) if asked["temperature"] > 0 else int(logits.argmax())
         tokens.append(token)
-        logprobs.append(float(normalized(logits)[token]))
+        distribution = normalized(logits)
+        logprobs.append(float(distribution[token]))
+        if asked["top"]:
+            tops.append(likeliest(distribution, asked["top"]))
         text = characters.decode(tokens, special=False)
         if token in stop_tokens or any(each in text for each in stop):
             reason = "stop"
             break
         read = np.append(read, token)
     cuts = [cut for each in stop if (cut := text.find(each)) >= 0]
-    return {"text": text[: min(cuts, default=None)], "tokens": tokens, "logprobs": logprobs, "stop_reason": reason}
+    return {
+        "text": text[: min(cuts, default=None)],
+        "tokens": tokens,
+        "logprobs": logprobs,
+        "stop_reason": reason,
+        "top_tokens": tokens_to_bytes(np.array([tokens for tokens, _ in tops], np.int64)),
+        "top_logprobs": floats_to_bytes(np.array([values for _, values in tops], np.float64)),
+    }
 
 
 def _drawn(logits: np.ndarray, asked: dict[str, Any], random: np.random.Generator) -> int:
