@@ -317,8 +317,8 @@ class HeldByNobody:
         self.over = asyncio.Event()
         self.evaluation, self.existed = stands_as("e"), False
 
-    async def connect_caller(self, request: Any, model: Any) -> Any:
-        self.model.set_result(model)
+    async def connect_caller(self, request: Any, caller: Any) -> Any:
+        self.model.set_result(caller.model)
         return self
 
     def leave(self, error: BridgeError | None = None) -> None:
