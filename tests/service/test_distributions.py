@@ -273,7 +273,7 @@ async def test_text_needs_a_tokenizer(bridge: Any):
 async def test_a_model_that_lacks_it_refuses_by_name():
     """One error for the whole call, with the question that it does not answer; `last_n` alone works with any model."""
     async with run_worker({"m": ScriptedModel()}) as worker:
-        models = worker.bridge.models
+        models: Any = worker.bridge.models
         for call, needs in (
             (models.compute_logprobs("embedded:m", [[1, 2]], top_k=2), "compute_distributions, which top_k needs"),
             (models.compute_logprobs("embedded:m", [[1, 2]], targets=[[3]]), "which targets needs"),
