@@ -77,7 +77,7 @@ def path_of(model: str, root: Path) -> Path:
 
 
 @rows("model", [EMBEDDED, LOCAL])
-async def test_columns_are_those_of_log_softmax(bridge: Bridge, root: Path, model: str):
+async def test_columns_are_those_of_log_softmax(bridge: Any, root: Path, model: str):
     """The likeliest tokens by falling log-probability, targets where they are tokens, and the sequence's own."""
     tokens = [3, 1, 4, 1, 5, 9, 2, 6]
     table = expected(path_of(model, root), tokens)
@@ -99,7 +99,7 @@ async def test_columns_are_those_of_log_softmax(bridge: Bridge, root: Path, mode
     assert answer.usage.prompt_tokens == 8
 
 
-async def test_only_the_last_tokens_are_measured(bridge: Bridge):
+async def test_only_the_last_tokens_are_measured(bridge: Any):
     """As many as `last_n` says; an item's own wins, and targets have as many rows."""
     whole = await bridge.models.compute_logprobs(LOCAL, [[3, 1, 4, 1, 5]], top_k=2)
     items = [LogprobsItem(prompt=ModelInput.of([3, 1, 4, 1, 5]), last_n=last_n) for last_n in (None, 1)]
@@ -118,7 +118,7 @@ async def test_only_the_last_tokens_are_measured(bridge: Bridge):
     assert slices.sequences[0].top_tokens is None
 
 
-async def test_one_token_has_columns_without_rows(bridge: Bridge):
+async def test_one_token_has_columns_without_rows(bridge: Any):
     """No model has a distribution in place of the first token."""
     answer = await bridge.models.compute_logprobs(EMBEDDED, [[3]], top_k=4)
 
@@ -126,7 +126,7 @@ async def test_one_token_has_columns_without_rows(bridge: Bridge):
     assert (found.top_tokens.shape, found.top_logprobs.shape, found.first) == ((0, 4), (0, 4), 1)
 
 
-async def test_a_small_vocabulary_has_fewer_columns(bridge: Bridge):
+async def test_a_small_vocabulary_has_fewer_columns(bridge: Any):
     """K is the vocabulary's size then, and the probabilities of a row are all there is."""
     answer = await bridge.models.compute_logprobs(EMBEDDED, [[3, 1, 4]], top_k=100)
 
@@ -135,7 +135,7 @@ async def test_a_small_vocabulary_has_fewer_columns(bridge: Bridge):
     np.testing.assert_allclose(np.exp(found.top_logprobs).sum(axis=1), 1)
 
 
-async def test_text_is_measured_as_its_tokens(bridge: Bridge):
+async def test_text_is_measured_as_its_tokens(bridge: Any):
     """As Tokenize reads it; the answer has the tokens, also of a text that a continuation follows."""
     (tokenized,) = (await bridge.rendering.tokenize(EMBEDDED, [TEXT])).items
     tokens = list(tokenized.tokens)
@@ -159,7 +159,7 @@ async def test_text_is_measured_as_its_tokens(bridge: Bridge):
     assert after.top_tokens.tolist() == whole.top_tokens[-2:].tolist()
 
 
-async def test_conversations_go_through_the_chat_template(bridge: Bridge):
+async def test_conversations_go_through_the_chat_template(bridge: Any):
     """Whole, or with the beginning of an answer where a continuation follows."""
     conversation = Conversation((ChatMessage("user", "12+34"), ChatMessage("assistant", "=46")))
     question = Conversation((ChatMessage("user", "12+34"),))
@@ -175,7 +175,7 @@ async def test_conversations_go_through_the_chat_template(bridge: Bridge):
     np.testing.assert_allclose(opened.logprobs, whole.logprobs[-2:], atol=CLOSE)
 
 
-async def test_forward_reads_text_and_conversations(bridge: Bridge):
+async def test_forward_reads_text_and_conversations(bridge: Any):
     """Text has weight 1 on each token but the first; conversations as BuildSupervisedExample weighs them."""
     conversation = Conversation((ChatMessage("user", "12+34"), ChatMessage("assistant", "=46")))
     (example,) = (await bridge.rendering.build_supervised_example(CHAT, [conversation])).items
@@ -202,7 +202,7 @@ async def test_forward_reads_text_and_conversations(bridge: Bridge):
 
 
 @rows("model", [EMBEDDED, LOCAL])
-async def test_samples_have_the_likeliest_tokens(bridge: Bridge, root: Path, model: str):
+async def test_samples_have_the_likeliest_tokens(bridge: Any, root: Path, model: str):
     """Of each generated token, under the unmodified distribution, whatever the temperature."""
     sampling = SamplingParams(max_tokens=6, temperature=2.0, seed=4)
 
@@ -218,7 +218,7 @@ async def test_samples_have_the_likeliest_tokens(bridge: Bridge, root: Path, mod
         assert sequence.top_tokens.tolist() == np.argsort(-table, axis=1, kind="stable")[:, :4].tolist()
 
 
-async def test_an_item_that_is_wrong_costs_no_other(bridge: Bridge):
+async def test_an_item_that_is_wrong_costs_no_other(bridge: Any):
     """Its field says where."""
     targets = [np.array([[99], [1]]), np.array([[1]]), np.array([[-2], [1]]), None, None, None]
     sequences = [[3, 1, 4], [3, 1, 4], [3, 1, 4], [3, 77], "", [3, 1, 4]]
@@ -249,19 +249,19 @@ async def test_an_item_that_is_wrong_costs_no_other(bridge: Bridge):
         (lambda models: models.forward(EMBEDDED, ["12+34"], train_on="some"), "train_on"),
     ],
 )
-async def test_a_bound_that_is_wrong_ends_the_call(bridge: Bridge, call: Any, field: str):
+async def test_a_bound_that_is_wrong_ends_the_call(bridge: Any, call: Any, field: str):
     """By the field, as the caller wrote it."""
     with pytest.raises(InvalidField) as caught:
         await call(bridge.models)
     assert caught.value.field == field
 
 
-async def test_the_bound_is_told(bridge: Bridge):
+async def test_the_bound_is_told(bridge: Any):
     """By GetInfo."""
     assert (await bridge.worker.get_info()).limits["max_top_k"] == WorkerLimits().max_top_k
 
 
-async def test_text_needs_a_tokenizer(bridge: Bridge):
+async def test_text_needs_a_tokenizer(bridge: Any):
     """A model without one is still asked about tokens."""
     tokens = LogprobsItem(prompt=ModelInput.of([1, 2]), last_n=1)
 
@@ -273,7 +273,7 @@ async def test_text_needs_a_tokenizer(bridge: Bridge):
 async def test_a_model_that_lacks_it_refuses_by_name():
     """One error for the whole call, with the question that it does not answer; `last_n` alone works with any model."""
     async with run_worker({"m": ScriptedModel()}) as worker:
-        models = worker.bridge.models
+        models: Any = worker.bridge.models
         for call, needs in (
             (models.compute_logprobs("embedded:m", [[1, 2]], top_k=2), "compute_distributions, which top_k needs"),
             (models.compute_logprobs("embedded:m", [[1, 2]], targets=[[3]]), "which targets needs"),

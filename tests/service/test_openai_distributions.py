@@ -79,7 +79,8 @@ def echoing(named: bool) -> Script:
         known = {**body, "return_tokens_as_token_ids": True}
         said = told(known, body["prompt"])
         if not named:
-            said["top_logprobs"] = [{"a": -0.5, "b": -1.5} for _ in body["prompt"]]
+            texts: list[Any] = [{"a": -0.5, "b": -1.5} for _ in body["prompt"]]
+            said["top_logprobs"] = texts
         said["token_logprobs"][0] = said["top_logprobs"][0] = None
         return answer(request, "", logprobs=said)
 

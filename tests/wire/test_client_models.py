@@ -118,7 +118,7 @@ async def test_sequences_and_data_are_sent(worker: CannedWorker, address: str):
         ("sample", ("embedded:m", ["a"], 5), "sampling"),
         ("compute_logprobs", ("embedded:m", ModelInput.of([1])), "sequences"),
         ("compute_logprobs", ("embedded:m", [1, 2]), "sequences[0]"),
-        ("compute_logprobs", ("embedded:m", ["text"]), "sequences[0]"),
+        ("compute_logprobs", ("embedded:m", [["text"]]), "sequences[0]"),
         ("forward", ("embedded:m", [5]), "data[0]"),
         (
             "forward",
