@@ -16,10 +16,13 @@ from crucible_bridge.types import (
     Conversation,
     Datum,
     EvaluationState,
+    ImageChunk,
     Limits,
     OpenAIModel,
+    Record,
     Sample,
     SamplingParams,
+    ToolCall,
     Verdict,
 )
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL
@@ -102,6 +105,39 @@ def unreliable(seed: int):
         return faults[draw] if request.method == "POST" and draw < len(faults) else shout(request)
 
     return script
+
+
+async def test_images_and_calls_of_tools_are_sent_and_recorded(tmp_path):
+    """The server gets them in the API's form; the record has the conversation as it was asked."""
+    bodies = []
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return refusal(404)
+        bodies.append(request.body)
+        return answer(request, "D")
+
+    asked = Conversation(
+        (
+            ChatMessage("user", parts=("What is this?", ImageChunk(data=b"\x89PNG", format="png"))),
+            ChatMessage("assistant", tool_calls=(ToolCall(name="look", arguments="{}", id="c1"),)),
+            ChatMessage("tool", "a dot", tool_call_id="c1"),
+        )
+    )
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await accuracy_of(bridge, [Sample(id="s", input=asked, targets=("D",))], record=Record.FULL)
+        again = await bridge.evaluation.get_evaluation(evaluation.evaluation_id)
+        (result,) = await samples_of(bridge, evaluation.evaluation_id)
+
+    assert evaluation.metrics.values["accuracy"] == again.metrics.values["accuracy"] == 1.0
+    user, assistant, tool = next(body["messages"] for body in bodies if "messages" in body)
+    assert [part["type"] for part in user["content"]] == ["text", "image_url"]
+    assert user["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert (assistant["content"], assistant["tool_calls"][0]["function"]["name"]) == (None, "look")
+    assert tool == {"role": "tool", "content": "a dot", "tool_call_id": "c1"}
+    assert result.prompt == asked
+    assert result.sample is not None
+    assert result.sample.input == asked
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(5_000, marks=pytest.mark.torture)])
