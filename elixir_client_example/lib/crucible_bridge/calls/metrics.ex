@@ -11,6 +11,9 @@ defmodule CrucibleBridge.Calls.Metrics do
   # What a model is asked by: the input, and the targets whose log-probabilities it tells.
   @asked ["target_tokens"]
 
+  # Options of the penalty that are fields as they are.
+  @distilled [:reverse_kl, :datasets]
+
   def kl_sample_train(conn, data, training_logprobs, opts) do
     with {:ok, columns} <- policy_columns(data, [{"mask", :flags}], {"training_logprobs", training_logprobs}),
          request = %V1.ComputeKLSampleTrainRequest{columns: columns, extended: opts[:extended] || false} do
@@ -29,8 +32,9 @@ defmodule CrucibleBridge.Calls.Metrics do
     with {:ok, coef} <- number(opts[:coef], "coef"),
          {:ok, discount} <- number(Keyword.get(opts, :discount, 0.0), "discount"),
          {:ok, fields, lengths} <- penalty(data, base, opts),
+         {:ok, distilled} <- Message.build(Keyword.take(opts, @distilled), V1.IncorporateKLPenaltyRequest, "options"),
          scale = [kl_penalty_coef: coef, kl_discount_factor: discount, deadline_ms: opts[:deadline_ms]],
-         request = struct!(V1.IncorporateKLPenaltyRequest, scale ++ fields),
+         request = struct!(distilled, scale ++ fields),
          {:ok, reply} <- Calls.unary(conn, request, bounded(opts, base)),
          {:ok, advantages} <- advantages(reply.advantages, lengths) do
       {:ok, %{reply | advantages: advantages}}
