@@ -3,7 +3,7 @@
 Ours is the whole remote call: request, a JSONL data set, engine, grading, journal, an event per sample, aggregation,
 reply. The baseline is a bare loop over the same file and the same scripted model in this process, with as many tasks at
 once: prompt, answer, the same grader, a flushed JSON line; without retries, deadlines, events, or anything to resume
-from. Both alternate.
+from. Both alternate, in a process whose garbage collector is set as that of `crucible-worker serve`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from _report import Claim, arguments, report
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Limits, ModelInput, SamplingParams
 from crucible_worker.grading import registry
+from crucible_worker.server.memory import collect_rarely
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 
 SAMPLES, CONCURRENCY = 20_000, 64
@@ -44,6 +45,7 @@ async def main() -> None:
             "".join(json.dumps({"input": f"{index}*7=", "target": "42"}) + "\n" for index in range(SAMPLES))
         )
         async with run_worker({"scripted": model}, data_roots=(data.parent,)) as worker:
+            collect_rarely()
             for run in range(options.runs + 1):
                 bare = await by_hand(model, data, Path(folder) / "results.jsonl")
                 remote = await through_the_worker(worker, f"run-{run}")

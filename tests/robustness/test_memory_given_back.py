@@ -79,3 +79,33 @@ def test_memory_that_was_in_use_at_the_first_attempt_goes_back_later():
     """An attempt while the memory is in use is not the last one."""
     done = subprocess.run([sys.executable, "-c", _HELD], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+_CYCLES = """
+import asyncio, gc
+from crucible_worker.server.memory import (
+    NEW_OBJECTS, WORTH_BYTES, collect_rarely, give_back_when_idle, keep_freed_memory, resident_bytes
+)
+
+async def run():
+    assert keep_freed_memory()
+    collect_rarely()
+    assert gc.get_freeze_count() > 0 and gc.get_threshold()[0] == NEW_OBJECTS
+    giving = asyncio.create_task(give_back_when_idle(lambda: 60.0, 0.05))
+    await asyncio.sleep(0)
+    before = resident_bytes()
+    cycle = [[b"x" * 100_000 for _ in range(2_000)]]
+    cycle.append(cycle)
+    assert resident_bytes() - before > 2 * WORTH_BYTES
+    del cycle
+    while resident_bytes() - before > WORTH_BYTES:
+        await asyncio.sleep(0.01)
+
+asyncio.run(asyncio.wait_for(run(), 60))
+"""
+
+
+def test_memory_of_new_cycles_goes_back_though_cycles_are_looked_for_rarely():
+    """An idle worker makes no objects that would start the collector."""
+    done = subprocess.run([sys.executable, "-c", _CYCLES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

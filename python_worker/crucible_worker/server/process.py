@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +20,7 @@ from crucible_worker.config import Settings
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
-from crucible_worker.server.memory import give_back_when_idle, keep_freed_memory
+from crucible_worker.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
@@ -117,8 +116,7 @@ async def _serve(
         await _start(worker, end)
         if not end.is_set():
             await _announce(settings.ready_file, ready_text(worker.address), guard)
-            # Objects loaded until now stay: a garbage collection over them would delay every probe for 20 ms.
-            gc.freeze()
+            collect_rarely()
             worker.warm_grading()
         async with _giving_memory_back(worker, settings.limits.memory_idle_seconds):
             await end.wait()
