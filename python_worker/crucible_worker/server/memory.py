@@ -55,7 +55,7 @@ def collect_rarely() -> None:
     """Let the garbage collector look for cycles less often, and never among the objects that are loaded now.
 
     What samples and calls leave behind is freed without it, as it has no cycles. Results that wait to be written have
-    none either, and by default they were looked through again and again: 10 % of the worker's time for a sample whose
+    none either, and by default they are looked through again and again: up to 10 % of the time for a sample whose
     model answers at once. Looking through what is loaded would delay every probe for 20 ms.
 
     Only for a process that is a worker and nothing else.
