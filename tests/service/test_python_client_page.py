@@ -30,6 +30,9 @@ SAYS = {
     "Handle errors": [["UNKNOWN_EVALUATION False", r"\w+ evaluators\[0\]\.kind"]],
     "Retry": [["1.0"]],
     "Follow events": [[r"\w+ docs-events", r"after it \[.*\]"]],
+    "The likeliest tokens of a model": [
+        [r"\(\d, 3\) \(\d, 3\)", r"likeliest first \[\d+(, \d+){4}\] of rows \d"],
+    ],
     "Read samples, write reports": [[r"\d+ of \d+ are wrong", "# .*"]],
 }
 """What each block prints, by the heading above it."""
