@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Datum, EmbeddedModel, ModelInput, SamplingParams
+from crucible_worker.backends.distributions import Wanted
 from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.embedded.arithmetic import held_out
 from tests.tables import rows
@@ -62,6 +63,20 @@ async def reference():
     await model.load()
     yield model
     await local.aclose()
+
+
+async def test_columns_are_those_of_pytorch(model, reference):
+    """The likeliest tokens, given ones, and those in place of each generated token."""
+    prompt = ModelInput.of([4, 5, 13, 6, 7, 14])
+    wanted = Wanted(last=3, top_k=4, targets=np.array([[1, -1]] * 3))
+    found, same = [await each.compute_distributions(prompt, wanted) for each in (model, reference)]
+    ((drawn,), (known,)) = [await each.sample_with_top(prompt, GREEDY, 1, 3) for each in (model, reference)]
+
+    assert found.top_tokens.tolist() == same.top_tokens.tolist()
+    for name in ("logprobs", "top_logprobs", "target_logprobs"):
+        np.testing.assert_allclose(getattr(found, name), getattr(same, name), atol=CLOSE)
+    assert drawn.top_tokens.tolist() == known.top_tokens.tolist()
+    np.testing.assert_allclose(drawn.top_logprobs, known.top_logprobs, atol=CLOSE)
 
 
 @rows(

@@ -238,8 +238,8 @@ defmodule CrucibleBridge.V1.ModelService.Service do
   The items of a batch are queried concurrently, and again after a retryable error. Every item has a result or a
   problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
   NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
-  send smaller batches), NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS (the model's service does not report
-  them), INTERNAL (a bug; the worker's log has it). Further ones: those below that are about one item,
+  send smaller batches), INTERNAL (a bug; the worker's log has it). If a model's service does not report what is
+  requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. Further ones: those below that are about one item,
   those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
   left, a call queries nothing more.
 
