@@ -274,6 +274,7 @@ TYPES = (
             "target_logprobs": _TABLE,
         },
     ),
+    Type("TeacherAnswer"),
     Type("ComputeLogprobsResponse", "LogprobsAnswer", needed="sequences", eq=False),
     Type("ForwardOutput", eq=False, fields={"logprobs": _FLOATS}),
     Type("ForwardResponse", "ForwardAnswer", needed="outputs", eq=False),
@@ -305,7 +306,7 @@ BECAUSE = {
     "a oneof is a union of types, or a type holds one": """
         CodeTest EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
         ForwardItem LogprobsItem ModelInput ModelInputChunk OrchestratorAnswer OrchestratorQuestion Sample SampleItem
-        SampleQuestion ScoreOptions
+        SampleQuestion ScoreOptions Teacher
     """,
     "one of such a union; most have short forms as text, or methods": """
         AnsweredForward AnsweredSample ChatMessage Conversation Datum FileDataset ForwardQuestion HubDataset

@@ -175,6 +175,7 @@ from crucible_bridge.types import (
     SupervisedExample,
     SyncRequest,
     SyncResponse,
+    TeacherAnswer,
     Termination,
     Tokenized,
     TokenizeRequest,
@@ -414,6 +415,8 @@ __all__ = [
     "sync_request_to_v1",
     "sync_response_from_v1",
     "sync_response_to_v1",
+    "teacher_answer_from_v1",
+    "teacher_answer_to_v1",
     "token_sequence_from_v1",
     "token_sequence_to_v1",
     "tokenize_request_from_v1",
@@ -2539,12 +2542,33 @@ def sequence_logprobs_from_v1(message: models_pb2.SequenceLogprobs, field: str =
     )
 
 
+def teacher_answer_to_v1(value: TeacherAnswer) -> models_pb2.TeacherAnswer:
+    """Encode: What a teacher took."""
+    return models_pb2.TeacherAnswer(
+        model_fingerprint=unicode_text(value.model_fingerprint),
+        usage=None if value.usage is None else usage_to_v1(value.usage),
+    )
+
+
+def teacher_answer_from_v1(message: models_pb2.TeacherAnswer, field: str = "") -> TeacherAnswer:
+    """Decode: What a teacher took.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return TeacherAnswer(
+        model_fingerprint=message.model_fingerprint,
+        usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+    )
+
+
 def logprobs_answer_to_v1(value: LogprobsAnswer) -> models_pb2.ComputeLogprobsResponse:
     """Encode: The answer to ComputeLogprobs."""
     return models_pb2.ComputeLogprobsResponse(
         sequences=[sequence_logprobs_to_v1(item) for item in value.sequences],
         model_fingerprint=unicode_text(value.model_fingerprint),
         usage=None if value.usage is None else usage_to_v1(value.usage),
+        teachers=[teacher_answer_to_v1(item) for item in value.teachers],
     )
 
 
@@ -2558,6 +2582,7 @@ def logprobs_answer_from_v1(message: models_pb2.ComputeLogprobsResponse, field: 
         sequences=each_decoded(sequence_logprobs_from_v1, message.sequences, child(field, "sequences")),
         model_fingerprint=message.model_fingerprint,
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
+        teachers=each_decoded(teacher_answer_from_v1, message.teachers, child(field, "teachers")),
     )
 
 

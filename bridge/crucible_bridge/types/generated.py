@@ -134,6 +134,7 @@ __all__ = [
     "SupervisedExample",
     "SyncRequest",
     "SyncResponse",
+    "TeacherAnswer",
     "Termination",
     "TokenSequence",
     "TokenizeRequest",
@@ -1254,6 +1255,16 @@ class SequenceLogprobs:
     """Log-probabilities of the item's targets, f64 of shape [rows, m], nats; None if it has none."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherAnswer:
+    """What a teacher took."""
+
+    model_fingerprint: str = ""
+    """Content of its checkpoint, as its backend tells; empty if it could not be opened."""
+    usage: Usage | None = None
+    """Of its sequences, those without an answer included."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogprobsAnswer:
     """The answer to ComputeLogprobs."""
@@ -1261,9 +1272,11 @@ class LogprobsAnswer:
     sequences: tuple[SequenceLogprobs, ...]
     """One per sequence, in their order."""
     model_fingerprint: str = ""
-    """Content of the checkpoint, as its backend tells."""
+    """Content of the checkpoint, as its backend tells; empty if teachers are given."""
     usage: Usage | None = None
     """Of the whole batch, items without an answer included."""
+    teachers: tuple[TeacherAnswer, ...] = ()
+    """One per teacher, in their order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

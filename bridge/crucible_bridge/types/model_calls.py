@@ -10,7 +10,7 @@ from crucible_bridge.types.data import Conversation, Datum, ModelInput
 from crucible_bridge.types.generated import BatchLimits, Problem, SamplingParams
 from crucible_bridge.types.models import ModelRef
 
-__all__ = ["ForwardRequest", "LogprobsItem", "LogprobsRequest", "SampleItem", "SampleRequest"]
+__all__ = ["ForwardRequest", "LogprobsItem", "LogprobsRequest", "SampleItem", "SampleRequest", "Teacher"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,23 @@ class LogprobsItem:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LogprobsRequest:
-    """Request for log-probabilities of sequences: of `sequences` or of `items`."""
+class Teacher:
+    """One of the models that sequences are measured by together."""
 
     model: ModelRef
     """The model."""
+    weight: float = 1.0
+    """Its share, above 0; the shares of the teachers of a sequence are divided by their sum."""
+    items: tuple[int, ...] = ()
+    """Indices of the sequences that it measures, each once; all if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogprobsRequest:
+    """Request for log-probabilities of `sequences` or of `items`, by `model` or by `teachers`."""
+
+    model: ModelRef | None = None
+    """The model; None if there are teachers."""
     sequences: tuple[ModelInput | Problem, ...] = ()
     """Tokens, at least one each; one that could not be read is replaced by its problem."""
     limits: BatchLimits = BatchLimits()
@@ -77,6 +89,8 @@ class LogprobsRequest:
     """Only the last tokens of each sequence are measured, so many; None is all but the first."""
     add_special_tokens: bool = False
     """Whether the special tokens that the tokenizer puts around a text are added to texts."""
+    teachers: tuple[Teacher, ...] = ()
+    """In place of `model`: the weighted mean of their probabilities."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

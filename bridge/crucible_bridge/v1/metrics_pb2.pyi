@@ -73,20 +73,24 @@ class ComputeKLPostUpdateResponse(_message.Message):
     def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., action_tokens: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class IncorporateKLPenaltyRequest(_message.Message):
-    __slots__ = ("data", "base", "kl_penalty_coef", "kl_discount_factor", "deadline_ms", "columns")
+    __slots__ = ("data", "base", "kl_penalty_coef", "kl_discount_factor", "deadline_ms", "columns", "reverse_kl", "datasets")
     DATA_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     KL_PENALTY_COEF_FIELD_NUMBER: _ClassVar[int]
     KL_DISCOUNT_FACTOR_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_KL_FIELD_NUMBER: _ClassVar[int]
+    DATASETS_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[_types_pb2.Datum]
     base: LogprobSource
     kl_penalty_coef: float
     kl_discount_factor: float
     deadline_ms: int
     columns: _types_pb2.Columns
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
+    reverse_kl: bool
+    datasets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ..., reverse_kl: bool = ..., datasets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IncorporateKLPenaltyResponse(_message.Message):
     __slots__ = ("metrics", "advantages", "usage")

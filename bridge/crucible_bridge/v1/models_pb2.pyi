@@ -107,8 +107,18 @@ class LogprobsItem(_message.Message):
     last_n: int
     def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., continuation: _Optional[_Iterable[int]] = ..., targets: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., last_n: _Optional[int] = ...) -> None: ...
 
+class Teacher(_message.Message):
+    __slots__ = ("model", "weight", "items")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    model: _types_pb2.ModelRef
+    weight: float
+    items: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., weight: _Optional[float] = ..., items: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class ComputeLogprobsRequest(_message.Message):
-    __slots__ = ("model", "sequences", "limits", "items", "top_k", "last_n", "add_special_tokens")
+    __slots__ = ("model", "sequences", "limits", "items", "top_k", "last_n", "add_special_tokens", "teachers")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +126,7 @@ class ComputeLogprobsRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     LAST_N_FIELD_NUMBER: _ClassVar[int]
     ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEACHERS_FIELD_NUMBER: _ClassVar[int]
     model: _types_pb2.ModelRef
     sequences: _containers.RepeatedCompositeFieldContainer[_types_pb2.ModelInput]
     limits: BatchLimits
@@ -123,7 +134,8 @@ class ComputeLogprobsRequest(_message.Message):
     top_k: int
     last_n: int
     add_special_tokens: bool
-    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.ModelInput, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LogprobsItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., last_n: _Optional[int] = ..., add_special_tokens: bool = ...) -> None: ...
+    teachers: _containers.RepeatedCompositeFieldContainer[Teacher]
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.ModelInput, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LogprobsItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., last_n: _Optional[int] = ..., add_special_tokens: bool = ..., teachers: _Optional[_Iterable[_Union[Teacher, _Mapping]]] = ...) -> None: ...
 
 class SequenceLogprobs(_message.Message):
     __slots__ = ("logprobs", "problem", "first", "tokens", "top_tokens", "top_logprobs", "target_logprobs")
@@ -143,15 +155,25 @@ class SequenceLogprobs(_message.Message):
     target_logprobs: _types_pb2.Tensor
     def __init__(self, logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., first: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., top_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., target_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
 
+class TeacherAnswer(_message.Message):
+    __slots__ = ("model_fingerprint", "usage")
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model_fingerprint: str
+    usage: _types_pb2.Usage
+    def __init__(self, model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+
 class ComputeLogprobsResponse(_message.Message):
-    __slots__ = ("sequences", "model_fingerprint", "usage")
+    __slots__ = ("sequences", "model_fingerprint", "usage", "teachers")
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    TEACHERS_FIELD_NUMBER: _ClassVar[int]
     sequences: _containers.RepeatedCompositeFieldContainer[SequenceLogprobs]
     model_fingerprint: str
     usage: _types_pb2.Usage
-    def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceLogprobs, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+    teachers: _containers.RepeatedCompositeFieldContainer[TeacherAnswer]
+    def __init__(self, sequences: _Optional[_Iterable[_Union[SequenceLogprobs, _Mapping]]] = ..., model_fingerprint: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., teachers: _Optional[_Iterable[_Union[TeacherAnswer, _Mapping]]] = ...) -> None: ...
 
 class ForwardItem(_message.Message):
     __slots__ = ("datum", "text", "conversation")

@@ -75,7 +75,6 @@ defmodule CrucibleBridge.Wire.Bounds do
       dpo_beta: %{above: 0.0}
     },
     V1.ComputeLogprobsRequest => %{
-      model: %{required: true},
       top_k: %{least: 1},
       last_n: %{least: 1}
     },
@@ -400,6 +399,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.SyncRequest => %{
       experiment_id: %{max_bytes: 200, required: true},
       timeout_ms: %{least: 0, most: 600_000, default: 30_000}
+    },
+    V1.Teacher => %{
+      model: %{required: true}
     },
     V1.Tensor => %{
       dtype: %{required: true}
