@@ -74,6 +74,7 @@ from crucible_bridge.types import (
     SamplingParams,
     ScoreOptions,
     Scorer,
+    Teacher,
     TextScorerKind,
     TokenizeResponse,
     TrajectoryBatch,
@@ -1013,10 +1014,18 @@ class BlockingMetricsClient:
         *,
         coef: float,
         discount: float = 0.0,
+        reverse_kl: bool = False,
+        datasets: Iterable[str] = (),
         deadline_ms: int | None = None,
         timeout: float | None = None,
     ) -> KLPenalty:
         """Advantages with a penalty for leaving the base policy; the data are not changed.
+
+        With `reverse_kl` the base policy is a teacher, and the penalty that of on-policy distillation:
+
+            answer = await bridge.models.compute_logprobs(teacher, sequences)
+            logprobs = [sequence.logprobs for sequence in answer.sequences]
+            result = await bridge.metrics.incorporate_kl_penalty(data, logprobs, coef=1.0, reverse_kl=True)
 
         Args:
             data: Datums with "logprobs", "mask" and "advantages"; if a model is queried, also the input and
@@ -1025,6 +1034,9 @@ class BlockingMetricsClient:
                 "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
+            reverse_kl: whether the penalty of a token is `coef` times its reverse KL, without the mean, and the metric
+                `teacher_kl`.
+            datasets: with `reverse_kl`, the data set of each datum, for `teacher_kl/dataset_<name>`.
             deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
@@ -1035,7 +1047,14 @@ class BlockingMetricsClient:
         """
         return self._thread.run(
             self._client.incorporate_kl_penalty(
-                data, base_logprobs, coef=coef, discount=discount, deadline_ms=deadline_ms, timeout=timeout
+                data,
+                base_logprobs,
+                coef=coef,
+                discount=discount,
+                reverse_kl=reverse_kl,
+                datasets=datasets,
+                deadline_ms=deadline_ms,
+                timeout=timeout,
             )
         )
 
@@ -1222,7 +1241,7 @@ class BlockingModelsClient:
 
     def compute_logprobs(
         self,
-        model: ModelRef | str,
+        model: ModelRef | str | Sequence[Teacher],
         sequences: Iterable[LogprobsItem | Prompt],
         *,
         top_k: int | None = None,
@@ -1238,7 +1257,8 @@ class BlockingModelsClient:
             answer.sequences[0].top_tokens  # shape (len(answer), 20)
 
         Args:
-            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:..."; or several
+                Teachers, of which a sequence has the weighted mean of probabilities, as a logarithm.
             sequences: token ids, at least one each; text; conversations, by the model's chat template; or
                 LogprobsItems, which have their own targets and continuation.
             top_k: so many of the likeliest tokens come with each measured one, as `top_tokens` and `top_logprobs`.

@@ -132,10 +132,18 @@ class MetricsClient(PlainMetricsCalls):
         *,
         coef: float,
         discount: float = 0.0,
+        reverse_kl: bool = False,
+        datasets: Iterable[str] = (),
         deadline_ms: int | None = None,
         timeout: float | None = None,
     ) -> KLPenalty:
         """Advantages with a penalty for leaving the base policy; the data are not changed.
+
+        With `reverse_kl` the base policy is a teacher, and the penalty that of on-policy distillation:
+
+            answer = await bridge.models.compute_logprobs(teacher, sequences)
+            logprobs = [sequence.logprobs for sequence in answer.sequences]
+            result = await bridge.metrics.incorporate_kl_penalty(data, logprobs, coef=1.0, reverse_kl=True)
 
         Args:
             data: Datums with "logprobs", "mask" and "advantages"; if a model is queried, also the input and
@@ -144,6 +152,9 @@ class MetricsClient(PlainMetricsCalls):
                 "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             coef: scales the penalty.
             discount: above 0, discounted sums of future penalties.
+            reverse_kl: whether the penalty of a token is `coef` times its reverse KL, without the mean, and the metric
+                `teacher_kl`.
+            datasets: with `reverse_kl`, the data set of each datum, for `teacher_kl/dataset_<name>`.
             deadline_ms: milliseconds that the worker has for querying the model.
             timeout: seconds for the call.
 
@@ -162,6 +173,8 @@ class MetricsClient(PlainMetricsCalls):
             discount=discount,
             data=_sequences(data) if isinstance(source, ModelRef) else (),
             deadline_ms=deadline_ms,
+            reverse_kl=reverse_kl,
+            datasets=_names(datasets),
         )
         message = token_codec.kl_penalty_request_to_bytes(request)
         lengths = [array.shape[0] if array.shape else 1 for array in request.advantages]
@@ -333,6 +346,13 @@ class MetricsClient(PlainMetricsCalls):
 def _unread(values: ArrayLike | None) -> Any:
     """An array, unchanged: the codec reads it, and names its field in errors."""
     return values
+
+
+def _names(datasets: Iterable[str]) -> tuple[str, ...]:
+    """Names of data sets; text alone is refused, whose letters would be names."""
+    if isinstance(datasets, str):
+        raise InvalidField("datasets", "is text, not a name for each datum")
+    return tuple(map(str, datasets))
 
 
 def _source(value: Any, field: str) -> LogprobSource:

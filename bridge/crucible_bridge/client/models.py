@@ -32,6 +32,7 @@ from crucible_bridge.types import (
     SampleItem,
     SampleRequest,
     SamplingParams,
+    Teacher,
 )
 from crucible_bridge.v1 import models_pb2_grpc
 
@@ -102,7 +103,7 @@ class ModelsClient(PlainModelCalls):
 
     async def compute_logprobs(
         self,
-        model: ModelRef | str,
+        model: ModelRef | str | Sequence[Teacher],
         sequences: Iterable[LogprobsItem | Prompt],
         *,
         top_k: int | None = None,
@@ -118,7 +119,8 @@ class ModelsClient(PlainModelCalls):
             answer.sequences[0].top_tokens  # shape (len(answer), 20)
 
         Args:
-            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+            model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:..."; or several
+                Teachers, of which a sequence has the weighted mean of probabilities, as a logarithm.
             sequences: token ids, at least one each; text; conversations, by the model's chat template; or
                 LogprobsItems, which have their own targets and continuation.
             top_k: so many of the likeliest tokens come with each measured one, as `top_tokens` and `top_logprobs`.
@@ -137,8 +139,10 @@ class ModelsClient(PlainModelCalls):
         tables = [None] * len(given) if targets is None else list(_batch(targets, "targets"))
         if len(tables) != len(given):
             raise InvalidField("targets", f"has {len(tables):,} entries, sequences has {len(given):,}")
+        teachers = _teachers(model)
         request = LogprobsRequest(
-            model=as_model(model),
+            model=None if teachers else as_model(model),
+            teachers=teachers,
             limits=limits or BatchLimits(),
             top_k=top_k,
             last_n=last_n,
@@ -196,6 +200,16 @@ def _batch(items: Iterable[Any], field: str) -> Iterable[Any]:
     if isinstance(items, alone) or not isinstance(items, Iterable):
         raise InvalidField(field, f"is a {type(items).__name__}, not a sequence of them")
     return items
+
+
+def _teachers(model: Any) -> tuple[Teacher, ...]:
+    """The teachers that are given in place of a model; none if it is a model, or nothing that could be one."""
+    if not isinstance(model, list | tuple) or not model:
+        return ()
+    for index, teacher in enumerate(model):
+        if not isinstance(teacher, Teacher):
+            raise InvalidField(f"teachers[{index}]", f"is a {type(teacher).__name__}, not a Teacher")
+    return tuple(model)
 
 
 def _sample_item(prompt: Any, num_samples: int, field: str) -> SampleItem:

@@ -6,6 +6,7 @@ problem. Neither affects the rest of the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from crucible_bridge.codec.generated import (
     sampling_params_from_v1,
     sampling_params_to_v1,
     sequence_logprobs_to_v1,
+    teacher_answer_to_v1,
     usage_to_v1,
 )
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
@@ -48,10 +50,12 @@ from crucible_bridge.types import (
     LogprobsAnswer,
     LogprobsItem,
     LogprobsRequest,
+    ModelRef,
     Problem,
     SampleAnswer,
     SampleItem,
     SampleRequest,
+    Teacher,
     Usage,
     bounds,
 )
@@ -88,7 +92,7 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
     with sendable("sampling"):
         sampling = sampling_params_to_v1(request.sampling)
     return pb.SampleRequest(
-        model=_model_to_v1(request),
+        model=_model_to_v1(request.model),
         items=_each_to_v1(request.items, "items", _sample_item_to_v1),
         sampling=sampling,
         limits=_limits_to_v1(request.limits),
@@ -120,13 +124,14 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
         InvalidField: a value cannot be sent.
     """
     return pb.ComputeLogprobsRequest(
-        model=_model_to_v1(request),
+        model=None if request.model is None else _model_to_v1(request.model),
         sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
         limits=_limits_to_v1(request.limits),
         items=_each_to_v1(request.items, "items", _logprobs_item_to_v1),
         top_k=request.top_k,
         last_n=request.last_n,
         add_special_tokens=request.add_special_tokens,
+        teachers=_each_to_v1(request.teachers, "teachers", _teacher_to_v1),
     )
 
 
@@ -134,17 +139,22 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
     """Decode a request for log-probabilities.
 
     Raises:
-        InvalidField: model or a bound is missing or wrong; a wrong sequence becomes its problem.
+        InvalidField: model, a teacher or a bound is missing or wrong; a wrong sequence becomes its problem.
     """
     _check_one_of(message, "sequences", "items")
+    if message.teachers and message.HasField("model"):
+        raise InvalidField("teachers", "is given together with model: give one of the two")
     return LogprobsRequest(
-        model=_model_from_v1(message),
+        model=None if message.teachers else _model_from_v1(message),
         sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
         limits=batch_limits_from_v1(message.limits, "limits"),
         items=_each_from_v1(message.items, "items", _logprobs_item_from_v1),
         top_k=_positive(message, "top_k"),
         last_n=_positive(message, "last_n"),
         add_special_tokens=message.add_special_tokens,
+        teachers=tuple(
+            _teacher_from_v1(teacher, f"teachers[{index}]") for index, teacher in enumerate(message.teachers)
+        ),
     )
 
 
@@ -155,7 +165,7 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
         InvalidField: a value cannot be sent.
     """
     return pb.ForwardRequest(
-        model=_model_to_v1(request),
+        model=_model_to_v1(request.model),
         data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
         limits=_limits_to_v1(request.limits),
         items=_each_to_v1(request.items, "items", _forward_item_to_v1),
@@ -197,6 +207,7 @@ def logprobs_answer_to_v1(answer: LogprobsAnswer, max_bytes: int) -> pb.ComputeL
         ),
         model_fingerprint=answer.model_fingerprint,
         usage=_usage_to_v1(answer.usage),
+        teachers=map(teacher_answer_to_v1, answer.teachers),
     )
 
 
@@ -289,15 +300,28 @@ def _positive(message: Any, name: str, field: str = "") -> int | None:
     return value
 
 
-def _model_to_v1(request: SampleRequest | LogprobsRequest | ForwardRequest) -> types_pb2.ModelRef:
+def _teacher_to_v1(teacher: Teacher, field: str) -> pb.Teacher:
+    with sendable(child(field, "model")):
+        model = model_ref_to_v1(teacher.model)
+    return pb.Teacher(model=model, weight=teacher.weight, items=teacher.items)
+
+
+def _teacher_from_v1(message: pb.Teacher, field: str) -> Teacher:
+    weight = message.weight if message.HasField("weight") else 1.0
+    if not 0 < weight < math.inf:
+        raise InvalidField(child(field, "weight"), f"is {weight}, a finite number above 0 is needed")
+    return Teacher(model=_model_from_v1(message, field), weight=weight, items=tuple(message.items))
+
+
+def _model_to_v1(model: ModelRef) -> types_pb2.ModelRef:
     with sendable("model"):
-        return model_ref_to_v1(request.model)
+        return model_ref_to_v1(model)
 
 
-def _model_from_v1(message: Any) -> Any:
+def _model_from_v1(message: Any, field: str = "") -> ModelRef:
     if not message.HasField("model"):
-        raise InvalidField("model", "is not given")
-    return model_ref_from_v1(message.model, "model")
+        raise InvalidField(child(field, "model"), "is not given")
+    return model_ref_from_v1(message.model, child(field, "model"))
 
 
 def _each_to_v1(items: Iterable[T | Problem], field: str, encode: Callable[[T, str], M]) -> list[M]:

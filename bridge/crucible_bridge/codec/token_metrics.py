@@ -126,6 +126,8 @@ def kl_penalty_request_to_bytes(request: KLPenaltyRequest) -> bytes:
         kl_penalty_coef=request.coef,
         kl_discount_factor=request.discount,
         deadline_ms=request.deadline_ms,
+        reverse_kl=request.reverse_kl,
+        datasets=request.datasets,
     )
     return pieces.joined(rest)
 
@@ -156,6 +158,8 @@ def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
         discount=message.kl_discount_factor,
         data=_sequences_at(data, spans[_DATUM]) if isinstance(base, ModelRef) else (),
         deadline_ms=_deadline_from_v1(message),
+        reverse_kl=message.reverse_kl,
+        datasets=tuple(message.datasets),
     )
 
 

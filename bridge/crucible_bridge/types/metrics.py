@@ -87,6 +87,10 @@ class KLPenaltyRequest:
     """The sequences, if a model is to be queried: input and "target_tokens"."""
     deadline_ms: int | None = None
     """Milliseconds for querying the model, from receipt."""
+    reverse_kl: bool = False
+    """Whether the penalty is that of on-policy distillation: the reverse KL to a teacher, without the mean."""
+    datasets: Sequence[str] = ()
+    """With `reverse_kl`, the data set of each sequence; none if empty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -204,7 +208,7 @@ class KLPenalty:
     """Advantages with a penalty for leaving the base policy."""
 
     metrics: Metrics
-    """`kl_policy_base`: nats per action token."""
+    """`kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`: nats per action token."""
     advantages: Arrays
     """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty if the penalty is undefined."""
     usage: Usage | None = None

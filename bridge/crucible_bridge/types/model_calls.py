@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 
 from crucible_bridge.types.data import Conversation, Datum, ModelInput
 from crucible_bridge.types.generated import BatchLimits, Problem, SamplingParams
-from crucible_bridge.types.models import ModelRef
+from crucible_bridge.types.models import ModelRef, parse_model
 
 __all__ = ["ForwardRequest", "LogprobsItem", "LogprobsRequest", "SampleItem", "SampleRequest", "Teacher"]
 
@@ -69,6 +70,16 @@ class Teacher:
     """Its share, above 0; the shares of the teachers of a sequence are divided by their sum."""
     items: tuple[int, ...] = ()
     """Indices of the sequences that it measures, each once; all if empty."""
+
+    @classmethod
+    def of(cls, model: ModelRef | str, weight: float = 1.0, items: Iterable[int] = ()) -> Teacher:
+        """A teacher, whose model may be text: "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
+
+        Raises:
+            InvalidField: the text names no model.
+        """
+        reference = parse_model(model) if isinstance(model, str) else model
+        return cls(model=reference, weight=weight, items=tuple(int(index) for index in items))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

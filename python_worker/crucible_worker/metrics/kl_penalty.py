@@ -7,6 +7,11 @@ With diff = (log p - log p_base) * mask per token:
     advantages + x                                       discount = 0
     advantages[i] + sum over k of discount^k * x[i + k]  else, within the sequence
 
+As on-policy distillation has it, with a teacher as the base policy:
+
+    teacher_kl = sum(diff) / sum(mask)                   over the tokens of all data, and of each data set
+    x = -coef * mask * diff                              per token
+
 After tinker-cookbook's `incorporate_kl_penalty`, which changes its input in place, sums in float32 and steps through
 tokens one by one; here everything is float64, and the new advantages are converted to the dtype of the given ones.
 """
@@ -27,7 +32,7 @@ from crucible_worker.metrics.sums import MAX_CANCELLATION, exact_total, total
 
 __all__ = ["incorporate_kl_penalty"]
 
-_AVERAGE = "kl_policy_base"
+_AVERAGE, _TEACHER = "kl_policy_base", "teacher_kl"
 
 
 def incorporate_kl_penalty(
@@ -38,6 +43,8 @@ def incorporate_kl_penalty(
     *,
     coef: float,
     discount: float,
+    reverse_kl: bool = False,
+    datasets: Sequence[str] = (),
     base_field: str = "base_logprobs",
 ) -> KLPenalty:
     """Add the penalty to advantages.
@@ -49,10 +56,12 @@ def incorporate_kl_penalty(
         advantages: same shapes, floats. They are not changed.
         coef: scales the penalty.
         discount: from 0 to 1; above 0, a token's penalty includes those of later tokens.
+        reverse_kl: whether the penalty is that of distillation, without the mean.
+        datasets: with `reverse_kl`, the data set of each sequence; none if empty.
         base_field: the name of `base_logprobs` in errors.
 
     Returns:
-        `kl_policy_base`, in nats per action token, and new advantages of the same shapes and dtypes. If the average
+        `kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`, in nats per action token, and new advantages of the same shapes and dtypes. If the average
         is undefined, its reason is given and there are no advantages, so that no NaN spreads.
 
     Raises:
@@ -69,8 +78,13 @@ def incorporate_kl_penalty(
         raise InvalidField("kl_penalty_coef", f"is {coef}, not finite")
     if not 0 <= discount <= 1:
         raise InvalidField("kl_discount_factor", f"is {discount}, it must lie in [0, 1]")
+    if datasets and not reverse_kl:
+        raise InvalidField("datasets", "is given without reverse_kl, whose metrics it divides")
+    if datasets and len(datasets) != len(logprobs):
+        raise InvalidField("datasets", f"has {len(datasets):,} names, the data are {len(logprobs):,}")
     with np.errstate(over="ignore", invalid="ignore"):  # the reason reports it, or it is the caller's own value
-        return _incorporate(logprobs, base_logprobs, masks, advantages, coef, discount, base_field)
+        names = datasets if reverse_kl else None
+        return _incorporate(logprobs, base_logprobs, masks, advantages, coef, discount, names, base_field)
 
 
 def _incorporate(
@@ -80,6 +94,7 @@ def _incorporate(
     advantages: Sequence[np.ndarray],
     coef: float,
     discount: float,
+    datasets: Sequence[str] | None,
     base_field: str,
 ) -> KLPenalty:
     lengths = logprobs.lengths if isinstance(logprobs, Ragged) else np.array([array.size for array in logprobs])
@@ -103,13 +118,50 @@ def _incorporate(
     average = penalized / weight if weight else math.nan
     if not math.isfinite(average):
         reason = _reason(logprobs, base_logprobs, mask, weight, base_field)
-        return KLPenalty(metrics=Metrics.all_undefined((_AVERAGE,), reason), advantages=())
-    penalty = np.subtract(average, difference, out=difference)
+        keys = (_AVERAGE,) if datasets is None else (_TEACHER, *sorted({_dataset_key(name) for name in datasets}))
+        return KLPenalty(metrics=Metrics.all_undefined(keys, reason), advantages=())
+    if datasets is None:
+        metrics = Metrics.of({_AVERAGE: average})
+    else:
+        of_sets, undefined = _by_dataset(difference, mask, lengths, datasets)
+        metrics = Metrics.of({_TEACHER: average, **of_sets}, undefined=undefined)
+    penalty = np.subtract(average if datasets is None else 0.0, difference, out=difference)
     penalty *= mask
     penalty *= coef
     if discount > 0:
         suffix_sums(penalty, lengths, discount)
-    return KLPenalty(metrics=Metrics.of({_AVERAGE: average}), advantages=_added(advantages, penalty, lengths))
+    return KLPenalty(metrics=metrics, advantages=_added(advantages, penalty, lengths))
+
+
+def _by_dataset(
+    difference: np.ndarray, mask: np.ndarray, lengths: np.ndarray, datasets: Sequence[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The mean of each data set by key; and why a set has none, by key.
+
+    Args:
+        difference: masked differences of all tokens, shape (N,).
+        mask: shape (N,).
+        lengths: tokens of each sequence.
+        datasets: the set of each sequence; none if empty.
+    """
+    if not datasets:
+        return {}, {}
+    names, sets = np.unique(np.array(datasets, object), return_inverse=True)
+    of_tokens = np.repeat(sets, lengths)
+    sums, weights = (np.bincount(of_tokens, each, len(names)) for each in (difference, mask))
+    values: dict[str, float] = {}
+    undefined: dict[str, str] = {}
+    for name, summed, weight in zip(names.tolist(), sums.tolist(), weights.tolist()):
+        value = summed / weight if weight else math.nan
+        if math.isfinite(value):
+            values[_dataset_key(name)] = value
+        else:
+            undefined[_dataset_key(name)] = BEYOND_FLOAT64 if weight else NO_ACTION_TOKENS
+    return values, undefined
+
+
+def _dataset_key(name: str) -> str:
+    return f"{_TEACHER}/dataset_{name}"
 
 
 def _added(advantages: Sequence[np.ndarray], penalty: np.ndarray, lengths: np.ndarray) -> Sequence[np.ndarray]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from crucible_worker.runs.model_calls import (
     result_or_problem,
 )
 
-__all__ = ["ask_logprobs"]
+__all__ = ["ask_logprobs", "items_of", "logprobs_ask"]
 
 T = TypeVar("T")
 
@@ -57,25 +58,12 @@ async def ask_logprobs(
         InvalidField: there is no sequence, or too many; a bound is beyond the worker's.
         BridgeError: see `ask_all`.
     """
-    name, items = ("items", request.items) if request.items else ("sequences", _items(request))
+    name, items = items_of(request)
     bounds = bounds_of(request.limits, len(items), name, limits=limits, received=received)
     check_top(request.top_k, "top_k", limits)
-    room = Room(limits.max_message_bytes)
-
-    def asker(model: Model) -> Ask[LogprobsItem, SequenceLogprobs]:
-        measure = _Measuring(model, request, room)
-        targets = any(isinstance(item, LogprobsItem) and item.targets is not None for item in items)
-        if (request.top_k or targets) and Capability.DISTRIBUTIONS not in model.capabilities:
-            what = "top_k" if request.top_k else "targets"
-            known = ", ".join(sorted(model.capabilities)) or "nothing"
-            raise missing_client(f"does not answer {Capability.DISTRIBUTIONS}, which {what} needs; it answers {known}")
-
-        async def ask(index: int, item: LogprobsItem) -> SequenceLogprobs:
-            own = "prompt" if name == "sequences" else ""
-            return await at_item(measure.item(item), f"{name}[{index}]", own=own)
-
-        return ask
-
+    if request.model is None:
+        raise InvalidField("model", "is not given")
+    asker = functools.partial(logprobs_ask, request, items, room=Room(limits.max_message_bytes))
     answers = await ask_all(backends, request.model, items, asker, bounds=bounds)
     return LogprobsAnswer(
         sequences=tuple(result_or_problem(SequenceLogprobs, result) for result in answers.results),
@@ -84,9 +72,47 @@ async def ask_logprobs(
     )
 
 
-def _items(request: LogprobsRequest) -> tuple[LogprobsItem | Problem, ...]:
-    """The sequences of a request as items."""
-    return tuple(
+def logprobs_ask(
+    request: LogprobsRequest,
+    items: Sequence[LogprobsItem | Problem],
+    model: Model,
+    *,
+    room: Room,
+    places: Sequence[int] | None = None,
+) -> Ask[LogprobsItem, SequenceLogprobs]:
+    """A function that asks a model for an item.
+
+    Args:
+        request: what is asked for.
+        items: those that the model will be asked for.
+        model: the model.
+        room: what the answer may still hold.
+        places: the index of each item in the request; its own if None.
+
+    Raises:
+        FailedPrecondition: the model does not answer what the request needs; at `model`.
+    """
+    name, _ = items_of(request)
+    measure = _Measuring(model, request, room)
+    targets = any(isinstance(item, LogprobsItem) and item.targets is not None for item in items)
+    if (request.top_k or targets) and Capability.DISTRIBUTIONS not in model.capabilities:
+        what = "top_k" if request.top_k else "targets"
+        known = ", ".join(sorted(model.capabilities)) or "nothing"
+        raise missing_client(f"does not answer {Capability.DISTRIBUTIONS}, which {what} needs; it answers {known}")
+
+    async def ask(index: int, item: LogprobsItem) -> SequenceLogprobs:
+        own = "prompt" if name == "sequences" else ""
+        place = index if places is None else places[index]
+        return await at_item(measure.item(item), f"{name}[{place}]", own=own)
+
+    return ask
+
+
+def items_of(request: LogprobsRequest) -> tuple[str, tuple[LogprobsItem | Problem, ...]]:
+    """The field that has what is measured, and the items; a sequence is an item without anything of its own."""
+    if request.items:
+        return "items", request.items
+    return "sequences", tuple(
         LogprobsItem(prompt=sequence) if isinstance(sequence, ModelInput) else sequence
         for sequence in request.sequences
     )

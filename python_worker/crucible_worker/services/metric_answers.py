@@ -83,6 +83,8 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
         _widened(given) if isinstance(given, Ragged) else [_numbers(array) for array in given],
         coef=request.coef,
         discount=request.discount,
+        reverse_kl=request.reverse_kl,
+        datasets=request.datasets,
         base_field=field,
     )
     if not isinstance(given, Ragged):

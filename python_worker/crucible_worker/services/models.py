@@ -17,14 +17,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec import model_calls as codec
 from crucible_bridge.codec.maps import request_parsed
-from crucible_bridge.types import ModelRef
+from crucible_bridge.types import LogprobsAnswer, LogprobsRequest, ModelRef
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.logprobs_calls import ask_logprobs
 from crucible_worker.runs.model_calls import ask_forward, ask_samples
-from crucible_worker.runs.usage import Charge
+from crucible_worker.runs.teachers import ask_teachers
+from crucible_worker.runs.usage import Charge, UsageSum
 from crucible_worker.services import registration
 
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
@@ -54,7 +55,7 @@ class ModelService:
             {
                 "Sample": self._asking(codec.sample_request_from_v1, ask_samples, codec.sample_answer_to_v1),
                 "ComputeLogprobs": self._asking(
-                    codec.logprobs_request_from_v1, ask_logprobs, codec.logprobs_answer_to_v1
+                    codec.logprobs_request_from_v1, _ask_logprobs, codec.logprobs_answer_to_v1
                 ),
                 "Forward": self._asking(codec.forward_request_from_v1, ask_forward, codec.forward_answer_to_v1),
             },
@@ -80,12 +81,30 @@ class ModelService:
 
                 request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
                 answer = await ask(self._models, request, limits=self._limits, received=received)
-                answer = dataclasses.replace(answer, usage=self._charge(answer.usage, request.model))
+                answer = self._charged(answer, request)
                 return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
 
             return registration.over_bytes(answer)(method)
 
         return register
 
+    def _charged(self, answer: Any, request: Any) -> Any:
+        """The answer with the cost of its usage, which is counted: that of each teacher by itself."""
+        if not isinstance(request, LogprobsRequest) or not request.teachers:
+            return dataclasses.replace(answer, usage=self._charge(answer.usage, request.model))
+        teachers = tuple(
+            dataclasses.replace(took, usage=self._charge(took.usage, teacher.model))
+            for took, teacher in zip(answer.teachers, request.teachers)
+        )
+        return dataclasses.replace(answer, teachers=teachers, usage=UsageSum.of(took.usage for took in teachers).usage)
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+async def _ask_logprobs(
+    models: Mapping[type[ModelRef], Backend], request: LogprobsRequest, *, limits: WorkerLimits, received: float
+) -> LogprobsAnswer:
+    """Ask one model, or teachers together."""
+    ask = ask_teachers if request.teachers else ask_logprobs
+    return await ask(models, request, limits=limits, received=received)
