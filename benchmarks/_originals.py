@@ -25,7 +25,15 @@ from typing import Any
 __all__ = ["Originals", "SamplingClient", "load_originals", "missing_packages"]
 
 _PACKAGE = "tinker_cookbook"
-_NEEDED = ("completers", "exceptions", "preference.train_dpo", "rl.metric_util", "rl.metrics", "rl.types")
+_NEEDED = (
+    "completers",
+    "distillation.train_on_policy",
+    "exceptions",
+    "preference.train_dpo",
+    "rl.metric_util",
+    "rl.metrics",
+    "rl.types",
+)
 _NEEDED_PREFIXES = ("utils", "supervised.common", "_version")
 _PACKAGES = {"tinker_cookbook": "tinker-cookbook", "tinker": "tinker", "chz": "chz", "torch": "torch"}
 
@@ -37,6 +45,8 @@ class Originals:
     compute_kl_sample_train: Callable[..., dict[str, float]]
     compute_post_kl: Callable[..., Any]
     incorporate_kl_penalty: Callable[..., Any]
+    incorporate_teacher_kl: Callable[..., Any]
+    """incorporate_kl_penalty of tinker_cookbook.distillation."""
     compute_mean_nll: Callable[..., float]
     compute_trajectory_metrics: Callable[..., dict[str, float]]
     compute_dpo_loss: Callable[..., tuple[Any, dict[str, float]]]
@@ -67,6 +77,9 @@ def load_originals() -> Originals:
             compute_kl_sample_train=rl.compute_kl_sample_train,
             compute_post_kl=rl.compute_post_kl,
             incorporate_kl_penalty=rl.incorporate_kl_penalty,
+            incorporate_teacher_kl=importlib.import_module(
+                f"{_PACKAGE}.distillation.train_on_policy"
+            ).incorporate_kl_penalty,
             compute_mean_nll=importlib.import_module(f"{_PACKAGE}.supervised.common").compute_mean_nll,
             compute_trajectory_metrics=importlib.import_module(f"{_PACKAGE}.rl.metric_util").compute_trajectory_metrics,
             compute_dpo_loss=importlib.import_module(f"{_PACKAGE}.preference.train_dpo").compute_dpo_loss,
@@ -89,6 +102,17 @@ class SamplingClient:
     def sample(self, **_: object) -> SamplingClient._Future:
         """The next sequence's, in the order of the data."""
         return self._Future(next(self._answers))
+
+    def compute_logprobs(self, _: object) -> SamplingClient._Scored:
+        """The next sequence's, in the order of the data."""
+        return self._Scored(next(self._answers))
+
+    class _Scored:
+        def __init__(self, answer: list[float | None]) -> None:
+            self._answer = answer
+
+        async def coroutine(self) -> list[float | None]:
+            return self._answer
 
     class _Future:
         def __init__(self, answer: list[float | None]) -> None:

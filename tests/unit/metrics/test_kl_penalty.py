@@ -56,6 +56,53 @@ def test_with_discount_a_token_answers_for_those_after_it() -> None:
     assert _lists(result) == [[2 + 0.25 * 0, 0.0, 0.0], [-2.0]]
 
 
+def test_the_reverse_kl_of_distillation_has_no_mean() -> None:
+    """Each action token's advantage falls by its own difference, and data sets have their own averages."""
+    result = incorporate_kl_penalty(
+        [np.array([-1.0, -2.0]), np.array([-3.0]), np.array([-1.0])],
+        [np.array([-2.0, -9.0]), np.array([-6.0]), np.array([-1.0])],
+        [np.array([1, 0]), np.array([1]), np.array([0])],
+        [np.array([10.0, 20.0]), np.array([30.0]), np.array([40.0])],
+        coef=0.5,
+        discount=0.0,
+        reverse_kl=True,
+        datasets=["sums", "puns", "none"],
+    )
+
+    assert result.metrics.values == {
+        "teacher_kl": 2.0,
+        "teacher_kl/dataset_puns": 3.0,
+        "teacher_kl/dataset_sums": 1.0,
+    }
+    assert list(result.metrics.undefined) == ["teacher_kl/dataset_none"]
+    assert _lists(result) == [[9.5, 20.0], [28.5], [40.0]]
+
+
+@rows(
+    ("options", "field"),
+    [({"datasets": ["a"]}, "datasets"), ({"datasets": ["a", "b"], "reverse_kl": True}, "datasets")],
+)
+def test_data_sets_need_the_reverse_kl_and_a_name_each(options: dict, field: str) -> None:
+    """Another number of names is refused, and names that nothing reads."""
+    one = [np.array([-1.0])]
+
+    with pytest.raises(InvalidField) as refused:
+        incorporate_kl_penalty(one, one, [np.ones(1)], [np.zeros(1)], coef=1.0, discount=0.0, **options)
+
+    assert refused.value.field == field
+
+
+def test_without_a_token_no_key_of_distillation_has_a_value() -> None:
+    """Every one of them says why, and there are no advantages."""
+    one = [np.array([-1.0])]
+    result = incorporate_kl_penalty(
+        one, one, [np.zeros(1)], [np.zeros(1)], coef=1.0, discount=0.0, reverse_kl=True, datasets=["a"]
+    )
+
+    assert (result.metrics.values, len(result.advantages)) == ({}, 0)
+    assert list(result.metrics.undefined) == ["teacher_kl", "teacher_kl/dataset_a"]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_advantages_keep_their_dtype_and_the_input_its_values(dtype: type) -> None:
     """New arrays of the old type; those given are read only."""

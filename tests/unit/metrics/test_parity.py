@@ -132,6 +132,34 @@ def test_kl_penalty(batch: Batch, discount: float) -> None:
         )
 
 
+@pytest.mark.parametrize("discount", [0.0, 0.95])
+def test_teacher_kl(batch: Batch, discount: float) -> None:
+    """incorporate_kl_penalty of distillation: every key, those of data sets too, and every advantage."""
+    data, client = batch.data, SamplingClient([each.tolist() for each in batch.others])
+    sets = [index % 3 for index in range(len(data))]
+    theirs = asyncio.run(originals.incorporate_teacher_kl(data, [client] * len(data), sets, 0.1, discount))
+    ours = incorporate_kl_penalty(
+        batch.logprobs,
+        batch.others,
+        batch.masks,
+        batch.advantages,
+        coef=0.1,
+        discount=discount,
+        reverse_kl=True,
+        datasets=[str(each) for each in sets],
+    )
+
+    scale = batch.scale(_terms(batch))
+    assert ours.metrics.values.keys() == theirs.keys()
+    for key, value in theirs.items():
+        assert abs(ours.metrics.values[key] - value) <= 4 * TOLERANCE * max(scale, 1.0)
+    for mine, datum, given in zip(ours.advantages, data, batch.advantages):
+        assert mine.dtype == given.dtype
+        np.testing.assert_allclose(
+            np.asarray(mine), datum.loss_fn_inputs["advantages"].to_numpy(), rtol=1e-6, atol=4e-6
+        )
+
+
 def test_mean_nll(batch: Batch) -> None:
     """compute_mean_nll, with weights of zero among others."""
     tensors = [[tinker.TensorData.from_numpy(each) for each in column] for column in (batch.logprobs, batch.masks)]
