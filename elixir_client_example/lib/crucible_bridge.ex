@@ -217,6 +217,8 @@ defmodule CrucibleBridge do
   `kl_policy_base`, and one list a datum, or none where the penalty is undefined.
 
   `base` has one list or tensor a datum, or is a model to ask. Options: `:coef`, required, and `:discount`, 0 if absent.
+  `reverse_kl: true` is the penalty of on-policy distillation, with the metric `teacher_kl`, and `:datasets`, a name for
+  each datum, gives that of each data set.
   """
   @spec incorporate_kl_penalty(conn, [term], [term] | model, keyword) :: result(map)
   def incorporate_kl_penalty(conn \\ @conn, data, base, opts),
@@ -352,8 +354,12 @@ defmodule CrucibleBridge do
   A sequence is token ids, text, a conversation, or `%{prompt: any of these}` with `:continuation` (token ids, which alone
   are measured), `:targets` (ids in place of each measured token) and `:last_n`. Options: `:top_k`, the number of likeliest
   tokens in place of each (`top_tokens` and `top_logprobs`, of two dimensions), `:last_n`, `:add_special_tokens`, `:limits`.
+
+  A list in place of the model is teachers: `%{model: model, weight: 3, items: [0, 1]}`, of which `:weight` (1) and
+  `:items` (the indices of the sequences that it measures; all) may be absent. A sequence then has the logarithm of the
+  weighted mean of its teachers' probabilities.
   """
-  @spec compute_logprobs(conn, model, [term], keyword) :: result(map)
+  @spec compute_logprobs(conn, model | [map], [term], keyword) :: result(map)
   def compute_logprobs(conn \\ @conn, model, sequences, opts \\ []),
     do: Models.compute_logprobs(conn, model, sequences, opts)
 

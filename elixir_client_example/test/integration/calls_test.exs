@@ -455,6 +455,28 @@ defmodule CrucibleBridge.CallsTest do
       assert second.problem == nil or is_binary(second.problem.reason)
     end
 
+    test "teachers measure together, and the reverse KL to them comes from their answer", %{conn: conn} do
+      large = "embedded:arithmetic@600"
+      teachers = [%{model: large, weight: 3}, %{model: "embedded:arithmetic@320", items: [0]}]
+      tokens = [4, 5, 13, 6]
+
+      assert {:ok, %{sequences: [both, one], teachers: [_, _]}} =
+               CrucibleBridge.compute_logprobs(conn, teachers, [tokens, tokens], top_k: 2)
+
+      assert {:ok, %{sequences: [alone]}} = CrucibleBridge.compute_logprobs(conn, large, [tokens], top_k: 2)
+      assert one.logprobs == alone.logprobs and one.top_tokens == alone.top_tokens
+      assert both.logprobs != alone.logprobs
+
+      inputs = %{logprobs: [-1.0, -1.0, -1.0], mask: [0, 1, 1], advantages: [0.0, 0.0, 0.0]}
+      data = [%{model_input: [4, 5, 13], loss_fn_inputs: inputs}]
+      options = [coef: 1.0, reverse_kl: true, datasets: ["sums"]]
+
+      assert {:ok, %{metrics: metrics}} =
+               CrucibleBridge.incorporate_kl_penalty(conn, data, [both.logprobs], options)
+
+      assert metrics.values["teacher_kl"] == metrics.values["teacher_kl/dataset_sums"]
+    end
+
     test "log-probabilities are one fewer than tokens, and a forward pass tells its targets' loss", %{conn: conn} do
       assert {:ok, %{sequences: [%{logprobs: %Tensor{} = logprobs, problem: nil}]}} =
                CrucibleBridge.compute_logprobs(conn, "embedded:arithmetic@320", [[1, 2, 3]])

@@ -29,8 +29,9 @@ defmodule CrucibleBridge.Calls.Metrics do
     with {:ok, coef} <- number(opts[:coef], "coef"),
          {:ok, discount} <- number(Keyword.get(opts, :discount, 0.0), "discount"),
          {:ok, fields, lengths} <- penalty(data, base, opts),
+         {:ok, distilled} <- Message.build(Keyword.take(opts, @distilled), V1.IncorporateKLPenaltyRequest, "options"),
          scale = [kl_penalty_coef: coef, kl_discount_factor: discount, deadline_ms: opts[:deadline_ms]],
-         request = struct!(V1.IncorporateKLPenaltyRequest, scale ++ fields),
+         request = struct!(distilled, scale ++ fields),
          {:ok, reply} <- Calls.unary(conn, request, bounded(opts, base)),
          {:ok, advantages} <- advantages(reply.advantages, lengths) do
       {:ok, %{reply | advantages: advantages}}

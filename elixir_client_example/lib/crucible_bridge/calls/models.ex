@@ -15,12 +15,30 @@ defmodule CrucibleBridge.Calls.Models do
   def compute_logprobs(conn, model, sequences, opts) do
     if is_list(sequences) and Enum.any?(sequences, &(worded?(&1) or measured?(&1))) do
       with {:ok, items} <- Columns.numbered(sequences, "items", &logprobs_item/2),
-           do: call(conn, V1.ComputeLogprobsRequest, model, [items: items], opts)
+           do: logprobs(conn, model, [items: items], opts)
     else
       with {:ok, sequences} <- Columns.numbered(sequences, "sequences", &Wire.model_input/2),
-           do: call(conn, V1.ComputeLogprobsRequest, model, [sequences: sequences], opts)
+           do: logprobs(conn, model, [sequences: sequences], opts)
     end
   end
+
+  # A list is teachers in place of a model.
+  defp logprobs(conn, [_ | _] = teachers, fields, opts) do
+    with {:ok, teachers} <- Columns.numbered(teachers, "teachers", &teacher/2),
+         {:ok, request} <- Message.options(opts, V1.ComputeLogprobsRequest, [teachers: teachers] ++ fields),
+         do: Calls.unary(conn, request, Calls.unbounded(opts))
+  end
+
+  defp logprobs(conn, model, fields, opts), do: call(conn, V1.ComputeLogprobsRequest, model, fields, opts)
+
+  defp teacher(%V1.Teacher{} = teacher, _field), do: {:ok, teacher}
+
+  defp teacher(%{model: model} = teacher, field) do
+    with {:ok, model} <- Evaluation.model(model),
+         do: Message.build(%{teacher | model: model}, V1.Teacher, field)
+  end
+
+  defp teacher(_other, field), do: {:error, Error.invalid(field, "is no map with a model")}
 
   def forward(conn, model, data, opts) do
     if is_list(data) and Enum.any?(data, &worded?/1) do

@@ -101,11 +101,13 @@ defmodule CrucibleBridge.V1.IncorporateKLPenaltyRequest do
   field :kl_discount_factor, 4, type: :double, json_name: "klDiscountFactor"
   field :deadline_ms, 5, proto3_optional: true, type: :int64, json_name: "deadlineMs"
   field :columns, 6, type: CrucibleBridge.V1.Columns
+  field :reverse_kl, 7, type: :bool, json_name: "reverseKl"
+  field :datasets, 8, repeated: true, type: :string
 end
 
 defmodule CrucibleBridge.V1.IncorporateKLPenaltyResponse do
   @moduledoc """
-  kl_policy_base, and the new advantages.
+  kl_policy_base, or teacher_kl, and the new advantages.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3

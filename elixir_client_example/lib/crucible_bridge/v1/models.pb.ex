@@ -106,9 +106,21 @@ defmodule CrucibleBridge.V1.LogprobsItem do
   field :last_n, 6, proto3_optional: true, type: :int32, json_name: "lastN"
 end
 
+defmodule CrucibleBridge.V1.Teacher do
+  @moduledoc """
+  One of the models that sequences are measured by together.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model, 1, type: CrucibleBridge.V1.ModelRef
+  field :weight, 2, proto3_optional: true, type: :double
+  field :items, 3, repeated: true, type: :int32
+end
+
 defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
   @moduledoc """
-  Computes how likely sequences are for a model.
+  Computes how likely sequences are for a model, or for teachers together.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -120,6 +132,7 @@ defmodule CrucibleBridge.V1.ComputeLogprobsRequest do
   field :top_k, 5, proto3_optional: true, type: :int32, json_name: "topK"
   field :last_n, 6, proto3_optional: true, type: :int32, json_name: "lastN"
   field :add_special_tokens, 7, type: :bool, json_name: "addSpecialTokens"
+  field :teachers, 8, repeated: true, type: CrucibleBridge.V1.Teacher
 end
 
 defmodule CrucibleBridge.V1.SequenceLogprobs do
@@ -138,6 +151,17 @@ defmodule CrucibleBridge.V1.SequenceLogprobs do
   field :target_logprobs, 7, type: CrucibleBridge.V1.Tensor, json_name: "targetLogprobs"
 end
 
+defmodule CrucibleBridge.V1.TeacherAnswer do
+  @moduledoc """
+  What a teacher took.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :model_fingerprint, 1, type: :string, json_name: "modelFingerprint"
+  field :usage, 2, type: CrucibleBridge.V1.Usage
+end
+
 defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
   @moduledoc """
   The answer to ComputeLogprobs.
@@ -148,6 +172,7 @@ defmodule CrucibleBridge.V1.ComputeLogprobsResponse do
   field :sequences, 1, repeated: true, type: CrucibleBridge.V1.SequenceLogprobs
   field :model_fingerprint, 2, type: :string, json_name: "modelFingerprint"
   field :usage, 3, type: CrucibleBridge.V1.Usage
+  field :teachers, 4, repeated: true, type: CrucibleBridge.V1.TeacherAnswer
 end
 
 defmodule CrucibleBridge.V1.ForwardItem do
