@@ -30,6 +30,7 @@ from crucible_bridge.types import (
     SampleItem,
     SampleRequest,
     SamplingParams,
+    Teacher,
     SequenceLogprobs,
 )
 from crucible_bridge.v1 import models_pb2 as pb
@@ -133,6 +134,22 @@ PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[A
             LogprobsRequest, model=some.models, sequences=some.several(some.model_inputs), limits=bounds, **measured_by
         )
         | st.builds(LogprobsRequest, model=some.models, items=some.several(logprobs_items), **measured_by),
+        codec.logprobs_request_to_v1,
+        codec.logprobs_request_from_v1,
+    ),
+    "teachers": (
+        st.builds(
+            LogprobsRequest,
+            teachers=some.several(
+                st.builds(
+                    Teacher,
+                    model=some.models,
+                    weight=st.floats(1e-300, 1e300),
+                    items=some.several(st.integers(0, 2**31 - 1)),
+                )
+            ).filter(bool),
+            sequences=some.several(some.model_inputs),
+        ),
         codec.logprobs_request_to_v1,
         codec.logprobs_request_from_v1,
     ),

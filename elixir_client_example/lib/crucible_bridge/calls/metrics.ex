@@ -11,6 +11,9 @@ defmodule CrucibleBridge.Calls.Metrics do
   # What a model is asked by: the input, and the targets whose log-probabilities it tells.
   @asked ["target_tokens"]
 
+  # Options of the penalty that are fields as they are.
+  @distilled [:reverse_kl, :datasets]
+
   def kl_sample_train(conn, data, training_logprobs, opts) do
     with {:ok, columns} <- policy_columns(data, [{"mask", :flags}], {"training_logprobs", training_logprobs}),
          request = %V1.ComputeKLSampleTrainRequest{columns: columns, extended: opts[:extended] || false} do
