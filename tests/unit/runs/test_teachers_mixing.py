@@ -38,7 +38,9 @@ def test_the_mean_of_known_probabilities() -> None:
 
 def test_the_likeliest_are_ordered_by_value_and_then_by_id() -> None:
     """-1 stands last, with -inf, and rows are as wide as wanted."""
-    tokens, logprobs = likeliest(np.array([[9, 3, 7, -1], [4, -1, -1, -1]]), np.array([[-1, -1, -0.5, 0], [-2, 0, 0, 0]]), 3)
+    tokens, logprobs = likeliest(
+        np.array([[9, 3, 7, -1], [4, -1, -1, -1]]), np.array([[-1, -1, -0.5, 0], [-2, 0, 0, 0]]), 3
+    )
 
     assert tokens.tolist() == [[7, 3, 9], [4, -1, -1]]
     assert logprobs.tolist() == [[-0.5, -1, -1], [-2, -math.inf, -math.inf]]
