@@ -1,8 +1,8 @@
 """Log-probabilities of a batch by two teachers in one call, against one call for each sequence and teacher.
 
-Both ask the same worker, which is in this process, for the same 64 sequences of embedded checkpoints. The baseline sends
+Both ask the same worker, in this process, for the same 64 sequences of embedded checkpoints. The baseline sends
 its calls one after the other, as a loop does that knows one sequence and one model. Three rows: one teacher, with the
-eight likeliest tokens in place of each; two teachers, with log-probabilities alone; two with the likeliest tokens, where
+eight likeliest tokens in place of each; two, with log-probabilities alone; two with the likeliest tokens, where
 each is also asked for what the other names, in ours by the worker, in the baseline by a second call.
 """
 

@@ -53,20 +53,23 @@ async def test_a_token_has_the_weighted_mean_of_its_probabilities(bridge: Bridge
         one, other = (np.exp(getattr(each[1], name)) for each in (large, small))
         np.testing.assert_allclose(getattr(both, name), np.log(0.75 * one + 0.25 * other), rtol=1e-9)
     assert [each.usage.calls for each in answer.teachers if each.usage] == [2, 2]
-    assert answer.usage is not None and answer.usage.calls == 4
+    assert answer.usage is not None
+    assert answer.usage.calls == 4
     assert len({each.model_fingerprint for each in answer.teachers}) == 2
 
 
 async def test_the_likeliest_tokens_are_those_of_the_mean(bridge: Bridge):
-    """With k of the whole vocabulary, they are all tokens by the mean; with fewer, the best of what one teacher names."""
+    """With k of the whole vocabulary, all tokens by the mean; with fewer, the best of what one teacher names."""
     teachers = [Teacher.of(LARGE, 0.2), Teacher.of(SMALL, 0.8)]
     whole = (await bridge.models.compute_logprobs(teachers, SEQUENCES, top_k=16)).sequences
     few = (await bridge.models.compute_logprobs(teachers, SEQUENCES, top_k=2)).sequences
     named = [(await bridge.models.compute_logprobs(model, SEQUENCES, top_k=2)).sequences for model in (LARGE, SMALL)]
 
     for index, (every, some) in enumerate(zip(whole, few, strict=True)):
-        assert every.top_tokens is not None and every.top_logprobs is not None
-        assert some.top_tokens is not None and some.top_logprobs is not None
+        assert every.top_tokens is not None
+        assert every.top_logprobs is not None
+        assert some.top_tokens is not None
+        assert some.top_logprobs is not None
         np.testing.assert_allclose(np.exp(every.top_logprobs).sum(axis=1), 1.0, rtol=1e-5)
         for row in range(len(every.top_tokens)):
             of_all = dict(zip(every.top_tokens[row].tolist(), every.top_logprobs[row].tolist(), strict=True))

@@ -61,8 +61,9 @@ def incorporate_kl_penalty(
         base_field: the name of `base_logprobs` in errors.
 
     Returns:
-        `kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`, in nats per action token, and new advantages of the same shapes and dtypes. If the average
-        is undefined, its reason is given and there are no advantages, so that no NaN spreads.
+        `kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`, in nats per action token, and new
+        advantages of the same shapes and dtypes. If the average is undefined, its reason is given and there are no
+        advantages, so that no NaN spreads.
 
     Raises:
         InvalidField: there is no sequence, the arrays of one do not fit each other, or a number is out of range.
