@@ -120,9 +120,7 @@ class WrappedModel(Model):
         self, input: ModelInput | str | Conversation, params: SamplingParams, num_samples: int, top: int
     ) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""
-        return self._through(
-            Capability.SAMPLE_TOP, self._model.sample_with_top, (input, params, num_samples, top)
-        )
+        return self._through(Capability.SAMPLE_TOP, self._model.sample_with_top, (input, params, num_samples, top))
 
     def forward(self, data: Sequence[Datum]) -> CoroutineType[Any, Any, Any]:
         """See `Model`."""
