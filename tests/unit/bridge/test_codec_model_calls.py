@@ -30,8 +30,8 @@ from crucible_bridge.types import (
     SampleItem,
     SampleRequest,
     SamplingParams,
-    Teacher,
     SequenceLogprobs,
+    Teacher,
 )
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
