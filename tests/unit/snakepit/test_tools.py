@@ -193,6 +193,17 @@ async def test_log_probabilities_of_nothing_are_text(tools: Tools):
     assert b"Infinity" in result.json()
 
 
+async def test_teachers_are_rows_in_place_of_the_model(tools: Tools):
+    """Their models are text, as a model is."""
+    async with tools_of(ScriptedModel()) as tools:
+        alone = await run(tools, "compute_logprobs", model=f"embedded:{MODEL}", sequences=[[1, 2]])
+        teachers = [{"model": f"embedded:{MODEL}", "weight": 2}, {"model": f"embedded:{MODEL}", "items": [0]}]
+        result = await run(tools, "compute_logprobs", teachers=teachers, sequences=[[1, 2]])
+
+    assert result.value["sequences"][0]["logprobs"] == pytest.approx(alone.value["sequences"][0]["logprobs"])
+    assert len(result.value["teachers"]) == 2
+
+
 async def test_the_correlation_id_is_the_evaluations(tools: Tools):
     """An evaluation without a correlation id has the call's, one with an own keeps it, an overlong one is left out."""
     for own, of_call, expected in (("", "c-1", "c-1"), ("mine", "c-1", "mine"), ("", "c" * 300, "")):
