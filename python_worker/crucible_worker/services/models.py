@@ -90,7 +90,7 @@ class ModelService:
 
     def _charged(self, answer: Any, request: Any) -> Any:
         """The answer with the cost of its usage, which is counted: that of each teacher by itself."""
-        if not isinstance(request, LogprobsRequest) or not request.teachers:
+        if not isinstance(request, LogprobsRequest) or request.model is not None:
             return dataclasses.replace(answer, usage=self._charge(answer.usage, request.model))
         teachers = tuple(
             dataclasses.replace(took, usage=self._charge(took.usage, teacher.model))
