@@ -90,8 +90,9 @@ class ModelService:
 
     def _charged(self, answer: Any, request: Any) -> Any:
         """The answer with the cost of its usage, which is counted: that of each teacher by itself."""
-        if not isinstance(request, LogprobsRequest) or request.model is not None:
-            return dataclasses.replace(answer, usage=self._charge(answer.usage, request.model))
+        model: Any = request.model
+        if not isinstance(request, LogprobsRequest) or model is not None:
+            return dataclasses.replace(answer, usage=self._charge(answer.usage, model))
         teachers = tuple(
             dataclasses.replace(took, usage=self._charge(took.usage, teacher.model))
             for took, teacher in zip(answer.teachers, request.teachers)
