@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -133,6 +134,50 @@ async def test_a_grader_that_fails_costs_its_sample_alone(grader: Any, reason: s
     assert mine.problem.reason == reason
     assert message in mine.problem.message
     assert "secret" not in mine.problem.message
+
+
+def _finds_nothing(question: GradeQuestion) -> bool:
+    return next(iter(()))
+
+
+def _exits(question: GradeQuestion) -> bool:
+    sys.exit(1)
+
+
+def _interrupts(question: GradeQuestion) -> bool:
+    raise KeyboardInterrupt
+
+
+async def _exits_later(question: GradeQuestion) -> bool:
+    await asyncio.sleep(0)
+    sys.exit(1)
+
+
+async def _awaits_what_is_cancelled(question: GradeQuestion) -> bool:
+    task = asyncio.create_task(asyncio.Event().wait())
+    task.cancel()
+    return await task
+
+
+@rows(
+    ("grader", "raised"),
+    [
+        (_finds_nothing, "StopIteration"),
+        (_exits, "SystemExit"),
+        (_interrupts, "KeyboardInterrupt"),
+        (_exits_later, "SystemExit"),
+        (_awaits_what_is_cancelled, "CancelledError"),
+    ],
+)
+async def test_no_exception_of_a_grader_leaves_its_question_open(grader: Any, raised: str):
+    """What would end a thread, a task or the process is a failure of the grader, answered at once."""
+    async with rig() as it:
+        request = asked(dataset=SHOUT[:1], limits=Limits(sample_timeout_ms=60_000))
+        evaluation = await run(it, request, graders={"g": grader})
+        (result,) = await samples_of(it.worker.bridge)
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert result.problem is not None
+    assert result.problem.message == f"{raised} in the caller's grader 'g'; see its log"
 
 
 async def test_a_grader_that_cannot_answer_now_is_asked_again():

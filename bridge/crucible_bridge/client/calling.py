@@ -7,16 +7,25 @@ import concurrent.futures
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from crucible_bridge.client.streams import cancelled_from_outside
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import Problem
 
-__all__ = ["UsersThreads", "problem_in"]
+__all__ = ["Escaped", "UsersThreads", "problem_in"]
 
 _log = logging.getLogger(__name__)
+
+
+class Escaped(Exception):
+    """Raised in place of an exception that would leave its question without an answer; that one is the cause.
+
+    SystemExit would end the event loop, and a thread's StopIteration never arrives in a future. A CancelledError of the
+    function's own, such as that of a task that it awaited, would end the call as if the worker had withdrawn it.
+    """
 
 
 class UsersThreads:
@@ -27,16 +36,42 @@ class UsersThreads:
         self._threads = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="orchestrator-model")
 
     async def call(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """Call it, and wait for its result; what it raises is raised here."""
+        """Call it, and wait for its result; what it raises is raised here.
+
+        Raises:
+            Escaped: it raised what would end this process or the call's task, such as SystemExit; see there.
+        """
         called = functools.partial(function, *arguments, **named)
         if inspect.iscoroutinefunction(function):
-            return await called()
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, called)
-        return await result if inspect.isawaitable(result) else result
+            return await _awaited(called())
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, _in_thread, called)
+        return await _awaited(result) if inspect.isawaitable(result) else result
 
     def close(self) -> None:
         """Release the threads; calls in them may still end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_thread(called: Callable[[], Any]) -> Any:
+    try:
+        return called()
+    except StopIteration as error:
+        raise Escaped from error
+    except Exception:
+        raise
+    except BaseException as error:  # signals reach the main thread alone: it is the function's own
+        raise Escaped from error
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except SystemExit as error:
+        raise Escaped from error
+    except asyncio.CancelledError as error:
+        if cancelled_from_outside():
+            raise
+        raise Escaped from error
 
 
 def problem_in(what: str, error: Exception) -> Problem:
@@ -50,6 +85,7 @@ def problem_in(what: str, error: Exception) -> Problem:
     """
     if isinstance(error, BridgeError):
         return problem_of(error)
-    _log.warning("%s failed", what, exc_info=error)
-    text = f"{type(error).__name__} in {what}; see its log"
+    cause = error.__cause__ if isinstance(error, Escaped) and error.__cause__ is not None else error
+    _log.warning("%s failed", what, exc_info=cause)
+    text = f"{type(cause).__name__} in {what}; see its log"
     return problem_of(BackendError(text, retryable=isinstance(error, OSError)))
