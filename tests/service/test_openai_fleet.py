@@ -501,3 +501,47 @@ async def test_the_system_resolves_names():
     assert "127.0.0.1" in await resolve("127.0.0.1", 80)
     found = await resolve("localhost", 80)
     assert len(set(found)) == len(found) > 0
+
+
+async def test_a_request_that_waits_goes_to_a_replica_that_has_rested():
+    """It does not wait for the end of a request elsewhere, nor for a new one; later requests do not wait behind it."""
+    limited = Reply({"error": {"message": "slower"}}, status=429)
+    async with fleet_of(failing(Fault.STALL), failing(limited), max_connections=1) as rig:
+        stuck = asyncio.create_task(rig.texts("a"))
+        await rig.servers[0].stalled.wait()
+        waits = asyncio.create_task(rig.texts("b"))
+        await until(lambda: rig.asked == [1, 1] and rig.serving == [True, False])
+        rig.servers[1].script = shout
+        rig.clock.now += 60
+        assert await asyncio.wait_for(waits, 60) == ["B"]
+        assert await asyncio.wait_for(rig.texts("c"), 60) == ["C"]
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+
+async def test_a_request_that_waits_has_ejected_replicas_probed():
+    """Without a new request, and without the end of one elsewhere."""
+    async with fleet_of(failing(Fault.STALL), shout, max_connections=1) as rig:
+        await rig.model.load()
+        stuck = asyncio.create_task(rig.texts("a"))
+        await rig.servers[0].stalled.wait()
+        rig.fleet._balancer.eject(rig.servers[1].url)
+        waits = asyncio.create_task(rig.texts("b"))
+        await asyncio.sleep(0)
+        rig.clock.now += 60
+        assert await asyncio.wait_for(waits, 60) == ["B"]
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+
+async def test_a_request_that_waits_does_not_return_to_the_replica_that_failed_it():
+    """It waits for another one, and those behind it go to any."""
+    async with fleet_of(failing(Fault.STALL), failing(refusal(500)), max_connections=1) as rig:
+        stuck = asyncio.create_task(rig.texts("a"))
+        await rig.servers[0].stalled.wait()
+        others = [asyncio.create_task(rig.texts(text)) for text in ("b", "c")]
+        await until(lambda: rig.asked[1] >= 2)
+        rig.servers[0].script = shout
+        stuck.cancel()
+        assert await asyncio.wait_for(asyncio.gather(*others), 60) == [["B"], ["C"]]
+        assert rig.asked == [3, 2]

@@ -204,6 +204,14 @@ class Balancer:
         replica = self._replicas.get(name)
         return 0.0 if replica is None else max(0.0, replica.not_before - self._clock())
 
+    def next_wait(self) -> float | None:
+        """Seconds until another replica may be probed or used; None if no replica waits for a time."""
+        now = self._clock()
+        times = [
+            replica.not_before for replica in self._replicas.values() if not replica.probing and not replica.serves(now)
+        ]
+        return max(0.0, min(times) - now) if times else None
+
     def states(self) -> tuple[ReplicaState, ...]:
         """The state of each replica, in the order in which they were given."""
         now = self._clock()

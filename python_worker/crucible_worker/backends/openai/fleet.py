@@ -50,12 +50,13 @@ _ABSENT = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_CONNECTION_LOST,
 _log = structlog.get_logger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     """A request while each replica has as many as it may have."""
 
     work: float
     key: Hashable
+    avoid: frozenset[str]
     turn: asyncio.Future[str]
 
 
@@ -85,7 +86,9 @@ class Fleet:
         self._resolved_at: float | None = None
         self._resolving = asyncio.Lock()
         self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
-        self._waiting: collections.deque[_Waiting] = collections.deque()
+        # In the order of their turns; those that a replica has failed come first.
+        self._waiting: collections.OrderedDict[_Waiting, None] = collections.OrderedDict()
+        self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -175,6 +178,7 @@ class Fleet:
     async def aclose(self) -> None:
         """Close all connections; requests under way fail, and those that wait. Idempotent."""
         self._closed = True
+        self._silence()
         for waiting in self._waiting:
             if not waiting.turn.done():
                 waiting.turn.set_exception(closed())
@@ -196,29 +200,68 @@ class Fleet:
         # A request that has failed does not wait behind others: its turn was before them.
         if (not self._waiting or failed) and (url := self._balancer.choose(work, key, failed)) is not None:
             return url
-        waiting = _Waiting(work, key, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+        # A replica that was busy or absent may have this one once it serves again.
+        avoid = frozenset(url for url, error in failed.items() if error.reason in _FAILED)
+        waiting = _Waiting(work, key, avoid, asyncio.get_running_loop().create_future())
+        self._waiting[waiting] = None
+        if failed:
+            self._waiting.move_to_end(waiting, last=False)
+            self._watch()
+        else:
+            self._grant()
         try:
             return await waiting.turn
         except asyncio.CancelledError:
             if waiting.turn.done() and not waiting.turn.cancelled() and waiting.turn.exception() is None:
                 self._balancer.withdrawn(waiting.turn.result(), work)
             else:
-                with contextlib.suppress(ValueError):  # it is in the queue no longer
-                    self._waiting.remove(waiting)
+                self._waiting.pop(waiting, None)
             self._grant()
             raise
 
     def _grant(self) -> None:
         """Give free places to requests that wait, in their order."""
-        while self._waiting:
-            waiting = self._waiting[0]
-            if not waiting.turn.done():
-                url = self._balancer.choose(waiting.work, waiting.key)
-                if url is None:
-                    return
-                waiting.turn.set_result(url)
-            self._waiting.popleft()
+        ready: list[_Waiting] = []
+        full: set[frozenset[str]] = set()
+        for waiting in self._waiting:
+            if waiting.avoid in full:
+                continue
+            if waiting.turn.done() or self._placed(waiting):
+                ready.append(waiting)
+            elif waiting.avoid:  # others may go where this one may not
+                full.add(waiting.avoid)
+            else:
+                break
+        for waiting in ready:
+            del self._waiting[waiting]
+        self._watch()
+
+    def _placed(self, waiting: _Waiting) -> bool:
+        """Whether a request that waits now has its replica, or its error."""
+        try:
+            url = self._balancer.choose(waiting.work, waiting.key, waiting.avoid)
+        except NoReplicaLeft as error:
+            waiting.turn.set_exception(error)
+            return True
+        if url is not None:
+            waiting.turn.set_result(url)
+        return url is not None
+
+    def _watch(self) -> None:
+        """While requests wait, look again once another replica may be probed or used: no new request may come."""
+        self._silence()
+        seconds = self._balancer.next_wait() if self._waiting else None
+        if seconds is not None and not self._closed:
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._look_again)
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _look_again(self) -> None:
+        self._tend()
+        self._grant()
 
     def _ended(self, url: str, work: float, error: BridgeError) -> bool:
         """Report the end of a request that has no answer. Returns whether another replica may answer it."""
