@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,8 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
+from crucible_worker.backends.orchestrator.caller import MAX_MESSAGES
+from crucible_worker.services import orchestrator
 from tests.service.caller_kit import Guess, asked, game
 from tests.service.evaluation_kit import SHOUT, numbered, refused, rig, samples_of
 from tests.service.orchestrator_kit import Shouter, opened, stands
@@ -298,3 +301,38 @@ async def test_actions_have_text_tokens_and_their_end():
         assert frame is not None
         assert frame.closed == 1
         await stream.ended()
+
+
+async def test_a_large_answer_is_decoded_by_a_thread(monkeypatch: pytest.MonkeyPatch):
+    """Other calls of the worker go on meanwhile; a small one takes no thread."""
+    decode, threads = orchestrator.answer_from_v1, []
+
+    def noted(message: orchestrator_pb2.OrchestratorAnswer) -> Any:
+        threads.append((message.ByteSize() > 100_000, threading.get_ident()))
+        return decode(message)
+
+    monkeypatch.setattr(orchestrator, "answer_from_v1", noted)
+    long = Conversation(tuple(ChatMessage(role="user", content="x" * 100) for _ in range(2_000)))
+
+    class Talkative(Guess):
+        async def initial_observation(self) -> Any:
+            return AnsweredEnvironment(observation=long)
+
+    async with rig() as it:
+        await run(it, played(dataset=SHOUT[:1]), environments={"g": lambda opened: Talkative(opened, [])})
+    assert [(large, thread == threading.get_ident()) for large, thread in threads[:2]] == [(True, False), (False, True)]
+
+
+async def test_an_observation_of_too_many_messages_fails_its_rollout():
+    """The error has their number and the most."""
+    endless = Conversation((ChatMessage(role="user", content="x"),) * (MAX_MESSAGES + 1))
+
+    class Endless(Guess):
+        async def initial_observation(self) -> Any:
+            return AnsweredEnvironment(observation=endless)
+
+    async with rig() as it:
+        await run(it, played(dataset=SHOUT[:1]), environments={"g": lambda opened: Endless(opened, [])})
+        (result,) = await samples_of(it.worker.bridge)
+    assert result.problem is not None
+    assert "10,001 messages, at most 10,000" in result.problem.message

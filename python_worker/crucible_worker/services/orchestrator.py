@@ -43,6 +43,7 @@ from crucible_worker.backends.orchestrator import (
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.caller_models import CallerConnection
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.services.registration import LARGE_REQUEST_BYTES
 
 __all__ = ["Frames", "Requests", "evaluate_held"]
 
@@ -113,7 +114,9 @@ async def _listen(requests: Requests, session: Session, hold: CallerConnection) 
         async for frame in requests:
             if frame.WhichOneof("frame") != "answer":
                 raise InvalidField("answer", "is missing: every frame except the first must have one")
-            session.answer(frame.answer.id, _answer(frame.answer))
+            large = frame.answer.ByteSize() >= LARGE_REQUEST_BYTES
+            answer = await asyncio.to_thread(_answer, frame.answer) if large else _answer(frame.answer)
+            session.answer(frame.answer.id, answer)
         error = Cancelled("the sending side was closed before the evaluation had ended", reason=Reason.CALLER_LEFT)
     except BridgeError as refused:
         error = refused

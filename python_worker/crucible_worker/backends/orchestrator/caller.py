@@ -21,7 +21,10 @@ from crucible_worker.backends.base import MAX_TEXT_BYTES, Model, exceeds
 from crucible_worker.backends.orchestrator.model import MAX_REASON_BYTES, RemoteOrchestratorModel
 from crucible_worker.backends.orchestrator.session import Session
 
-__all__ = ["Caller", "chosen"]
+__all__ = ["MAX_MESSAGES", "Caller", "chosen"]
+
+MAX_MESSAGES = 10_000
+"""Of a conversation that an environment shows."""
 
 
 class Caller:
@@ -78,6 +81,8 @@ class Caller:
         if isinstance(answer.observation, str):
             texts: Sequence[str] = (answer.observation,)
         elif isinstance(answer.observation, Conversation):
+            if (count := len(answer.observation.messages)) > MAX_MESSAGES:
+                raise _nonsense(f"an observation has {count:,} messages, at most {MAX_MESSAGES:,} are possible")
             texts = [message.content for message in answer.observation.messages]
         else:
             texts = ()
