@@ -17,6 +17,7 @@ from crucible_bridge.types import (
     EnvironmentQuestion,
     EpisodeAction,
     EvaluationState,
+    Limits,
     ModelInput,
     OpenEpisode,
     SamplingParams,
@@ -26,6 +27,7 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 from crucible_worker.backends.orchestrator.caller import MAX_MESSAGES
 from crucible_worker.services import orchestrator
+from tests.robustness.harness import until
 from tests.service.caller_kit import Guess, asked, game
 from tests.service.evaluation_kit import SHOUT, numbered, refused, rig, samples_of
 from tests.service.orchestrator_kit import Shouter, opened, stands
@@ -336,3 +338,40 @@ async def test_an_observation_of_too_many_messages_fails_its_rollout():
         (result,) = await samples_of(it.worker.bridge)
     assert result.problem is not None
     assert "10,001 messages, at most 10,000" in result.problem.message
+
+
+async def test_an_environment_that_is_made_after_its_question_was_withdrawn_is_closed():
+    """A slow factory in a thread ends after the sample's time: what it made is closed once, and not left behind."""
+    log: list[tuple[str, int]] = []
+    go_on = threading.Event()
+
+    def slow(opened: OpenEpisode) -> Guess:
+        assert go_on.wait(60)
+        return Guess(opened, log)
+
+    async with rig() as it:
+        request = played(dataset=SHOUT[:1], limits=Limits(sample_timeout_ms=200))
+        await run(it, request, environments={"g": slow})
+        assert log == []
+        go_on.set()
+        await until(lambda: log == [("open", 0), ("closed", 0)])
+
+
+async def test_an_environment_is_not_closed_while_a_thread_uses_it():
+    """A step whose question was withdrawn goes on; the environment is closed after it."""
+    log: list[tuple[str, int]] = []
+    go_on = threading.Event()
+
+    class Slow(Guess):
+        def step(self, action: list[int], *, extra: Any = None) -> AnsweredEnvironment:
+            assert go_on.wait(60)
+            log.append(("stepped", 0))
+            return super().step(action, extra=extra)
+
+    async with rig() as it:
+        request = played(dataset=SHOUT[:1], limits=Limits(sample_timeout_ms=200))
+        await run(it, request, environments={"g": lambda opened: Slow(opened, log)})
+        assert log == [("open", 0)]
+        go_on.set()
+        await until(lambda: ("closed", 0) in log)
+    assert log == [("open", 0), ("stepped", 0), ("A?", 0), ("closed", 0)]

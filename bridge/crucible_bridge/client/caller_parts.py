@@ -6,13 +6,18 @@ def make(opened: OpenEpisode) -> Environment: ...           for each episode
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import functools
+import inspect
+import logging
 import numbers
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from crucible_bridge.client.calling import UsersThreads
+from crucible_bridge.client.calling import Note, UsersThreads
 from crucible_bridge.codec.orchestrator import caller_names
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.reasons import Reason
@@ -30,6 +35,8 @@ from crucible_bridge.types import (
 )
 
 __all__ = ["CallerEnvironment", "CallerParts", "EnvironmentFactory", "GraderFunction"]
+
+_log = logging.getLogger(__name__)
 
 Graded: TypeAlias = bool | float | Verdict | AnsweredGrade
 """What a grader returns: right or wrong, a score from 0 to 1, a verdict, or everything."""
@@ -87,6 +94,8 @@ class CallerParts:
         self._graders, self._environments = dict(graders), dict(environments)
         self._threads = UsersThreads(threads)
         self._episodes: dict[int, CallerEnvironment] = {}
+        # The latest work of a thread for each episode: it may go on after its question was withdrawn.
+        self._work: dict[int, concurrent.futures.Future[Any]] = {}
         for field, held in (("graders", self._graders), ("environments", self._environments)):
             for name, function in held.items():
                 if not callable(function):
@@ -117,9 +126,10 @@ class CallerParts:
         factory = self._environments.get(question.environment)
         if factory is None:
             raise _unusable(f"there is no environment {question.environment!r}")
-        environment = await self._threads.call(factory, question.question)
+        note = self._noting(question.episode)
+        environment = await self._threads.call_noted(note, factory, question.question)
         self._episodes[question.episode] = environment
-        begun = await self._threads.call(environment.initial_observation)
+        begun = await self._threads.call_noted(note, environment.initial_observation)
         if isinstance(begun, AnsweredEnvironment):
             return begun
         if isinstance(begun, tuple | list) and len(begun) == 2:
@@ -132,7 +142,8 @@ class CallerParts:
         if environment is None:
             raise _unusable(f"the episode {question.episode} is not open")
         extra = {"stop_reason": action.stop_reason, "text": action.text}
-        step = await self._threads.call(environment.step, list(action.tokens), extra=extra)
+        note = self._noting(question.episode)
+        step = await self._threads.call_noted(note, environment.step, list(action.tokens), extra=extra)
         return step if isinstance(step, AnsweredEnvironment) else _step_of(step)
 
     def close(self) -> None:
@@ -140,16 +151,46 @@ class CallerParts:
         self._threads.close()
 
     async def close_episode(self, episode: int) -> None:
-        """Forget an episode; raises what its environment raises."""
-        environment = self._episodes.pop(episode, None)
-        close = getattr(environment, "close", None)
+        """Forget an episode; raises what its environment raises.
+
+        If a thread still makes or uses the environment, that thread closes it afterwards, and nobody waits for that.
+        """
+        environment, work = self._episodes.pop(episode, None), self._work.pop(episode, None)
+        if work is not None and not work.done():
+            loop = asyncio.get_running_loop()
+            work.add_done_callback(lambda done: _close_late(_left(environment, done), loop))
+            return
+        close = getattr(_left(environment, work), "close", None)
         if close is not None:
             await self._threads.call(close)
 
     @property
     def open_episodes(self) -> Sequence[int]:
         """Episodes that are not closed."""
-        return list(self._episodes)
+        return list(self._episodes.keys() | self._work.keys())
+
+    def _noting(self, episode: int) -> Note:
+        return functools.partial(self._work.__setitem__, episode)
+
+
+def _left(environment: CallerEnvironment | None, work: concurrent.futures.Future[Any] | None) -> Any:
+    """The environment of an episode, also if a thread made it after its question was withdrawn; None without any."""
+    if environment is not None or work is None or work.cancelled() or work.exception() is not None:
+        return environment
+    return work.result()
+
+
+def _close_late(environment: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Close an environment from the thread that used it last."""
+    close = getattr(environment, "close", None)
+    if close is None or loop.is_closed():
+        return
+    try:
+        result = close()
+        if inspect.iscoroutine(result):
+            asyncio.run_coroutine_threadsafe(result, loop)
+    except BaseException as error:  # it would end the thread
+        _log.warning("an environment could not be closed", exc_info=error)
 
 
 def _grade_of(given: Any, name: str) -> AnsweredGrade:

@@ -8,16 +8,20 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from crucible_bridge.client.streams import cancelled_from_outside
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import Problem
 
-__all__ = ["Escaped", "UsersThreads", "problem_in"]
+__all__ = ["Escaped", "Note", "UsersThreads", "problem_in"]
 
 _log = logging.getLogger(__name__)
+
+
+Note: TypeAlias = Callable[[concurrent.futures.Future[Any]], None]
+"""Gets the work of a thread when it begins."""
 
 
 class Escaped(Exception):
@@ -36,7 +40,17 @@ class UsersThreads:
         self._threads = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="orchestrator-model")
 
     async def call(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        """Call it, and wait for its result; errors as of `call_noted`."""
+        return await self.call_noted(_forget, function, *arguments, **named)
+
+    async def call_noted(self, note: Note, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """Call it, and wait for its result; what it raises is raised here.
+
+        Args:
+            note: gets the thread's work, which goes on if this call is cancelled; it gets nothing of a coroutine.
+            function: what to call.
+            *arguments: its arguments.
+            **named: its named arguments.
 
         Raises:
             Escaped: it raised what would end this process or the call's task, such as SystemExit; see there.
@@ -44,12 +58,18 @@ class UsersThreads:
         called = functools.partial(function, *arguments, **named)
         if inspect.iscoroutinefunction(function):
             return await _awaited(called())
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, _in_thread, called)
+        work = self._threads.submit(_in_thread, called)
+        note(work)
+        result = await asyncio.wrap_future(work)
         return await _awaited(result) if inspect.isawaitable(result) else result
 
     def close(self) -> None:
         """Release the threads; calls in them may still end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _forget(work: concurrent.futures.Future[Any]) -> None:
+    """Take no note."""
 
 
 def _in_thread(called: Callable[[], Any]) -> Any:
