@@ -111,6 +111,11 @@ def checked_url(text: str, where: str) -> SplitResult:
         raise ValueError(f"{where} is no URL") from None
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError(f"{where} is no http or https URL")
+    try:
+        url.hostname.encode("idna")  # as name resolution does, which would fail each request
+    except UnicodeError:
+        message = "has a name that no address can belong to: a part of it is empty or longer than 63 characters"
+        raise ValueError(f"{where} {message}") from None
     if "@" in url.netloc or url.query or url.fragment:
         raise ValueError(f"{where} holds more than an address and a path: a key belongs into key_file or key_env")
     return url

@@ -123,6 +123,8 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ("openai_servers = 3", "no table of servers"),
         ('[openai_servers.a]\nbase_url = "ftp://x/v1"', "no http or https URL"),
         ('[openai_servers.a]\nbase_url = "http://x:port/v1"', "is no URL"),
+        ('[openai_servers.a]\nbase_url = "http://a..b/v1"', "has a name that no address can belong to"),
+        (f'[openai_servers.a]\nbase_url = "http://{"a" * 64}.example/v1"', "has a name that no address can belong to"),
         ('[openai_servers.a]\nbase_url = "http://u:canary@x/v1"', "a key belongs into key_file"),
         ('[openai_servers.a]\nbase_url = "http://x/v1?key=canary"', "a key belongs into key_file"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nkey = "canary"', "there is no 'key'"),
