@@ -29,7 +29,7 @@ from crucible_worker.backends.orchestrator.caller import MAX_MESSAGES
 from crucible_worker.services import orchestrator
 from tests.robustness.harness import until
 from tests.service.caller_kit import Guess, asked, game
-from tests.service.evaluation_kit import SHOUT, numbered, refused, rig, samples_of
+from tests.service.evaluation_kit import SHOUT, accuracy, numbered, refused, rig, samples_of
 from tests.service.orchestrator_kit import Shouter, opened, stands
 from tests.service.test_caller_graders import run, start_of
 from tests.tables import rows
@@ -375,3 +375,32 @@ async def test_an_environment_is_not_closed_while_a_thread_uses_it():
         go_on.set()
         await until(lambda: ("closed", 0) in log)
     assert log == [("open", 0), ("stepped", 0), ("A?", 0), ("closed", 0)]
+
+
+async def test_a_grader_that_hangs_holds_up_no_end_of_an_episode():
+    """All threads of the window are taken: the episode is closed all the same, and the call returns."""
+    log: list[tuple[str, int]] = []
+    go_on = threading.Event()
+
+    class Unhurried(Guess):
+        async def step(self, action: list[int], *, extra: Any = None) -> AnsweredEnvironment:  # pyright: ignore
+            return super().step(action, extra=extra)
+
+    async def make(opened: OpenEpisode) -> Guess:
+        return Unhurried(opened, log)
+
+    def hangs(question: Any) -> bool:
+        return go_on.wait(60)
+
+    async with rig() as it:
+        request = asked(
+            evaluators=[accuracy("a", grader="caller:g"), game("caller:e")],
+            dataset=SHOUT[:1],
+            limits=Limits(sample_timeout_ms=500),
+        )
+        try:
+            call = run(it, request, graders={"g": hangs}, environments={"e": make}, window=1)
+            await asyncio.wait_for(call, 30)
+        finally:
+            go_on.set()
+    assert log[-1] == ("closed", 0)

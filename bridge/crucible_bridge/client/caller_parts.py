@@ -93,6 +93,8 @@ class CallerParts:
         """
         self._graders, self._environments = dict(graders), dict(environments)
         self._threads = UsersThreads(threads)
+        # Of their own: functions that hang would hold up the end of the call.
+        self._closing = UsersThreads(threads)
         self._episodes: dict[int, CallerEnvironment] = {}
         # The latest work of a thread for each episode: it may go on after its question was withdrawn.
         self._work: dict[int, concurrent.futures.Future[Any]] = {}
@@ -149,6 +151,7 @@ class CallerParts:
     def close(self) -> None:
         """Release the threads; calls in them may still end."""
         self._threads.close()
+        self._closing.close()
 
     async def close_episode(self, episode: int) -> None:
         """Forget an episode; raises what its environment raises.
@@ -162,7 +165,7 @@ class CallerParts:
             return
         close = getattr(_left(environment, work), "close", None)
         if close is not None:
-            await self._threads.call(close)
+            await self._closing.call(close)
 
     @property
     def open_episodes(self) -> Sequence[int]:
