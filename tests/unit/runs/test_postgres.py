@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
+
+import psycopg
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.types import EvaluationState
