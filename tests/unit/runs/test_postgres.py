@@ -21,7 +21,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.owned import OwnersJournal
-from crucible_worker.runs.journal.postgres import store
+from crucible_worker.runs.journal.postgres import looking, store
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.store import without_password
 from crucible_worker.runs.journal.schema import SCHEMA
@@ -29,7 +29,7 @@ from tests.postgres_server import running_server
 from tests.unit.runs.journals import append, claim, event, open_journal
 
 HOLD = Path(__file__).parent / "postgres_owner.py"
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("postgres_server")]
 LONG = 60.0
 
 
@@ -279,6 +279,30 @@ async def test_databases_that_cannot_be_used_are_named_without_their_password(tm
         await store_of(url, tmp_path)
     assert "secret" not in str(refused.value)
     assert without_password("postgresql://h/d?user=u&password=secret&x=1") == "postgresql://h/d?user=u&password=...&x=1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:sec@ret@127.0.0.1:1/lab",
+        "postgresql://me:sec/ret@127.0.0.1:1/lab",
+        "postgresql://me:sec/x?ret@127.0.0.1:1/lab",
+        "postgresql://me:%ZZsecret@127.0.0.1:1/lab",
+        "postgresql://me:secret@[::1/lab",
+        "postgresql://127.0.0.1:1/lab?user=me&password=x&secret",
+    ],
+)
+async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url, tmp_path):
+    """Where a password begins and ends is not known then; the refusal says how such characters are written."""
+    for use in (lambda: store.prepare(url, tmp_path), lambda: looking.look(url)):
+        with pytest.raises(FailedPrecondition, match="%40 for @") as refused:
+            await asyncio.to_thread(use)
+        assert not any(part in str(refused.value) for part in ("sec", "ret", "lab"))
+
+
+async def test_passwords_with_encoded_characters_are_no_trouble(url, tmp_path):
+    """Such a URL is used as it is."""
+    await store_of(url.replace("postgres@", "postgres:a%40b%2Fc%25@") + "&application_name=a@b", tmp_path)
 
 
 async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):
