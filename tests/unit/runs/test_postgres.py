@@ -173,7 +173,10 @@ async def test_news_of_other_workers_come_without_asking(url, tmp_path):
 
 
 async def _is_at(journal, sequence):
-    return journal.last_sequence() == sequence
+    try:
+        return journal.last_sequence() == sequence
+    except Unavailable:  # it has not connected again
+        return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
@@ -240,9 +243,17 @@ async def test_a_restored_database_is_another_log(url, tmp_path, postgres_server
     async with open_journal(tmp_path, url) as journal:
         await append(journal, 3)
         log_id = journal.log_id
-    copy = f"copy_{url.split('/')[3].split('?')[0]}"
+    name = url.split("/")[3].split("?")[0]
+    copy = f"copy_{name}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {copy} TEMPLATE {url.split('/')[3].split('?')[0]}".encode())
+
+        async def is_unused() -> bool:
+            # The server ends a connection somewhat later than its client.
+            sql = "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = %s)"
+            return connection.execute(sql, (name,)).fetchone() == (True,)
+
+        await until(is_unused)
+        connection.execute(f"CREATE DATABASE {copy} TEMPLATE {name}".encode())
     async with open_journal(tmp_path, postgres_server.url(copy)) as journal:
         assert (journal.last_sequence(), journal.log_id == log_id) == (3, False)
     async with open_journal(tmp_path, url) as journal:
