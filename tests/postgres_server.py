@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -13,8 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import psycopg
 
 __all__ = ["PostgresServer", "programs", "running_server"]
 
@@ -66,6 +65,8 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
+        import psycopg
+
         log = (self._folder / "log").open("ab")
         with log:
             process = self._process = subprocess.Popen(
@@ -105,6 +106,8 @@ class PostgresServer:
 
     def new_database(self) -> str:
         """The URL of a new, empty database."""
+        import psycopg
+
         self._databases += 1
         name = f"journal_{self._databases}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -126,8 +129,10 @@ def running_server(*, durable: bool = False) -> Iterator[PostgresServer]:
     """A server that is stopped and removed in the end; see `PostgresServer`.
 
     Raises:
-        LookupError: the machine has no PostgreSQL server.
+        LookupError: the machine has no PostgreSQL server, or no psycopg.
     """
+    if importlib.util.find_spec("psycopg") is None:
+        raise LookupError("psycopg is not installed (pip install 'crucible-bridge[postgres]')")
     bin_folder = programs()
     if bin_folder is None:
         raise LookupError("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import sqlite3
 from collections import Counter
 
 import crucible_bridge
@@ -19,11 +17,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import datasets, specification
 from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.runs.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, log_of, nll, numbered, refused, rig
 from tests.service.plans_kit import plan, planned
+from tests.unit.runs.journals import open_journal
 
 STEPS = 10
 
@@ -226,17 +224,18 @@ async def test_a_plan_that_is_told_of_steps_is_in_use():
     """A step of which nothing is due keeps its plan too; that is written down now and then, not at each step."""
     async with rig() as r:
         await r.evaluation.register_plan(plan())
-        with contextlib.closing(sqlite3.connect(r.worker.state_dir / JOURNAL_FILE, isolation_level=None)) as journal:
+        async with open_journal(r.worker.state_dir) as journal:
+            earlier = "UPDATE plans SET used_ns = used_ns - ?", (int((TOUCH_SECONDS + 1) * 1e9),)
 
-            def used() -> int:
-                return journal.execute("SELECT used_ns FROM plans").fetchone()[0]
+            async def used() -> int:
+                return await journal.read(lambda reads: reads.execute("SELECT used_ns FROM plans").fetchone()[0])
 
-            registered = used()
+            registered = await used()
             assert await r.evaluation.notify_step("p", 1, "embedded:m") == ()
-            assert used() == registered
-            journal.execute("UPDATE plans SET used_ns = used_ns - ?", (int((TOUCH_SECONDS + 1) * 1e9),))
+            assert await used() == registered
+            await journal.submit(lambda transaction: transaction.execute(*earlier))
             await r.evaluation.notify_step("p", 1, "embedded:m")
-            assert used() > registered
+            assert await used() > registered
 
 
 async def test_more_plans_than_are_at_hand_are_all_told_of_steps():

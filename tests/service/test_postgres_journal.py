@@ -18,7 +18,7 @@ from tests.postgres_server import running_server
 
 WORKER = (sys.executable, "-m", "crucible_worker")
 SERVICE = "crucible_bridge.v1.EvaluationService"
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("postgres_server")]
 LONG = 120.0
 
 

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
+
+import psycopg
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.owned import OwnersJournal
-from crucible_worker.runs.journal.postgres import store
+from crucible_worker.runs.journal.postgres import looking, store
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.store import without_password
 from crucible_worker.runs.journal.schema import SCHEMA
@@ -26,7 +29,7 @@ from tests.postgres_server import running_server
 from tests.unit.runs.journals import append, claim, event, open_journal
 
 HOLD = Path(__file__).parent / "postgres_owner.py"
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("postgres_server")]
 LONG = 60.0
 
 
@@ -170,7 +173,10 @@ async def test_news_of_other_workers_come_without_asking(url, tmp_path):
 
 
 async def _is_at(journal, sequence):
-    return journal.last_sequence() == sequence
+    try:
+        return journal.last_sequence() == sequence
+    except Unavailable:  # it has not connected again
+        return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
@@ -237,9 +243,17 @@ async def test_a_restored_database_is_another_log(url, tmp_path, postgres_server
     async with open_journal(tmp_path, url) as journal:
         await append(journal, 3)
         log_id = journal.log_id
-    copy = f"copy_{url.split('/')[3].split('?')[0]}"
+    name = url.split("/")[3].split("?")[0]
+    copy = f"copy_{name}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {copy} TEMPLATE {url.split('/')[3].split('?')[0]}".encode())
+
+        async def is_unused() -> bool:
+            # The server ends a connection somewhat later than its client.
+            sql = "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = %s)"
+            return connection.execute(sql, (name,)).fetchone() == (True,)
+
+        await until(is_unused)
+        connection.execute(f"CREATE DATABASE {copy} TEMPLATE {name}".encode())
     async with open_journal(tmp_path, postgres_server.url(copy)) as journal:
         assert (journal.last_sequence(), journal.log_id == log_id) == (3, False)
     async with open_journal(tmp_path, url) as journal:
@@ -276,6 +290,30 @@ async def test_databases_that_cannot_be_used_are_named_without_their_password(tm
         await store_of(url, tmp_path)
     assert "secret" not in str(refused.value)
     assert without_password("postgresql://h/d?user=u&password=secret&x=1") == "postgresql://h/d?user=u&password=...&x=1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:sec@ret@127.0.0.1:1/lab",
+        "postgresql://me:sec/ret@127.0.0.1:1/lab",
+        "postgresql://me:sec/x?ret@127.0.0.1:1/lab",
+        "postgresql://me:%ZZsecret@127.0.0.1:1/lab",
+        "postgresql://me:secret@[::1/lab",
+        "postgresql://127.0.0.1:1/lab?user=me&password=x&secret",
+    ],
+)
+async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url, tmp_path):
+    """Where a password begins and ends is not known then; the refusal says how such characters are written."""
+    for use in (lambda: store.prepare(url, tmp_path), lambda: looking.look(url)):
+        with pytest.raises(FailedPrecondition, match="%40 for @") as refused:
+            await asyncio.to_thread(use)
+        assert not any(part in str(refused.value) for part in ("sec", "ret", "lab"))
+
+
+async def test_passwords_with_encoded_characters_are_no_trouble(url, tmp_path):
+    """Such a URL is used as it is."""
+    await store_of(url.replace("postgres@", "postgres:a%40b%2Fc%25@") + "&application_name=a@b", tmp_path)
 
 
 async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):

@@ -17,7 +17,7 @@ async def test_an_evaluation_whose_owner_died_reports_what_its_samples_took(jour
     await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain", usage=before, engine=ENGINE))
     row = (await claim(journal, locks)).row
     await commit(journal, row, 1, usage=Usage(prompt_tokens=7, cached_prompt_tokens=4, calls=2, unreported_calls=1))
-    locks.release(row.number)
+    await journal.submit(lambda t: locks.release_in(t, row.number))
     orphans = Reaper(journal, locks)
 
     settled = evaluation_of(await orphans.reap(await journal.read(find_by_number, row.number)))

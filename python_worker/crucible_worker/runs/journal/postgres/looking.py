@@ -7,7 +7,7 @@ import psycopg
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, connect
-from crucible_worker.runs.journal.postgres.store import newest_version, refuse_unfit
+from crucible_worker.runs.journal.postgres.store import newest_version, refuse_unfit, refuse_unreadable
 
 __all__ = ["look"]
 
@@ -18,6 +18,7 @@ def look(url: str) -> str:
     Raises:
         FailedPrecondition: a worker could not use it.
     """
+    refuse_unreadable(url)
     try:
         with connect(url) as connection:
             refuse_unfit(connection)

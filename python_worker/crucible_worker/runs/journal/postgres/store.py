@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
@@ -28,7 +29,7 @@ from crucible_worker.runs.journal.store import Submit
 from crucible_worker.runs.journal.transaction import Transaction
 from crucible_worker.runs.journal.urls import without_password
 
-__all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit"]
+__all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
 
 MIGRATE_WAIT: LiteralString = "60 s"
 """How long a worker waits for another one that creates or upgrades the journal."""
@@ -38,6 +39,8 @@ BEAT_SECONDS = 1.0
 _MIGRATION_LOCK = 0x4A4F55524E414C
 _OLDEST_SERVER = 130000
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
+_UNENCODED = re.compile(r"\w+://[^@/?]*[@/][^?]*@")
+"""A second @, or one after the host."""
 
 
 class PostgresStore:
@@ -92,6 +95,7 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
     Raises:
         FailedPrecondition: the database cannot be used, or its journal is of a newer version.
     """
+    refuse_unreadable(url)
     try:
         with connect(url) as connection:
             connection.execute(f"SET lock_timeout = '{MIGRATE_WAIT}'")
@@ -109,6 +113,26 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
             reason=Reason.JOURNAL_UNUSABLE,
         ) from error
     return PostgresStore(url, folder, dialect, log)
+
+
+def refuse_unreadable(url: str) -> None:
+    """Refuse a URL in which nobody can tell where the password ends: libpq would show parts of it as a host.
+
+    Raises:
+        FailedPrecondition: it has characters that need to be encoded; the message has nothing of the URL.
+    """
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        readable = False
+    else:
+        readable = _UNENCODED.match(url) is None
+    if not readable:
+        raise FailedPrecondition(
+            "--journal is not a URL that can be read: in a user's name or password, write %40 for @, %2F for /, "
+            "%3A for :, %3F for ?, %26 for & and %25 for %",
+            reason=Reason.JOURNAL_UNUSABLE,
+        ) from None
 
 
 def refuse_unfit(connection: psycopg.Connection[Any]) -> None:
