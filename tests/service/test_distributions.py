@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,31 @@ async def test_an_answer_that_has_no_room_is_not_computed(tmp_path: Path):
     assert set(found) == {None, "ANSWER_TOO_LARGE"}
     assert 20 <= found.count(None) < 60
     assert reasons(refused.items) == ["INVALID_FIELD"]
+
+
+async def test_targets_that_have_no_room_take_no_memory(bridge: Any):
+    """A row of targets for each measured token is made only where the answer has room for their values."""
+    targets = np.ones(2_000_000, np.int32)
+
+    tracemalloc.start()
+    try:
+        answer = await bridge.models.compute_logprobs(EMBEDDED, [[1] * 30], targets=[targets])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert reasons(answer.sequences) == ["ANSWER_TOO_LARGE"]
+    assert most < 30 * targets.size * 8 / 2
+
+
+async def test_errors_name_what_the_caller_wrote(bridge: Any):
+    """A token of a continuation by its own index; what Forward was given, which has no prompt."""
+    items = [LogprobsItem(prompt=ModelInput.of(prompt), continuation=(3, 99)) for prompt in ([1, 2], [1, 77])]
+    chat = Conversation((ChatMessage("user", "1" * 100), ChatMessage("assistant", "=2")))
+
+    measured = await bridge.models.compute_logprobs(EMBEDDED, items)
+    passed = await bridge.models.forward(CHAT, ["1" * 100, chat])
+
+    assert fields(measured.sequences) == ["items[0].continuation[1]", "items[1].prompt[1]"]
+    assert reasons(passed.outputs) == ["PROMPT_TOO_LONG"] * 2
+    assert fields(passed.outputs) == ["items[0].text", "items[1].conversation"]
