@@ -8,6 +8,7 @@ its messages, without the key.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
