@@ -15,7 +15,7 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
@@ -334,3 +334,14 @@ async def test_errors_name_what_the_caller_wrote(bridge: Any):
     assert fields(measured.sequences) == ["items[0].continuation[1]", "items[1].prompt[1]"]
     assert reasons(passed.outputs) == ["PROMPT_TOO_LONG"] * 2
     assert fields(passed.outputs) == ["items[0].text", "items[1].conversation"]
+
+
+async def test_teachers_of_two_vocabularies_are_told_so(bridge: Any):
+    """The likeliest tokens of one are unknown to the other; the caller gave no targets, and the error names none."""
+    teachers = [Teacher.of(EMBEDDED), Teacher.of(LOCAL)]
+
+    (found,) = (await bridge.models.compute_logprobs(teachers, [[3, 1, 4]], top_k=20)).sequences
+
+    assert (found.problem.reason, found.problem.field) == ("INVALID_FIELD", "sequences[0]")
+    assert found.problem.message.startswith("teachers[0]: ")
+    assert found.problem.message.endswith("needs one vocabulary")
