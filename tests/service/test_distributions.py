@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
+from crucible_worker.backends.local import model as local
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
@@ -345,3 +347,31 @@ async def test_teachers_of_two_vocabularies_are_told_so(bridge: Any):
     assert (found.problem.reason, found.problem.field) == ("INVALID_FIELD", "sequences[0]")
     assert found.problem.message.startswith("teachers[0]: ")
     assert found.problem.message.endswith("needs one vocabulary")
+
+
+async def test_a_continuation_beyond_the_context_is_refused_by_its_name(bridge: Any):
+    """Whatever the prompt is."""
+    items = [LogprobsItem(prompt=prompt, continuation=(1,) * 33) for prompt in (ModelInput.of([1]), TEXT)]
+
+    answer = await bridge.models.compute_logprobs(EMBEDDED, items)
+
+    assert reasons(answer.sequences) == ["PROMPT_TOO_LONG"] * 2
+    assert fields(answer.sequences) == ["items[0].continuation", "items[1].continuation"]
+
+
+async def test_many_targets_are_checked_by_a_thread(bridge: Any, monkeypatch: pytest.MonkeyPatch):
+    """The event loop has other calls to answer; the values are those of few."""
+    by: list[bool] = []
+    check = local._check_known
+
+    def noted(facts: Any, tokens: np.ndarray, field: str, **further: Any) -> None:
+        if field == "targets":
+            by.append(threading.current_thread() is threading.main_thread())
+        check(facts, tokens, field, **further)
+
+    monkeypatch.setattr(local, "_check_known", noted)
+    (few,) = (await bridge.models.compute_logprobs(EMBEDDED, [[3, 1]], targets=[[5, 6]])).sequences
+    (many,) = (await bridge.models.compute_logprobs(EMBEDDED, [[3, 1]], targets=[[5, 6] * 60_000])).sequences
+
+    assert by == [True, False]
+    assert many.target_logprobs[0, -2:].tolist() == few.target_logprobs[0].tolist()
