@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
+from crucible_worker.backends.local import model as local
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
@@ -305,3 +308,70 @@ async def test_an_answer_that_has_no_room_is_not_computed(tmp_path: Path):
     assert set(found) == {None, "ANSWER_TOO_LARGE"}
     assert 20 <= found.count(None) < 60
     assert reasons(refused.items) == ["INVALID_FIELD"]
+
+
+async def test_targets_that_have_no_room_take_no_memory(bridge: Any):
+    """A row of targets for each measured token is made only where the answer has room for their values."""
+    targets = np.ones(2_000_000, np.int32)
+
+    tracemalloc.start()
+    try:
+        answer = await bridge.models.compute_logprobs(EMBEDDED, [[1] * 30], targets=[targets])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert reasons(answer.sequences) == ["ANSWER_TOO_LARGE"]
+    assert most < 30 * targets.size * 8 / 2
+
+
+async def test_errors_name_what_the_caller_wrote(bridge: Any):
+    """A token of a continuation by its own index; what Forward was given, which has no prompt."""
+    items = [LogprobsItem(prompt=ModelInput.of(prompt), continuation=(3, 99)) for prompt in ([1, 2], [1, 77])]
+    chat = Conversation((ChatMessage("user", "1" * 100), ChatMessage("assistant", "=2")))
+
+    measured = await bridge.models.compute_logprobs(EMBEDDED, items)
+    passed = await bridge.models.forward(CHAT, ["1" * 100, chat])
+
+    assert fields(measured.sequences) == ["items[0].continuation[1]", "items[1].prompt[1]"]
+    assert reasons(passed.outputs) == ["PROMPT_TOO_LONG"] * 2
+    assert fields(passed.outputs) == ["items[0].text", "items[1].conversation"]
+
+
+async def test_teachers_of_two_vocabularies_are_told_so(bridge: Any):
+    """The likeliest tokens of one are unknown to the other; the caller gave no targets, and the error names none."""
+    teachers = [Teacher.of(EMBEDDED), Teacher.of(LOCAL)]
+
+    (found,) = (await bridge.models.compute_logprobs(teachers, [[3, 1, 4]], top_k=20)).sequences
+
+    assert (found.problem.reason, found.problem.field) == ("INVALID_FIELD", "sequences[0]")
+    assert found.problem.message.startswith("teachers[0]: ")
+    assert found.problem.message.endswith("needs one vocabulary")
+
+
+async def test_a_continuation_beyond_the_context_is_refused_by_its_name(bridge: Any):
+    """Whatever the prompt is."""
+    items = [LogprobsItem(prompt=prompt, continuation=(1,) * 33) for prompt in (ModelInput.of([1]), TEXT)]
+
+    answer = await bridge.models.compute_logprobs(EMBEDDED, items)
+
+    assert reasons(answer.sequences) == ["PROMPT_TOO_LONG"] * 2
+    assert fields(answer.sequences) == ["items[0].continuation", "items[1].continuation"]
+
+
+async def test_many_targets_are_checked_by_a_thread(bridge: Any, monkeypatch: pytest.MonkeyPatch):
+    """The event loop has other calls to answer; the values are those of few."""
+    by: list[bool] = []
+    check = local._check_known
+
+    def noted(facts: Any, tokens: np.ndarray, field: str, **further: Any) -> None:
+        if field == "targets":
+            by.append(threading.current_thread() is threading.main_thread())
+        check(facts, tokens, field, **further)
+
+    monkeypatch.setattr(local, "_check_known", noted)
+    (few,) = (await bridge.models.compute_logprobs(EMBEDDED, [[3, 1]], targets=[[5, 6]])).sequences
+    (many,) = (await bridge.models.compute_logprobs(EMBEDDED, [[3, 1]], targets=[[5, 6] * 60_000])).sequences
+
+    assert by == [True, False]
+    assert many.target_logprobs[0, -2:].tolist() == few.target_logprobs[0].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ async def test_targets_are_sent_dense_or_sparse(tmp_path: Path, last: int):
     expected = [[logprob(token, 40 - last + row) for token in (100, 101, 102)] for row in range(last)]
     assert found.target_logprobs.tolist() == expected
     assert found.top_tokens is None
+
+
+async def test_targets_take_memory_of_the_measured_rows(tmp_path: Path):
+    """Not of all tokens of a long prompt, of which only the last ones have targets."""
+    tokens, targets = [104] * 4_000, np.arange(4_000)[None]
+    async with served(tmp_path) as (library, model):
+        tracemalloc.start()
+        try:
+            await model.compute_distributions(ModelInput.of(tokens), Wanted(last=1, targets=targets))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert len(library.of("distributions")[0].asked["targets"].data) == targets.size
+    assert most < 8 * len(tokens) * targets.size / 2
 
 
 async def test_targets_without_a_token_send_none(tmp_path: Path):

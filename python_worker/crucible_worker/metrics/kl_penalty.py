@@ -33,6 +33,7 @@ from crucible_worker.metrics.sums import MAX_CANCELLATION, exact_total, total
 __all__ = ["incorporate_kl_penalty"]
 
 _AVERAGE, _TEACHER = "kl_policy_base", "teacher_kl"
+_NO_WEIGHT = "the mask sums to 0"
 
 
 def incorporate_kl_penalty(
@@ -149,15 +150,16 @@ def _by_dataset(
         return {}, {}
     names, sets = np.unique(np.array(datasets, object), return_inverse=True)
     of_tokens = np.repeat(sets, lengths)
-    sums, weights = (np.bincount(of_tokens, each, len(names)) for each in (difference, mask))
+    sums, weights, counted = (np.bincount(of_tokens, each, len(names)) for each in (difference, mask, mask != 0))
     values: dict[str, float] = {}
     undefined: dict[str, str] = {}
-    for name, summed, weight in zip(names.tolist(), sums.tolist(), weights.tolist()):
+    for name, summed, weight, tokens in zip(names.tolist(), sums.tolist(), weights.tolist(), counted.tolist()):
         value = summed / weight if weight else math.nan
         if math.isfinite(value):
             values[_dataset_key(name)] = value
         else:
-            undefined[_dataset_key(name)] = BEYOND_FLOAT64 if weight else NO_ACTION_TOKENS
+            without = _NO_WEIGHT if tokens else NO_ACTION_TOKENS
+            undefined[_dataset_key(name)] = BEYOND_FLOAT64 if weight else without
     return values, undefined
 
 
@@ -203,4 +205,4 @@ def _reason(
     for values, what, of in candidates:
         if reason := Defects.among(values.take(counted)).reason(counted.size, what, of=of):
             return reason
-    return "the mask sums to 0" if weight == 0 else BEYOND_FLOAT64
+    return _NO_WEIGHT if weight == 0 else BEYOND_FLOAT64

@@ -26,6 +26,9 @@ __all__ = ["images_of", "input_of", "shifted", "weights_of"]
 
 Image = ImageChunk | ImageAssetChunk
 
+MAX_IMAGE_TOKENS = 1_000_000
+"""Most tokens that the images of one input take together, for an example: targets and weights are made for each."""
+
 
 def images_of(input: str | Conversation) -> tuple[Image, ...]:
     """The images of a conversation, in order."""
@@ -59,14 +62,17 @@ def weights_of(tokens: np.ndarray, weights: np.ndarray, images: Sequence[Image])
     """The weights of an input with images: 0 for each token that an image takes.
 
     Raises:
-        InvalidField: an image does not say how many tokens it takes.
+        InvalidField: an image does not say how many tokens it takes, or all take more than `MAX_IMAGE_TOKENS`.
     """
     if not images:
         return weights
     lengths = np.ones(len(tokens), np.int64)
     weights = np.where(tokens < 0, 0, weights)
-    for place in np.flatnonzero(tokens < 0).tolist():
-        lengths[place] = _length(images[-int(tokens[place]) - 1])
+    places = np.flatnonzero(tokens < 0)
+    lengths[places] = [_length(images[-place - 1]) for place in tokens[places].tolist()]
+    if (taken := int(lengths[places].sum())) > MAX_IMAGE_TOKENS:
+        message = f"has images that take {taken:,} tokens together, at most {MAX_IMAGE_TOKENS:,} are accepted"
+        raise InvalidField("input.messages", message)
     return np.repeat(weights, lengths).astype(np.float32)
 
 
@@ -95,8 +101,8 @@ def _targets(chunks: Iterable[ModelInputChunk]) -> Iterator[np.ndarray]:
 
 
 def _length(image: Image) -> int:
-    if image.expected_tokens is None or image.expected_tokens < 1:
-        raise InvalidField(
-            "input.messages", "has an image without `expected_tokens`: weights need the number of tokens that it takes"
-        )
-    return image.expected_tokens
+    if (count := image.expected_tokens) is None or count < 1:
+        given = "without `expected_tokens`" if count is None else f"with `expected_tokens` of {count}"
+        message = f"has an image {given}: weights need the number of tokens that it takes, at least 1"
+        raise InvalidField("input.messages", message)
+    return count

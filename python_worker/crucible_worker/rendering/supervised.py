@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
@@ -65,7 +66,9 @@ async def render_supervised(
         return sample.input
     tokens, weights = await render_weighted(tokenizer, sample, train_on, renderer)
     images = images_of(sample.input)
-    return shifted(input_of(tokens, images), weights_of(tokens, weights, images))
+    if not images:
+        return shifted(input_of(tokens, images), weights)
+    return await asyncio.to_thread(lambda: shifted(input_of(tokens, images), weights_of(tokens, weights, images)))
 
 
 async def render_weighted(

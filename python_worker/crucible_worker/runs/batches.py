@@ -122,6 +122,7 @@ async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: i
     async def take() -> None:
         for index in indices:
             await ask(index)
+            await asyncio.sleep(0)  # one that fails at once has not waited: thousands would hold the event loop
 
     try:
         async with asyncio.TaskGroup() as group:

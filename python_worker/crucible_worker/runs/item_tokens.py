@@ -8,6 +8,7 @@ import numpy as np
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.problems import at_field
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, LogprobsItem, ModelInput, Sample
 from crucible_worker.backends.base import Model
 from crucible_worker.rendering import render_supervised
@@ -43,8 +44,13 @@ async def tokens_of(model: Model, item: LogprobsItem, *, add_special_tokens: boo
     Raises:
         FailedPrecondition: text or a conversation for a model without a tokenizer (NO_TOKENIZER), or a conversation
             for one without a chat template (NO_CHAT_TEMPLATE).
-        InvalidField: there is no token, or an image.
+        InvalidField: there is no token, or an image; or the continuation alone is longer than the context
+            (PROMPT_TOO_LONG).
     """
+    most = model.context_length
+    if most is not None and len(item.continuation) > most:  # before anything is made of a message of millions
+        message = f"has {len(item.continuation)} tokens; the model's context has {most}"
+        raise InvalidField("continuation", message, reason=Reason.PROMPT_TOO_LONG)
     continuation = np.array(item.continuation, np.int64)
     match item.prompt:
         case ModelInput():

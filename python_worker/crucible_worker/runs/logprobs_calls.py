@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -41,6 +44,8 @@ T = TypeVar("T")
 
 _VALUE_BYTES, _TOKEN_BYTES = 8, 4
 """Of a log-probability, and of a token id, in an answer."""
+_MANY_TARGETS = 100_000
+"""More take longer than the event loop should wait."""
 
 
 async def ask_logprobs(
@@ -137,10 +142,12 @@ class _Measuring:
         tokens, rows = given.tokens, given.measured
         if (last := item.last_n or self._request.last_n) is not None:
             rows = min(rows, last)
-        targets = None if item.targets is None else _target_rows(item.targets, rows)
-        wanted = Wanted(last=rows, top_k=self._request.top_k or 0, targets=targets)
-        self._room.take(_size(wanted, tokens.size if given.rendered else 0))
-        measured = await self._in_prompt(self._measured(tokens, wanted))
+        top, width = self._request.top_k or 0, _target_width(item.targets, rows)
+        self._room.take(_size(rows, top, width, tokens.size if given.rendered else 0))  # before there are any rows
+        targets = None if item.targets is None else await _target_rows(item.targets, (rows, width))
+        wanted = Wanted(last=rows, top_k=top, targets=targets)
+        work = self._in_prompt(self._measured(tokens, wanted))
+        measured = await _in_continuation(work, tokens.size - len(item.continuation))
         return SequenceLogprobs(
             logprobs=measured.logprobs,
             first=tokens.size - rows,
@@ -176,26 +183,46 @@ class _Measuring:
             raise at_field(error, "prompt", own=own) from error
 
 
-def _target_rows(targets: np.ndarray, rows: int) -> np.ndarray:
-    """Targets with a row for each measured token, int64.
+async def _in_continuation(work: Awaitable[T], start: int) -> T:
+    """Await work on the tokens of an item, whose continuation begins at `start`: a wrong one there has its index."""
+    try:
+        return await work
+    except InvalidField as error:
+        found = re.fullmatch(r"prompt\[(\d+)\]", error.field)
+        if found is None or int(found[1]) < start:
+            raise
+        field = f"continuation[{int(found[1]) - start}]"
+        raise InvalidField(field, error.message, reason=error.reason) from error
+
+
+def _target_width(targets: np.ndarray | None, rows: int) -> int:
+    """Number of targets in a row; 0 if there are none.
 
     Raises:
-        InvalidField: they have another shape.
+        InvalidField: they fit no such number of rows.
     """
-    if targets.ndim == 1 and targets.size:
-        targets = np.broadcast_to(targets, (rows, targets.size))
-    if targets.ndim != 2 or len(targets) != rows or targets.shape[1] == 0:
+    if targets is None:
+        return 0
+    fits = targets.ndim == 1 or (targets.ndim == 2 and len(targets) == rows)
+    if not fits or targets.shape[-1] == 0:
         needed = f"must have {rows:,} rows, one for each measured token, or one dimension"
         raise InvalidField("targets", f"has shape {list(targets.shape)}, {needed}")
-    return targets.astype(np.int64)
+    return targets.shape[-1]
 
 
-def _size(wanted: Wanted, tokens: int) -> int:
-    """Bytes of an answer, about."""
-    columns = wanted.top_k * (_VALUE_BYTES + _TOKEN_BYTES)
-    if wanted.targets is not None:
-        columns += wanted.targets.shape[1] * _VALUE_BYTES
-    return wanted.last * (_VALUE_BYTES + columns) + tokens * _TOKEN_BYTES
+async def _target_rows(targets: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Targets with a row for each measured token, int64; a thread makes many."""
+
+    def repeated() -> np.ndarray:
+        return np.broadcast_to(targets, shape).astype(np.int64)
+
+    return await asyncio.to_thread(repeated) if math.prod(shape) > _MANY_TARGETS else repeated()
+
+
+def _size(rows: int, top_k: int, width: int, tokens: int) -> int:
+    """Bytes of an answer with `width` targets in a row, about."""
+    columns = top_k * (_VALUE_BYTES + _TOKEN_BYTES) + width * _VALUE_BYTES
+    return rows * (_VALUE_BYTES + columns) + tokens * _TOKEN_BYTES
 
 
 def _checked(measured: Measured, wanted: Wanted) -> Measured:

@@ -239,7 +239,8 @@ async def _forwarded(model: Model, item: Datum | str | Conversation, request: Fo
         output = _forward_output(model, item)
         return await (at_item(output, "datum", own="") if request.items else output)
     datum = await datum_of(model, item, request.train_on, add_special_tokens=request.add_special_tokens)
-    output = await at_item(_forward_output(model, datum), "prompt", own="model_input")
+    given = "text" if isinstance(item, str) else "conversation"
+    output = await at_item(_forward_output(model, datum), given, own="model_input")
     first = datum.model_input.tokens()[:1].tolist()
     targets, weights = (np.asarray(datum.loss_fn_inputs[key]) for key in ("target_tokens", "weights"))
     return dataclasses.replace(output, tokens=(*first, *targets.tolist()), weights=tuple(weights.tolist()))

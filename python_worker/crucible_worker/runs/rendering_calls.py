@@ -26,6 +26,8 @@ from crucible_bridge.types import (
     GenerationPrompt,
     GetStopSequencesRequest,
     GetStopSequencesResponse,
+    ImageAssetChunk,
+    ImageChunk,
     ListRenderersResponse,
     ModelRef,
     ParsedResponse,
@@ -131,7 +133,7 @@ async def build_prompts(
     async def build(conversation: Conversation) -> GenerationPrompt:
         rendered = await opened.call(render_question, opened.tokenizer, conversation, renderer)
         if images := images_of(conversation):
-            return GenerationPrompt(model_input=input_of(rendered.tokens, images))
+            return GenerationPrompt(model_input=await asyncio.to_thread(input_of, rendered.tokens, images))
         return GenerationPrompt(tokens=tuple(rendered.tokens))
 
     stops = await _stops(opened, renderer)
@@ -304,7 +306,13 @@ async def _example(
     tokenizer: Tokenizer, conversation: Conversation, train_on: TrainOn, renderer: str
 ) -> SupervisedExample:
     tokens, weights = await render_weighted(tokenizer, Sample(input=conversation), train_on, renderer)
-    images = images_of(conversation)
+    return await asyncio.to_thread(_shown, tokens, weights, images_of(conversation))
+
+
+def _shown(
+    tokens: np.ndarray, weights: np.ndarray, images: Sequence[ImageChunk | ImageAssetChunk]
+) -> SupervisedExample:
+    """An example of rendered tokens; millions of them take longer than the event loop should wait."""
     whole, weights = input_of(tokens, images), weights_of(tokens, weights, images)
     return SupervisedExample(
         tokens=() if images else tuple(tokens.tolist()),

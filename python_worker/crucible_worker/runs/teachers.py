@@ -35,7 +35,7 @@ from crucible_worker.runs.logprobs_calls import items_of, logprobs_ask
 from crucible_worker.runs.model_calls import Backends, Room, bounds_of, check_top, result_or_problem
 from crucible_worker.runs.usage import UsageSum
 
-__all__ = ["MAX_TEACHERS", "ask_teachers", "likeliest", "mixed"]
+__all__ = ["MAX_TEACHERS", "ask_teachers", "chosen_items", "likeliest", "mixed"]
 
 MAX_TEACHERS = 16
 """Most teachers of a call: each holds up to one message of values until they are combined."""
@@ -62,7 +62,7 @@ async def ask_teachers(
     name, items = items_of(request)
     bounds = bounds_of(request.limits, len(items), name, limits=limits, received=received)
     check_top(request.top_k, "top_k", limits)
-    chosen = _chosen(request.teachers, len(items), name)
+    chosen = chosen_items(request.teachers, len(items), name)
     asking = _Asking(backends, request, bounds=bounds, room_bytes=limits.max_message_bytes)
     found = [_agreed(parts, f"{name}[{index}]") for index, parts in enumerate(await asking.round(items, chosen))]
     weights = [teacher.weight for teacher in request.teachers]
@@ -106,7 +106,7 @@ async def _with_likeliest(
         tables: list[np.ndarray] = []
         for part in again[index].values():
             if isinstance(part, Problem):
-                return part
+                return _of_likeliest(part)
             if part.target_logprobs is not None:
                 tables.append(part.target_logprobs)
         width = min(wanted, max(_width(part) for part in several[index].values()))
@@ -270,6 +270,15 @@ def _agreed(parts: dict[int, SequenceLogprobs | Problem], field: str) -> Parts |
     return found
 
 
+def _of_likeliest(problem: Problem) -> Problem:
+    """A problem of the second round without the path of targets, which the worker made of the likeliest tokens."""
+    field, found, _ = problem.field.partition(".targets")
+    if not found:
+        return problem
+    message = f"{problem.message}: top_k of several teachers needs one vocabulary"
+    return dataclasses.replace(problem, field=field, message=message)
+
+
 def _named(result: SequenceLogprobs | Problem, teacher: str) -> SequenceLogprobs | Problem:
     """A result whose problem says which teacher has it."""
     if not isinstance(result, Problem) or result.field.startswith(teacher):
@@ -279,7 +288,7 @@ def _named(result: SequenceLogprobs | Problem, teacher: str) -> SequenceLogprobs
     return dataclasses.replace(result, message=f"{teacher}: {result.message}")
 
 
-def _chosen(teachers: Sequence[Teacher], count: int, name: str) -> list[list[int]]:
+def chosen_items(teachers: Sequence[Teacher], count: int, name: str) -> list[list[int]]:
     """For each teacher the indices of its sequences.
 
     Raises:
@@ -287,14 +296,16 @@ def _chosen(teachers: Sequence[Teacher], count: int, name: str) -> list[list[int
     """
     if len(teachers) > MAX_TEACHERS:
         raise InvalidField("teachers", f"has {len(teachers):,}, at most {MAX_TEACHERS} are accepted")
-    chosen = [list(teacher.items) or list(range(count)) for teacher in teachers]
-    for index, (teacher, places) in enumerate(zip(teachers, chosen)):
+    for index, teacher in enumerate(teachers):
         field = f"teachers[{index}].items"
-        for place in teacher.items:
+        # One more than there are tells, however many are given: the event loop does not wait for the others.
+        first = teacher.items[: count + 1]
+        for place in first:
             if not 0 <= place < count:
                 raise InvalidField(field, f"has {place}, {name} has {count:,} entries")
-        if len(set(places)) != len(places):
+        if len(set(first)) != len(first):
             raise InvalidField(field, "has an index twice")
+    chosen = [list(teacher.items) or list(range(count)) for teacher in teachers]
     known = {place for places in chosen for place in places}
     if missing := [place for place in range(count) if place not in known]:
         raise InvalidField("teachers", f"leave out {name}[{missing[0]}]: each of them needs a teacher")

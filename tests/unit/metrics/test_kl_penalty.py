@@ -241,3 +241,19 @@ def test_columns_of_integers_name_the_column() -> None:
         incorporate_kl_penalty(column, column, column, column, coef=0.1, discount=0.0)
 
     assert caught.value.field == 'columns.values["advantages"]'
+
+
+def test_a_data_set_whose_mask_cancels_is_told_from_one_without_action_tokens():
+    """As the reasons of the whole are."""
+    logprobs = [np.array([-1.0, -2.0]), np.array([-3.0]), np.array([-1.0])]
+    masks = [np.array([1.0, -1.0]), np.array([1.0]), np.array([0.0])]
+    advantages = [np.zeros(2), np.zeros(1), np.zeros(1)]
+
+    found = incorporate_kl_penalty(
+        logprobs, logprobs, masks, advantages, coef=1.0, discount=0.0, reverse_kl=True, datasets=["a", "b", "c"]
+    )
+
+    assert found.metrics.undefined == {
+        "teacher_kl/dataset_a": "the mask sums to 0",
+        "teacher_kl/dataset_c": "no action tokens",
+    }

@@ -10,7 +10,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, Sample, TokensChunk, ToolCall
 from crucible_worker.rendering import render_supervised
-from crucible_worker.rendering.images import images_of, input_of
+from crucible_worker.rendering.images import images_of, input_of, weights_of
 from crucible_worker.rendering.prompts import render_question
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
@@ -173,3 +173,21 @@ def test_places_become_images():
         [6],
     ]
     assert input_of(np.array([1, 2]), ()).tokens().tolist() == [1, 2]
+
+
+def test_images_take_a_bounded_number_of_tokens_together():
+    """The caller says how many; arrays of as many are made, but not of more than any model reads."""
+    images = [ImageChunk(data=b"", format="png", expected_tokens=count) for count in (600_000, 600_000)]
+    tokens = np.array([-1, 5, -2, 6])
+
+    assert weights_of(tokens[:2], np.ones(2, np.float32), images[:1]).size == 600_001
+    with pytest.raises(InvalidField, match=r"take 1,200,000 tokens together, at most 1,000,000"):
+        weights_of(tokens, np.ones(4, np.float32), images)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_an_image_takes_a_token_at_least(count):
+    """The error says what was given."""
+    image = ImageChunk(data=b"", format="png", expected_tokens=count)
+    with pytest.raises(InvalidField, match=rf"`expected_tokens` of {count}"):
+        weights_of(np.array([-1, 5]), np.ones(2, np.float32), [image])

@@ -31,6 +31,26 @@ async def test_indices_are_asked_in_order_and_so_many_at_once():
     assert (started, peak) == (list(range(20)), 3)
 
 
+async def test_other_work_goes_on_between_items_that_do_not_wait():
+    """Such as thousands that are refused at once: the event loop has its turn after each."""
+    turns: list[int] = []
+    asked: list[int] = []
+
+    async def ask(index: int) -> None:
+        asked.append(index)
+
+    async def other() -> None:
+        while len(asked) < 100:
+            turns.append(len(asked))
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await each(100, ask, 1)
+    await beside
+
+    assert len(turns) > 90
+
+
 async def test_the_first_error_ends_all_and_comes_alone():
     """Not as a group, and what was under way is cancelled."""
     cancelled: list[int] = []

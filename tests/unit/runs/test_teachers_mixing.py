@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.runs.teachers import likeliest, mixed
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import EmbeddedModel, Teacher
+from crucible_worker.runs.teachers import chosen_items, likeliest, mixed
 
 weights = st.floats(1e-300, 1e300)
 logprob = st.floats(-700, 0) | st.just(-math.inf)
@@ -44,3 +48,15 @@ def test_the_likeliest_are_ordered_by_value_and_then_by_id() -> None:
 
     assert tokens.tolist() == [[7, 3, 9], [4, -1, -1]]
     assert logprobs.tolist() == [[-0.5, -1, -1], [-2, -math.inf, -math.inf]]
+
+
+def test_more_indices_than_items_are_not_all_read() -> None:
+    """A message holds millions; one more than there are items tells that one is there twice."""
+
+    class Many(tuple[int, ...]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("all of them are read")
+
+    teacher = Teacher(model=EmbeddedModel("a"), items=Many((0, 1) * 1_000))
+    with pytest.raises(InvalidField, match="has an index twice"):
+        chosen_items([teacher], 2, "sequences")

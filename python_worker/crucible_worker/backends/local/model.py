@@ -27,6 +27,9 @@ from crucible_worker.backends.sampling_checks import check_sampling
 
 __all__ = ["Facts", "HostedModel", "HostedModels", "ModelCalls"]
 
+_MANY_TARGETS = 100_000
+"""More take longer to check than the event loop should wait."""
+
 _Key = tuple[str, str | None, str | None]
 """Fingerprint, default type and device of an open model."""
 
@@ -281,13 +284,18 @@ class HostedModel(Model):
         tokens = _checked(facts, prompt, "prompt", room=0)
         rows = wanted.last
         targets = np.empty((rows, 0), np.int64) if wanted.targets is None else wanted.targets
-        _check_known(facts, targets, "targets", but=NO_TOKEN)
+
+        def packed() -> bytes:
+            _check_known(facts, targets, "targets", but=NO_TOKEN)
+            return tokens_to_bytes(targets)
+
+        given = await asyncio.to_thread(packed) if targets.size > _MANY_TARGETS else packed()
         (found,) = await self.call(
             "distributions",
             tokens=tokens_to_bytes(tokens[:-1]),
             own=tokens_to_bytes(tokens[-rows:]),
             top_k=wanted.top_k,
-            targets=tokens_to_bytes(targets),
+            targets=given,
         )
         columns = _top_columns(found, rows, wanted.top_k)
         return Measured(

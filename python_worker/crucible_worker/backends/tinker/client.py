@@ -8,6 +8,7 @@ its messages, without the key.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -159,18 +160,19 @@ class Sampler:
             count: tokens of the prompt.
             targets: those at its last tokens, shape (last, m), int64; `NO_TOKEN` is none.
         """
-        ids = np.full((count - 1, targets.shape[1]), NO_TOKEN, np.int64)
-        ids[count - 1 - len(targets) :] = targets
-        rows, columns = (ids != NO_TOKEN).nonzero()
+        shape, before = (count - 1, targets.shape[1]), count - 1 - len(targets)
+        rows, columns = (targets != NO_TOKEN).nonzero()
         if not rows.size:
             return None
-        if count + 2 * rows.size >= ids.size:
+        if count + 2 * rows.size >= math.prod(shape):
+            ids = np.full(shape, NO_TOKEN, np.int64)
+            ids[before:] = targets
             return _tensor(ids)
-        starts = np.concatenate([[0], np.bincount(rows, minlength=count - 1).cumsum()])
+        starts = np.concatenate([[0], np.bincount(rows + before, minlength=count - 1).cumsum()])
         return tinker.TensorData(
-            data=ids[rows, columns].tolist(),
+            data=targets[rows, columns].tolist(),
             dtype="int64",
-            shape=list(ids.shape),
+            shape=list(shape),
             sparse_crow_indices=starts.tolist(),
             sparse_col_indices=columns.tolist(),
         )
