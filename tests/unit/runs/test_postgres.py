@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.types import EvaluationState
@@ -276,6 +277,20 @@ async def test_databases_that_cannot_be_used_are_named_without_their_password(tm
         await store_of(url, tmp_path)
     assert "secret" not in str(refused.value)
     assert without_password("postgresql://h/d?user=u&password=secret&x=1") == "postgresql://h/d?user=u&password=...&x=1"
+
+
+async def test_users_without_privileges_learn_what_to_grant(url, tmp_path):
+    """The user of a worker creates a schema, and the refusal has the command that allows it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute("DROP ROLE IF EXISTS reader")
+        connection.execute("CREATE ROLE reader LOGIN")
+        poor = make_conninfo(url, user="reader")
+        try:
+            with pytest.raises(FailedPrecondition, match=f'GRANT CREATE ON DATABASE "{name}" TO "reader"'):
+                await store_of(poor, tmp_path)
+        finally:
+            connection.execute("DROP ROLE reader")
 
 
 async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):
