@@ -91,6 +91,11 @@ class CallerParts:
         Raises:
             InvalidField: a name cannot be used, or one cannot be called.
         """
+        for field, given in (("graders", graders), ("environments", environments)):
+            if not isinstance(given, Mapping):
+                shown = getattr(given, "__name__", type(given).__name__)
+                example = f'{field}={{"NAME": {shown}}}'
+                raise InvalidField(field, f"is a {type(given).__name__}, must be a mapping, such as {example}")
         self._graders, self._environments = dict(graders), dict(environments)
         self._threads = UsersThreads(threads)
         # Of their own: functions that hang would hold up the end of the call.
@@ -219,7 +224,9 @@ def _grade_of(given: Any, name: str) -> AnsweredGrade:
 def _step_of(step: Any, *, done: bool = False) -> AnsweredEnvironment:
     for name in ("reward", "episode_done"):
         if not hasattr(step, name) and not (done and name == "episode_done"):
-            raise _unusable(f"the environment returned a {type(step).__name__}, which has no {name}")
+            raise _unusable(
+                f"the environment returned a {type(step).__name__}, which has no {name}: return an AnsweredEnvironment"
+            )
     done = done or bool(step.episode_done)
     metrics = getattr(step, "metrics", None) or {}
     return AnsweredEnvironment(

@@ -43,6 +43,7 @@ from crucible_bridge.types import (
     PassAtKRequest,
     PreferencePair,
     SamplingClientMetricsRequest,
+    Teacher,
     TrajectoryBatch,
     TrajectoryMetricsRequest,
     parse_model,
@@ -358,6 +359,14 @@ def _names(datasets: Iterable[str]) -> tuple[str, ...]:
 def _source(value: Any, field: str) -> LogprobSource:
     if isinstance(value, str):
         return parse_model(value)
+    if isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            if isinstance(each, Teacher):
+                raise InvalidField(
+                    f"{field}[{index}]",
+                    "is a Teacher: call bridge.models.compute_logprobs with the teachers, and pass the logprobs of its "
+                    "sequences",
+                )
     return value if isinstance(value, ModelRef) else _arrays(value, field)
 
 

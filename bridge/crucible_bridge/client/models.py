@@ -208,7 +208,10 @@ def _teachers(model: Any) -> tuple[Teacher, ...]:
         return ()
     for index, teacher in enumerate(model):
         if not isinstance(teacher, Teacher):
-            raise InvalidField(f"teachers[{index}]", f"is a {type(teacher).__name__}, not a Teacher")
+            kind = type(teacher).__name__
+            raise InvalidField(
+                f"teachers[{index}]", f"is a {kind}, not a Teacher: write Teacher.of(MODEL, weight=WEIGHT)"
+            )
     return tuple(model)
 
 

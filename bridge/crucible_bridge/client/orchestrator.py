@@ -97,7 +97,10 @@ async def evaluate_here(
     if window < 1:
         raise InvalidField("window", f"is {window}, must be at least 1")
     if model is None and not graders and not environments:
-        message = "is not of this process, and neither is a grader or an environment: call evaluate in place of this"
+        message = (
+            "is not of this process, and neither is a grader or an environment: name them in graders or environments, "
+            "or call evaluate in place of this"
+        )
         raise InvalidField("model", message)
     # The id is made here, so that it is known when the very first stream breaks.
     request = dataclasses.replace(request, evaluation_id=request.evaluation_id or uuid.uuid4().hex)

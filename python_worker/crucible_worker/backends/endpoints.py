@@ -84,7 +84,8 @@ def read_endpoints(kind: Kind[_T], value: Any, base: Path) -> tuple[_T, ...]:
     pairs = [_pair(kind, text) for text in texts]
     names = [name for name, _ in pairs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{kind.where(twice[0])} is given twice")
+        replicas = f": one {twice[0]}=URL,URL names several replicas" if "base_urls" in kind.readers else ""
+        raise ValueError(f"{kind.where(twice[0])} is given twice{replicas}")
     return tuple(kind.make(name=name, base_url=url) for name, url in pairs)
 
 

@@ -142,7 +142,9 @@ async def encode_conversation(
     """
     if not tokenizer.has_chat_template:
         raise FailedPrecondition(
-            "the model has no chat template: a conversation cannot be rendered for it", reason=Reason.NO_CHAT_TEMPLATE
+            "the model has no chat template: a conversation cannot be rendered for it; the renderer role_colon needs "
+            "none",
+            reason=Reason.NO_CHAT_TEMPLATE,
         )
     if not messages:
         raise InvalidField("input.messages", "is empty")

@@ -110,6 +110,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ("[openai_servers.a]\nbase_urls = []", "base_urls is not a list of texts"),
         ('[openai_servers.a]\nbase_urls = "http://x/v1"', "base_urls is not a list of texts"),
         ('[openai_servers.a]\nbase_urls = ["http://x/v1", ""]', "base_urls is not a list of texts"),
+        ('[openai_servers.a]\nbase_url = ["http://x/v1"]', "base_url is not a text: base_urls has a list of them"),
         ('[openai_servers.a]\nbase_urls = ["http://x/v1", "ftp://x/v1"]', r"base_urls\[1\] is no http or https URL"),
         ('[openai_servers.a]\nbase_urls = ["http://u:canary@x/v1"]', r"base_urls\[0\] holds more than an address"),
         ('[openai_servers.a]\nbase_urls = ["http://x/v1", "http://x/v1/"]', r"base_urls\[1\] is base_urls\[0\] again"),
@@ -175,7 +176,7 @@ def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path, secret: Path):
 
 def test_a_server_that_is_given_twice_is_refused():
     """Flags may not say two things of one name."""
-    with pytest.raises(SettingsError, match="'a' is given twice"):
+    with pytest.raises(SettingsError, match="'a' is given twice: one a=URL,URL names several replicas"):
         load_settings({"openai_servers": [f"a={URL}", f"a={URL}"]}, {})
 
 

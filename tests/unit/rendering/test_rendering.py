@@ -81,6 +81,7 @@ async def test_a_conversation_needs_a_chat_template():
         await render_prompt(CharacterTokenizer(), conversation(("user", "hi")))
 
     assert caught.value.reason == "NO_CHAT_TEMPLATE"
+    assert "the renderer role_colon needs none" in caught.value.message
 
 
 async def test_without_a_tokenizer_only_tokens_can_be_sent():
@@ -128,6 +129,7 @@ async def test_a_chat_template_that_is_asked_for_must_be_there():
         with pytest.raises(FailedPrecondition) as caught:
             await work
         assert caught.value.reason == "NO_CHAT_TEMPLATE"
+        assert "the renderer role_colon needs none" in caught.value.message
 
 
 async def test_raw_takes_no_conversation_with_roles():

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.types import EvaluationState
@@ -314,6 +315,20 @@ async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url
 async def test_passwords_with_encoded_characters_are_no_trouble(url, tmp_path):
     """Such a URL is used as it is."""
     await store_of(url.replace("postgres@", "postgres:a%40b%2Fc%25@") + "&application_name=a@b", tmp_path)
+
+
+async def test_users_without_privileges_learn_what_to_grant(url, tmp_path):
+    """The user of a worker creates a schema, and the refusal has the command that allows it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute("DROP ROLE IF EXISTS reader")
+        connection.execute("CREATE ROLE reader LOGIN")
+        poor = make_conninfo(url, user="reader")
+        try:
+            with pytest.raises(FailedPrecondition, match=f'GRANT CREATE ON DATABASE "{name}" TO "reader"'):
+                await store_of(poor, tmp_path)
+        finally:
+            connection.execute("DROP ROLE reader")
 
 
 async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):

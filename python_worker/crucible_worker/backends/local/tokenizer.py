@@ -68,7 +68,9 @@ class HostedTokenizer(Tokenizer):
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
         """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
         if not self.has_chat_template:
-            raise FailedPrecondition("the model has no chat template", reason=Reason.NO_CHAT_TEMPLATE)
+            raise FailedPrecondition(
+                "the model has no chat template; the renderer role_colon needs none", reason=Reason.NO_CHAT_TEMPLATE
+            )
         answer = await self._ask(
             "encode_chat",
             messages=[to_plain(message) for message in messages],

@@ -175,6 +175,12 @@ def _renderer(value: Any, base: Path) -> Renderer:
     return cast("Renderer", value)
 
 
+def _url(value: Any, base: Path) -> str:
+    if isinstance(value, list):
+        raise ValueError("a text: base_urls has a list of them")
+    return read_text(value, base)
+
+
 def _texts(value: Any, base: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
         raise ValueError("a list of texts")
@@ -194,7 +200,7 @@ _KIND = Kind(
     make=_server,
     required="",  # base_url or base_urls, see `check`
     readers={
-        "base_url": read_text,
+        "base_url": _url,
         "base_urls": _texts,
         "all_addresses": read_flag,
         "key_file": read_path,

@@ -96,8 +96,10 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
         FailedPrecondition: the database cannot be used, or its journal is of a newer version.
     """
     refuse_unreadable(url)
+    privilege = ""
     try:
         with connect(url) as connection:
+            privilege = _lacking_privilege(connection)
             connection.execute(f"SET lock_timeout = '{MIGRATE_WAIT}'")
             refuse_unfit(connection)
             _migrate(connection)
@@ -108,8 +110,9 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
         folder = state_dir / f"journal-{log.log_id}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (psycopg.Error, OSError, JournalDamaged) as error:
+        cure = privilege if isinstance(error, psycopg.errors.InsufficientPrivilege) else ""
         raise FailedPrecondition(
-            f"--journal {without_password(url)} cannot be used: {str(error).strip()}",
+            f"--journal {without_password(url)} cannot be used: {str(error).strip()}{cure}",
             reason=Reason.JOURNAL_UNUSABLE,
         ) from error
     return PostgresStore(url, folder, dialect, log)
@@ -135,6 +138,13 @@ def refuse_unreadable(url: str) -> None:
         ) from None
 
 
+def _lacking_privilege(connection: psycopg.Connection[Any]) -> str:
+    """What the database's owner has to run, if the user may not create the schema; empty if it may."""
+    ((allowed,),) = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
+    info = connection.info
+    return "" if allowed else f'; its owner allows it by GRANT CREATE ON DATABASE "{info.dbname}" TO "{info.user}"'
+
+
 def refuse_unfit(connection: psycopg.Connection[Any]) -> None:
     """Refuse a database that can have no journal.
 
@@ -145,7 +155,8 @@ def refuse_unfit(connection: psycopg.Connection[Any]) -> None:
     if connection.info.server_version < _OLDEST_SERVER:
         problem = f"PostgreSQL {connection.info.server_version // 10000} is too old, 13 or newer is needed"
     elif (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
-        problem = f"the database's encoding is {encoding}, not UTF8"
+        made = "CREATE DATABASE NAME ENCODING 'UTF8' TEMPLATE template0 makes one with it"
+        problem = f"the database's encoding is {encoding}, not UTF8: {made}"
     if problem:
         raise FailedPrecondition(f"--journal cannot be used: {problem}", reason=Reason.JOURNAL_UNUSABLE)
 
