@@ -191,7 +191,7 @@ async def test_equal_targets_and_weights(
 
     equal(found, expected)
     assert [datum.model_input.tokens().tolist() for datum in found] == [each.tokens for each in ROLLOUTS]
-    assert any(np.any(datum.loss_fn_inputs["weights"]) for datum in found)
+    assert any(np.asarray(datum.loss_fn_inputs["weights"]).any() for datum in found)
 
 
 async def test_equal_targets_of_a_truncated_answer(sdft: Any, bridge: Bridge, teacher: Teacher) -> None:
