@@ -14,9 +14,10 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.distillation import distillation_datum
-from crucible_bridge.types import Datum, LogprobsItem, ModelInput, SequenceLogprobs
+from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SequenceLogprobs
 from crucible_worker.embedded import registry
-from tests.service.originals_kit import originals
+from crucible_worker.testing import ScriptedModel, run_worker
+from tests.service.originals_kit import CodePoints, originals
 from tests.service.serving import serving
 
 tinker = pytest.importorskip("tinker", reason="NO PARITY TESTS: tinker is not installed (the dev extra)")
@@ -104,10 +105,16 @@ class _Future:
 
 
 @pytest.fixture(scope="module")
-def sdft() -> Iterator[Any]:
-    """The module of the original."""
-    with originals("distillation.sdft") as (module,):
-        yield module
+def modules() -> Iterator[list[Any]]:
+    """The modules of the original: SDFT, and a renderer."""
+    with originals("distillation.sdft", "renderers.role_colon") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def sdft(modules: list[Any]) -> Any:
+    """The original of SDFT."""
+    return modules[0]
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +232,19 @@ async def test_equal_advantages(sdft: Any, bridge: Bridge, teacher: Teacher) -> 
     for ours, original in zip(penalty.advantages, arrays(given["data_D"], "advantages"), strict=True):
         np.testing.assert_allclose(ours, original, atol=CLOSE)
     assert penalty.metrics.values["teacher_kl"] == pytest.approx(-metrics["sdft/mean_advantage"], abs=CLOSE)
+
+
+async def test_equal_prompts_with_a_demonstration(modules: list[Any]) -> None:
+    """The teacher's prompt is a conversation with the question and its answer in one message, rendered as there."""
+    sdft, role_colon = modules
+    renderer = role_colon.RoleColonRenderer(CodePoints())
+    expected = sdft.build_sdft_teacher_prompt("2+2?", "4", renderer, system_prompt="Add.")
+    shown = sdft.DEFAULT_DEMO_TEMPLATE.format(question="2+2?", golden_answer="4")
+    conversation = Conversation((ChatMessage("system", "Add."), ChatMessage("user", shown)))
+
+    async with run_worker({"m": ScriptedModel()}) as worker:
+        answer = await worker.bridge.rendering.build_generation_prompt(
+            "embedded:m", [conversation], renderer="role_colon"
+        )
+
+    assert list(answer.items[0].tokens) == expected.to_ints()
