@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +18,9 @@ from crucible_bridge.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from crucible_bridge.types import ModelInput
 from crucible_bridge.v1 import events_pb2
+from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from crucible_worker.snakepit.results import Output, to_json
@@ -202,6 +205,59 @@ async def test_teachers_are_rows_in_place_of_the_model(tools: Tools):
 
     assert result.value["sequences"][0]["logprobs"] == pytest.approx(alone.value["sequences"][0]["logprobs"])
     assert len(result.value["teachers"]) == 2
+
+
+async def test_a_penalty_against_teachers_knows_its_data_sets(tools: Tools):
+    """The reverse KL has no mean subtracted, and a key for each data set; two of them need two sequences."""
+    given = {"logprobs": [[-1.0, -2.0], [-3.0]], "mask": [[1, 0], [1]], "advantages": [[0.5, 0.5], [0.5]]}
+    teachers = {"base": [[-0.5, -9.0], [-1.0]], "coef": 2.0, "reverse_kl": True}
+
+    value = (await run(tools, "incorporate_kl_penalty", **given, **teachers, datasets=["a", "b"])).value
+    plain = (await run(tools, "incorporate_kl_penalty", **given, **teachers)).value
+    error = await refused(tools, "incorporate_kl_penalty", **given, **teachers, datasets=["a"])
+
+    assert value["advantages"] == [[1.5, 0.5], [4.5]]
+    assert value["metrics"] == {"teacher_kl": -1.25, "teacher_kl/dataset_a": -0.5, "teacher_kl/dataset_b": -2.0}
+    assert plain["metrics"] == {"teacher_kl": -1.25}
+    assert error.field == "datasets"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Likely(ScriptedModel):
+    """Knows its likeliest tokens: the number of the token's place, and the ones after it."""
+
+    share: float
+    """The probability of the first; of each further one, half of the one before."""
+
+    async def compute_distributions(self, prompt: ModelInput, wanted: Wanted) -> Measured:
+        places = np.arange(prompt.tokens().size)[-wanted.last :, None]
+        values = np.log(self.share * 0.5 ** np.arange(wanted.top_k))
+        tokens = (places + np.arange(wanted.top_k)).astype(np.int32)
+        targets = None if wanted.targets is None else np.log(self.share * 0.5 ** (wanted.targets - places))
+        return Measured(
+            logprobs=np.full(wanted.last, -1.0),
+            top_tokens=tokens,
+            top_logprobs=np.broadcast_to(values, tokens.shape),
+            target_logprobs=targets,
+        )
+
+
+async def test_the_likeliest_tokens_are_columns():
+    """Of one model or of teachers: of the last tokens, or of a continuation alone, and as bytes if they are wanted."""
+    asked = {"items": [{"model_input": [5, 6, 7], "continuation": [8]}], "top_k": 2}
+    async with tools_of(Likely(share=0.5)) as tools:
+        (last,) = (
+            await run(tools, "compute_logprobs", model=f"embedded:{MODEL}", sequences=[[5, 6, 7]], top_k=2, last_n=1)
+        ).value["sequences"]
+        teachers = [{"model": f"embedded:{MODEL}", "weight": 3}, {"model": f"embedded:{MODEL}"}]
+        mixed = await run(tools, "compute_logprobs", teachers=teachers, **asked, result_format="binary")
+
+    assert (last["first"], last["top_tokens"]) == (2, [[2, 3]])
+    np.testing.assert_allclose(last["top_logprobs"], np.log([[0.5, 0.25]]))
+    (found,) = mixed.value["sequences"]
+    assert (found["first"], found["top_tokens"]["shape"]) == (3, [1, 2])
+    place = found["top_tokens"]["offset"]
+    assert np.frombuffer(mixed.binary or b"", "<i4", count=2, offset=place).tolist() == [3, 4]
 
 
 async def test_the_correlation_id_is_the_evaluations(tools: Tools):
