@@ -183,7 +183,11 @@ class Line:
             writer.transport.abort()
             return
         host, _, port = self.worker.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        try:
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        except OSError:  # the worker was killed
+            writer.transport.abort()
+            return
         self._open |= {writer, far_writer}
         with contextlib.suppress(ConnectionError):
             async with asyncio.TaskGroup() as group:

@@ -127,10 +127,13 @@ image_assets = st.builds(
 model_inputs = st.builds(ModelInput, several(tokens | images | image_assets))
 data = st.builds(Datum, model_input=model_inputs, loss_fn_inputs=st.dictionaries(text, arrays, max_size=3))
 tool_calls = st.builds(ToolCall, name=text, arguments=text, id=text)
-chat_messages = st.builds(ChatMessage, name, text) | st.builds(
+text_messages = st.builds(ChatMessage, name, text)
+chat_messages = text_messages | st.builds(
     ChatMessage, name, parts=several(text | images | image_assets), tool_calls=several(tool_calls), tool_call_id=text
 )
 conversations = st.builds(Conversation, several(chat_messages, min_size=1))
+text_conversations = st.builds(Conversation, several(text_messages, min_size=1))
+"""What may stand before and after every question: images and calls of tools are refused there."""
 samples = st.builds(
     Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
 )
@@ -152,8 +155,8 @@ prompts = st.builds(
     Prompt,
     system=text,
     template=text,
-    prefix=optional(conversations),
-    suffix=optional(conversations),
+    prefix=optional(text_conversations),
+    suffix=optional(text_conversations),
     few_shot=optional(st.builds(FewShot, source=name, count=st.integers(1, 64), seed=i64)),
 )
 datasets = st.builds(

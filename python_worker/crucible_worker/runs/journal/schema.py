@@ -15,6 +15,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.copies import recognize
 from crucible_worker.runs.journal.preparing import exclusively
+from crucible_worker.runs.journal.queries import JournalDamaged
 
 __all__ = [
     "BUSY_SECONDS",
@@ -546,7 +547,7 @@ def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
             with contextlib.closing(connect(path)) as connection:
                 _create(connection)
                 recognize(connection, path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, JournalDamaged) as error:
         raise unusable(state_dir, error) from error
     return path
 
