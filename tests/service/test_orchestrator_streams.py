@@ -289,13 +289,13 @@ async def test_an_interrupt_of_a_call_that_is_being_accepted_leaves_no_owner():
                 await asyncio.sleep(0.002 * number)
         info = it.worker.bridge.worker
 
-        async def idle() -> bool:
+        async def all_interrupted() -> bool:
+            # A call that was just received is not counted yet: the worker may be idle before an evaluation stands.
             load = await info.get_info()
-            return (load.running, load.queued) == (0, 0)
+            states = [state_of(evaluation) for evaluation in (await it.evaluation.list_evaluations()).items]
+            return (load.running, load.queued) == (0, 0) and set(states) <= {(EvaluationState.INTERRUPTED, None)}
 
-        await until(idle)
-        for evaluation in (await it.evaluation.list_evaluations()).items:
-            assert state_of(evaluation) == (EvaluationState.INTERRUPTED, None)
+        await until(all_interrupted)
 
 
 async def test_the_calls_own_deadline_is_the_callers_leaving():
