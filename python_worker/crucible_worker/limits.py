@@ -69,6 +69,9 @@ class WorkerLimits:
     """Continuations of one item of `Sample`; an item that asks for more is refused."""
     max_top_k: int = 128
     """The likeliest tokens that a call requests in place of each token; a call that asks for more is refused."""
+    max_teachers: int = 16
+    """Teachers of one `ComputeLogprobs`, each of which holds up to one message of values until they are combined; more
+    are refused."""
     max_rendered_chars: int = 4_000_000
     """Characters that the chat template of a local or Tinker model makes of a conversation; with more, the sample is
     ERROR."""

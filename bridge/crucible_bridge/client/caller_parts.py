@@ -161,7 +161,7 @@ class CallerParts:
     async def close_episode(self, episode: int) -> None:
         """Forget an episode; raises what its environment raises.
 
-        If a thread still makes or uses the environment, that thread closes it afterwards, and nobody waits for that.
+        If a thread still makes or uses the environment, that thread closes it afterwards, without a wait here.
         """
         environment, work = self._episodes.pop(episode, None), self._work.pop(episode, None)
         if work is not None and not work.done():

@@ -266,7 +266,7 @@ class Orchestrator:
         try:
             await self._parts.close_episode(episode)
         except Exception as error:
-            # The episode is over: nobody waits for an answer.
+            # The episode is over: the worker expects no answer.
             _log.warning("an environment could not be closed", exc_info=error)
 
     async def _answer(

@@ -180,7 +180,7 @@ def environment_answer_from_v1(message: pb.AnsweredEnvironment, field: str) -> A
     """Decode what follows in an episode.
 
     Raises:
-        InvalidField: there is no observation although the episode goes on, or something in it is out of its bounds.
+        InvalidField: an episode that is not done has no observation, or a value is out of its bounds.
     """
     observation = _input_from_v1(message, "observation", field)
     if observation is None and not message.done:

@@ -12,9 +12,7 @@ of a sequence given those before it, and one call serves
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,10 +20,10 @@ from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidFiel
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput
 from crucible_worker.backends.base import Capability, Model
+from crucible_worker.backends.concurrently import concurrently
 
 __all__ = ["forward_continuations", "sample_continuations"]
 
-_T = TypeVar("_T")
 
 Tokens = Sequence[int]
 
@@ -95,7 +93,7 @@ async def _by_targets(model: Model, prompt: Tokens, continuations: Sequence[Toke
             raise _nonsense(f"{len(targets):,} targets were measured by {len(answer):,} values")
         return dict(zip(targets, answer, strict=True))
 
-    answers = await _all([ask(longest, covered) for longest, covered in calls.items()])
+    answers = await concurrently(*[ask(longest, covered) for longest, covered in calls.items()])
     found: dict[int, np.ndarray] = {}
     for covered, values in zip(calls.values(), answers, strict=True):
         for index in covered:
@@ -116,7 +114,7 @@ async def _by_prompts(model: Model, prompt: Tokens, continuations: Sequence[Toke
             raise _nonsense("compute_logprobs returned no value for a token after the first")
         return np.array(known, np.float64)
 
-    answers = await _all([ask(longest) for longest in calls])
+    answers = await concurrently(*[ask(longest) for longest in calls])
     found: dict[int, np.ndarray] = {}
     for covered, values in zip(calls.values(), answers, strict=True):
         for index in covered:
@@ -143,16 +141,6 @@ def _covering(keys: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
 def _placed(prompt: Tokens, continuation: Tokens) -> list[tuple[int, int]]:
     """Each token of a continuation with its place after the prompt."""
     return list(enumerate(map(int, continuation), len(prompt)))
-
-
-async def _all(asking: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in asking]
-    except BaseExceptionGroup as failed:
-        # One reason is enough for the caller, and an exception group is not a BridgeError.
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def _check(prompt: Tokens, continuations: Sequence[Tokens]) -> None:

@@ -26,8 +26,8 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Capability, Model
+from crucible_worker.backends.concurrently import concurrently
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.concurrently import concurrently
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.targets import TrainOnOption, check_measured, checked_targets, sequence_of
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts

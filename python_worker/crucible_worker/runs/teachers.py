@@ -35,10 +35,7 @@ from crucible_worker.runs.logprobs_calls import items_of, logprobs_ask
 from crucible_worker.runs.model_calls import Backends, Room, bounds_of, check_top, result_or_problem
 from crucible_worker.runs.usage import UsageSum
 
-__all__ = ["MAX_TEACHERS", "ask_teachers", "chosen_items", "likeliest", "mixed"]
-
-MAX_TEACHERS = 16
-"""Most teachers of a call: each holds up to one message of values until they are combined."""
+__all__ = ["ask_teachers", "chosen_items", "likeliest", "mixed"]
 
 Parts = dict[int, SequenceLogprobs]
 """What each teacher of a sequence measured, by the teacher's index."""
@@ -62,7 +59,7 @@ async def ask_teachers(
     name, items = items_of(request)
     bounds = bounds_of(request.limits, len(items), name, limits=limits, received=received)
     check_top(request.top_k, "top_k", limits)
-    chosen = chosen_items(request.teachers, len(items), name)
+    chosen = chosen_items(request.teachers, len(items), name, most=limits.max_teachers)
     asking = _Asking(backends, request, bounds=bounds, room_bytes=limits.max_message_bytes)
     found = [_agreed(parts, f"{name}[{index}]") for index, parts in enumerate(await asking.round(items, chosen))]
     weights = [teacher.weight for teacher in request.teachers]
@@ -288,14 +285,14 @@ def _named(result: SequenceLogprobs | Problem, teacher: str) -> SequenceLogprobs
     return dataclasses.replace(result, message=f"{teacher}: {result.message}")
 
 
-def chosen_items(teachers: Sequence[Teacher], count: int, name: str) -> list[list[int]]:
+def chosen_items(teachers: Sequence[Teacher], count: int, name: str, *, most: int) -> list[list[int]]:
     """For each teacher the indices of its sequences.
 
     Raises:
         InvalidField: there are too many teachers, an index is wrong, or a sequence has no teacher.
     """
-    if len(teachers) > MAX_TEACHERS:
-        raise InvalidField("teachers", f"has {len(teachers):,}, at most {MAX_TEACHERS} are accepted")
+    if len(teachers) > most:
+        raise InvalidField("teachers", f"has {len(teachers):,}, at most {most:,} are accepted (max_teachers)")
     for index, teacher in enumerate(teachers):
         field = f"teachers[{index}].items"
         # One more than there are tells, however many are given: the event loop does not wait for the others.

@@ -33,7 +33,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
-from crucible_worker.evaluators.concurrently import concurrently
+from crucible_worker.backends.concurrently import concurrently
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import most_draws

@@ -59,4 +59,4 @@ def test_more_indices_than_items_are_not_all_read() -> None:
 
     teacher = Teacher(model=EmbeddedModel("a"), items=Many((0, 1) * 1_000))
     with pytest.raises(InvalidField, match="has an index twice"):
-        chosen_items([teacher], 2, "sequences")
+        chosen_items([teacher], 2, "sequences", most=16)

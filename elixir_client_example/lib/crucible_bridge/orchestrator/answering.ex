@@ -5,7 +5,7 @@ defmodule CrucibleBridge.Orchestrator.Answering do
   # A question to the model has one, which also sends its answer. One to a grader or an environment has two: a hand, which
   # runs the caller's code, and a teller, which waits for the hand, at most as long as the timeout, and sends its answer,
   # or why there is none: a hand that hangs or is killed costs its own question. An episode has the same hand all along,
-  # which keeps its state. A question that is withdrawn ends whoever is at it.
+  # which keeps its state. A question that is withdrawn ends the processes that answer it.
 
   alias CrucibleBridge.Error
   alias CrucibleBridge.Orchestrator.{Environment, Frames, Grader, Guarded, Held, Model}
@@ -31,7 +31,7 @@ defmodule CrucibleBridge.Orchestrator.Answering do
     %{state | open: state.open |> pruned() |> Map.put(question.id, pids)}
   end
 
-  @doc "Ends whoever is at a question that needs no answer any more."
+  @doc "Ends the processes that answer a question, which was withdrawn."
   @spec withdraw(t(), non_neg_integer()) :: t()
   def withdraw(state, id) do
     {pids, open} = Map.pop(state.open, id, [])
@@ -152,7 +152,7 @@ defmodule CrucibleBridge.Orchestrator.Answering do
   defp answer(state, question, result) do
     state.send.(Frames.answer(question, result))
   catch
-    # The connection is gone: whoever reads learns of it, and the question comes again on the next stream.
+    # The connection is lost: its reader ends the stream, and the worker repeats the question on the next one.
     :exit, _reason -> :ok
   end
 

@@ -180,7 +180,7 @@ defmodule CrucibleBridge.Orchestrator.Frames do
     with {:ok, tensor} <- packed(ids, :i64), do: {:ok, {:argmax, tensor}}
   end
 
-  # These are messages already, and whoever made them has checked them.
+  # These are messages already, and checked.
   defp answered(kind, message) when kind in [:grade, :environment], do: {:ok, {kind, message}}
 
   defp sequence(sequence) do

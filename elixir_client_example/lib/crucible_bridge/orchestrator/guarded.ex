@@ -1,6 +1,6 @@
 defmodule CrucibleBridge.Orchestrator.Guarded do
   @moduledoc false
-  # Runs what a caller wrote, a grader or an environment: whatever it does becomes a result, and what it raised is told.
+  # Runs a grader or an environment of the caller. Whatever it does becomes a result; an exception becomes an error.
 
   alias CrucibleBridge.Error
 
@@ -22,13 +22,13 @@ defmodule CrucibleBridge.Orchestrator.Guarded do
     :exit, reason -> failed(what, "exited: #{text(Exception.format_exit(reason))}", true)
   end
 
-  @doc "What is told of caller's code that gives no answer."
+  @doc "The error of a function of the caller that gave no answer."
   @spec failed(String.t(), String.t(), boolean()) :: {:error, Error.t()}
   def failed(what, happened, retryable) do
     {:error, %Error{code: :unavailable, reason: "BACKEND_FAILED", message: "#{what} #{happened}", retryable: retryable}}
   end
 
-  @doc "What is told of an answer that is none."
+  @doc "The error of an answer that does not fit its question."
   @spec unfit(String.t()) :: {:error, Error.t()}
   def unfit(message), do: {:error, %Error{code: :unavailable, reason: "BACKEND_ANSWER", message: message}}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crucible_bridge.errors import BackendError
-from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
@@ -14,11 +13,10 @@ from crucible_bridge.types import (
     Conversation,
     EnvironmentQuestion,
     GradeQuestion,
-    Problem,
     Question,
 )
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Model, exceeds
-from crucible_worker.backends.orchestrator.model import MAX_REASON_BYTES, RemoteOrchestratorModel
+from crucible_worker.backends.orchestrator.model import RemoteOrchestratorModel
 from crucible_worker.backends.orchestrator.session import Session
 
 __all__ = ["MAX_MESSAGES", "Caller", "chosen"]
@@ -99,14 +97,7 @@ class Caller:
         self._session.close_episode(number)
 
     async def _ask(self, question: Question) -> Answer:
-        answer = await self._session.ask(question)
-        if isinstance(answer, Problem):
-            raise BackendError(
-                answer.message or "the caller could not answer",
-                reason=shorten(answer.reason, MAX_REASON_BYTES) or None,
-                retryable=answer.retryable,
-            )
-        return answer
+        return await self._session.answered(question, "the caller could not answer")
 
 
 def chosen(name: str, held: Sequence[str]) -> str | None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
-from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Answer,
@@ -22,7 +21,6 @@ from crucible_bridge.types import (
     LogprobsQuestion,
     ModelInput,
     OrchestratorCall,
-    Problem,
     Question,
     SampledSequence,
     SampleQuestion,
@@ -31,10 +29,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import MAX_TEXT_BYTES, UNKNOWN_TOKEN, Capability, Model, exceeds
 from crucible_worker.backends.orchestrator.session import Session
 
-__all__ = ["MAX_REASON_BYTES", "RemoteOrchestratorModel"]
-
-MAX_REASON_BYTES = 64
-"""Longest reason of an orchestrator for having no answer; the rest is truncated."""
+__all__ = ["RemoteOrchestratorModel"]
 
 _CAPABILITIES = {
     OrchestratorCall.SAMPLE: (Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.LOGPROBS),
@@ -153,14 +148,7 @@ class RemoteOrchestratorModel(Model):
             raise FailedPrecondition(
                 f"the orchestrator's model does not support {call}", reason=Reason.MISSING_CLIENT, field="model"
             )
-        answer = await self._session.ask(question)
-        if isinstance(answer, Problem):
-            raise BackendError(
-                answer.message or "the orchestrator's model could not answer",
-                reason=shorten(answer.reason, MAX_REASON_BYTES) or None,
-                retryable=answer.retryable,
-            )
-        return answer
+        return await self._session.answered(question, "the orchestrator's model could not answer")
 
 
 def _tokens(prompt: ModelInput) -> int:

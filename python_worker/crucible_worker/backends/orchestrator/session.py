@@ -13,11 +13,15 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator
 
-from crucible_bridge.errors import Unavailable
+from crucible_bridge.errors import BackendError, Unavailable
+from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Answer, Question
+from crucible_bridge.types import Answer, Problem, Question
 
-__all__ = ["ClosedEpisode", "PendingQuestion", "Session", "Withdrawn"]
+__all__ = ["MAX_REASON_BYTES", "ClosedEpisode", "PendingQuestion", "Session", "Withdrawn"]
+
+MAX_REASON_BYTES = 64
+"""Longest reason of an orchestrator for having no answer; the rest is truncated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +83,22 @@ class Session:
                     self._notify(Withdrawn(number))
         if answer is None:
             raise _disconnected()
+        return answer
+
+    async def answered(self, question: Question, unanswered: str) -> Answer:
+        """Like `ask`, but a problem is an error; `unanswered` is its message if the problem has none.
+
+        Raises:
+            BackendError: the orchestrator could not answer.
+            Unavailable: it has disconnected.
+        """
+        answer = await self.ask(question)
+        if isinstance(answer, Problem):
+            raise BackendError(
+                answer.message or unanswered,
+                reason=shorten(answer.reason, MAX_REASON_BYTES) or None,
+                retryable=answer.retryable,
+            )
         return answer
 
     def answer(self, number: int, answer: Answer) -> None:
