@@ -190,7 +190,8 @@ ROWS = {
             run=lambda texts, by_token=by_token: difference(
                 texts[0].encode(), texts[1], OutputComparison(by_token=by_token, relative_tolerance=0.5)
             ),
-            size=16_000,
+            # Between 8,000 and 16,000 tokens the processor's cache or the allocator adds a step of its own.
+            size=1_000 if by_token and part in ("1e900 ", "x ") else 16_000,
         )
         for part in ("7", "7.", "1e900 ", "\n", " ", "x ", "1e", "-", "0.")
         for by_token in (False, True)
