@@ -130,7 +130,7 @@ async def test_each_change_is_told_once(pair):
     told = [event for event in log if event.kind in (*PAUSES, EventKind.EVALUATION_CONCURRENCY)]
     assert [event.kind for event in told] == [*PAUSES, EventKind.EVALUATION_CONCURRENCY]
     assert told[0].measurements == {"total": SAMPLES, "done": 0}
-    assert told[2].measurements == {"concurrency": 5, "previous": 3}
+    assert told[2].measurements == {"concurrency": 5, "previous_concurrency": 3}
     assert log[-1].kind is EventKind.EVALUATION_STOP
 
 
