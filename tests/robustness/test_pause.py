@@ -92,7 +92,7 @@ async def _change_at_random(bridges: list[Bridge], rng: random.Random, ended: as
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.torture)])
 async def test_changes_at_random_lose_nothing(tmp_path, kills):
-    """Workers are killed while several callers pause, resume and change the limit: the result is the same to the bit."""
+    """Workers are killed while callers pause, resume and change the limit: the result is the same to the bit."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

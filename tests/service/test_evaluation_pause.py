@@ -164,8 +164,9 @@ async def test_a_deadline_counts_on_after_a_pause():
         await r.evaluation.resume_evaluation("e")
         ended = await r.ended("e")
     if paused.state is EvaluationState.RUNNING:  # else the machine was too slow for a pause before the deadline
+        assert ended.problem is not None
         assert ended.problem.reason == "DEADLINE_EXCEEDED"
-        assert SHORT_SECONDS * 1e9 <= ended.duration_ns
+        assert ended.duration_ns >= SHORT_SECONDS * 1e9
 
 
 async def test_cancel_ends_a_paused_one(pair):
@@ -345,7 +346,11 @@ async def test_the_blocking_client_has_the_calls(pair):
     def change() -> list[object]:
         with crucible_bridge.connect_sync(other.address) as bridge:
             calls = bridge.evaluation
-            found = [calls.pause_evaluation("e"), calls.set_evaluation_concurrency("e", 7), calls.resume_evaluation("e")]
+            found = [
+                calls.pause_evaluation("e"),
+                calls.set_evaluation_concurrency("e", 7),
+                calls.resume_evaluation("e"),
+            ]
             return [(each.paused, each.concurrency) for each in found]
 
     assert await asyncio.to_thread(change) == [(True, None), (True, 7), (False, 7)]

@@ -12,9 +12,7 @@ from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_e
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
-    from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation
 
 __all__ = ["concurrency", "pause", "resume"]
