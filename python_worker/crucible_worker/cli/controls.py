@@ -12,7 +12,6 @@ from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_e
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
 
 if TYPE_CHECKING:
-
     from crucible_bridge.types import Evaluation
 
 __all__ = ["concurrency", "pause", "resume"]
