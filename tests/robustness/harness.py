@@ -28,7 +28,7 @@ TEST_SECONDS = 100.0
 """For what is done inside a workshop, unless it says otherwise: a test that hangs fails, and its workers are killed."""
 READY_SECONDS = 60.0
 """For a worker to serve, on a machine that has other things to do; a bound, not an expectation."""
-LOCK_FILES = ("experiment_loggers.lock", "follows.lock", "owners.lock", "prepare.lock")
+LOCK_FILES = ("experiment_loggers.lock", "follows.lock", "owners.lock", "parts.lock", "prepare.lock")
 """Files of a state directory by which workers tell each other what they have."""
 POLL_SECONDS = 0.005
 """How often a condition outside of this process is looked at."""

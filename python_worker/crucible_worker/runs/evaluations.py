@@ -42,6 +42,7 @@ from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import Journal, JournalUnavailable
@@ -174,7 +175,7 @@ class Evaluations:
         """
         journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
-        evaluations = cls(journal, journal.owners("owners"), sources, limits, experiments)
+        evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
