@@ -36,6 +36,9 @@ class EventKind(enum.StrEnum):
     CHECKPOINT_FOUND = "CHECKPOINT_FOUND"
     CHECKPOINT_SKIPPED = "CHECKPOINT_SKIPPED"
     CHECKPOINT_RELEASED = "CHECKPOINT_RELEASED"
+    EVALUATION_PAUSED = "EVALUATION_PAUSED"
+    EVALUATION_RESUMED = "EVALUATION_RESUMED"
+    EVALUATION_CONCURRENCY = "EVALUATION_CONCURRENCY"
 
 
 TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
@@ -59,6 +62,9 @@ TELEMETRY_NAMES: Mapping[EventKind, tuple[str, str, str]] = MappingProxyType(
         EventKind.CHECKPOINT_FOUND: ("crucible_bridge", "checkpoint", "found"),
         EventKind.CHECKPOINT_SKIPPED: ("crucible_bridge", "checkpoint", "skipped"),
         EventKind.CHECKPOINT_RELEASED: ("crucible_bridge", "checkpoint", "released"),
+        EventKind.EVALUATION_PAUSED: ("crucible_bridge", "evaluation", "paused"),
+        EventKind.EVALUATION_RESUMED: ("crucible_bridge", "evaluation", "resumed"),
+        EventKind.EVALUATION_CONCURRENCY: ("crucible_bridge", "evaluation", "concurrency"),
     }
 )
 """`:telemetry` event names, element by element."""
@@ -71,6 +77,9 @@ NEW_KINDS = frozenset(
         EventKind.CHECKPOINT_FOUND,
         EventKind.CHECKPOINT_SKIPPED,
         EventKind.CHECKPOINT_RELEASED,
+        EventKind.EVALUATION_PAUSED,
+        EventKind.EVALUATION_RESUMED,
+        EventKind.EVALUATION_CONCURRENCY,
     }
 )
 """Kinds that joined the catalogue later: sent only to callers that request new kinds, or one of these by name."""

@@ -459,6 +459,13 @@ class Reason(enum.StrEnum):
         _CALL,
         "The evaluation is not completed; wait for its end.",
     )
+    EVALUATION_ENDED = (
+        "EVALUATION_ENDED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "The evaluation has ended: it cannot be paused or resumed, and its concurrency cannot be changed.",
+    )
     DIFFERENT_DATASETS = (
         "DIFFERENT_DATASETS",
         Code.FAILED_PRECONDITION,

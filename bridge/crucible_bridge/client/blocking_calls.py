@@ -422,6 +422,60 @@ class BlockingEvaluationClient:
         """
         return self._thread.run(self._client.cancel_evaluation(evaluation_id, reason, timeout=timeout))
 
+    def pause_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Pauses an evaluation, whichever worker runs it: no further sample begins.
+
+        Those under way finish and are recorded. Its owner keeps it, so its state stays as it is. Neither
+        deadline_ms nor stall_timeout_ms counts the time in which it is paused. One that is QUEUED waits without
+        taking a turn from others. One that is INTERRUPTED can be paused as well: a later attempt then starts
+        paused, as does one after the death of the owner. A paused one stays as it is.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.pause_evaluation(evaluation_id, timeout=timeout))
+
+    def resume_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner.
+
+        One that is not paused stays as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.resume_evaluation(evaluation_id, timeout=timeout))
+
+    def set_evaluation_concurrency(
+        self, evaluation_id: str, concurrency: int, *, timeout: float | None = None
+    ) -> Evaluation:
+        """Changes how many samples of an evaluation may be at work at once.
+
+        It counts in this attempt and in later ones, whatever limits.concurrency their requests have. Samples under
+        way finish; the limit is for those that begin. An owner with a lower max_concurrency runs as many as that.
+        Neither the results nor the fingerprint of the specification depend on it.
+
+        Args:
+            evaluation_id: which one; required.
+            concurrency: the new limit, from 1 to the worker's max_concurrency; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+                NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        return self._thread.run(self._client.set_evaluation_concurrency(evaluation_id, concurrency, timeout=timeout))
+
     def delete_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
         """Deletes an evaluation that has ended: its record, its samples and its files.
 

@@ -129,6 +129,97 @@ class PlainEvaluationCalls:
             call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
         )
 
+    async def pause_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Pauses an evaluation, whichever worker runs it: no further sample begins.
+
+        Those under way finish and are recorded. Its owner keeps it, so its state stays as it is. Neither
+        deadline_ms nor stall_timeout_ms counts the time in which it is paused. One that is QUEUED waits without
+        taking a turn from others. One that is INTERRUPTED can be paused as well: a later attempt then starts
+        paused, as does one after the death of the owner. A paused one stays as it is.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.PauseEvaluationRequest,
+            "",
+            evaluation_id=evaluation_id,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/PauseEvaluation",
+            evaluation_pb2.PauseEvaluationRequest,
+            evaluation_pb2.PauseEvaluationResponse,
+        )
+        return await self._calls.unary(
+            call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
+        )
+
+    async def resume_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner.
+
+        One that is not paused stays as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+        Args:
+            evaluation_id: which one; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.ResumeEvaluationRequest,
+            "",
+            evaluation_id=evaluation_id,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/ResumeEvaluation",
+            evaluation_pb2.ResumeEvaluationRequest,
+            evaluation_pb2.ResumeEvaluationResponse,
+        )
+        return await self._calls.unary(
+            call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
+        )
+
+    async def set_evaluation_concurrency(
+        self, evaluation_id: str, concurrency: int, *, timeout: float | None = None
+    ) -> Evaluation:
+        """Changes how many samples of an evaluation may be at work at once.
+
+        It counts in this attempt and in later ones, whatever limits.concurrency their requests have. Samples under
+        way finish; the limit is for those that begin. An owner with a lower max_concurrency runs as many as that.
+        Neither the results nor the fingerprint of the specification depend on it.
+
+        Args:
+            evaluation_id: which one; required.
+            concurrency: the new limit, from 1 to the worker's max_concurrency; required.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+                NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
+                JOURNAL_UNWRITABLE.
+        """
+        message = made(
+            evaluation_pb2.SetEvaluationConcurrencyRequest,
+            "",
+            evaluation_id=evaluation_id,
+            concurrency=concurrency,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/SetEvaluationConcurrency",
+            evaluation_pb2.SetEvaluationConcurrencyRequest,
+            evaluation_pb2.SetEvaluationConcurrencyResponse,
+        )
+        return await self._calls.unary(
+            call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
+        )
+
     async def delete_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
         """Deletes an evaluation that has ended: its record, its samples and its files.
 

@@ -157,6 +157,8 @@ from crucible_bridge.types import (
     ParseResponseRequest,
     ParseResponseResponse,
     Patience,
+    PauseEvaluationRequest,
+    PauseEvaluationResponse,
     PlannedEvaluation,
     PreferencePair,
     ProblemCounts,
@@ -167,6 +169,8 @@ from crucible_bridge.types import (
     RendererInfo,
     RenderSampleRequest,
     RenderSampleResponse,
+    ResumeEvaluationRequest,
+    ResumeEvaluationResponse,
     RubricCriterion,
     RubricGrade,
     RubricGrades,
@@ -180,6 +184,8 @@ from crucible_bridge.types import (
     SequenceLogprobs,
     SeriesPoint,
     ServerEngine,
+    SetEvaluationConcurrencyRequest,
+    SetEvaluationConcurrencyResponse,
     StdioTest,
     SupervisedExample,
     SyncRequest,
@@ -369,6 +375,10 @@ __all__ = [
     "parsed_response_to_v1",
     "patience_from_v1",
     "patience_to_v1",
+    "pause_evaluation_request_from_v1",
+    "pause_evaluation_request_to_v1",
+    "pause_evaluation_response_from_v1",
+    "pause_evaluation_response_to_v1",
     "planned_evaluation_from_v1",
     "planned_evaluation_to_v1",
     "preference_pair_from_v1",
@@ -389,6 +399,10 @@ __all__ = [
     "rendered_prompt_to_v1",
     "renderer_info_from_v1",
     "renderer_info_to_v1",
+    "resume_evaluation_request_from_v1",
+    "resume_evaluation_request_to_v1",
+    "resume_evaluation_response_from_v1",
+    "resume_evaluation_response_to_v1",
     "rubric_criterion_from_v1",
     "rubric_criterion_to_v1",
     "rubric_grade_from_v1",
@@ -415,6 +429,10 @@ __all__ = [
     "series_point_to_v1",
     "server_engine_from_v1",
     "server_engine_to_v1",
+    "set_evaluation_concurrency_request_from_v1",
+    "set_evaluation_concurrency_request_to_v1",
+    "set_evaluation_concurrency_response_from_v1",
+    "set_evaluation_concurrency_response_to_v1",
     "stdio_test_from_v1",
     "stdio_test_to_v1",
     "supervised_example_from_v1",
@@ -856,6 +874,8 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         engine=None if value.engine is None else server_engine_to_v1(value.engine),
         problem=None if value.problem is None else problem_to_v1(value.problem),
         rendering=[evaluator_rendering_to_v1(item) for item in value.rendering],
+        paused=value.paused,
+        concurrency=value.concurrency,
     )
 
 
@@ -865,6 +885,9 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
     Raises:
         InvalidField: a value is out of bounds, or missing.
     """
+    concurrency = message.concurrency if message.HasField("concurrency") else None
+    if concurrency is not None:
+        at_least(concurrency, bounds.EVALUATION_CONCURRENCY_LEAST, child(field, "concurrency"))
     return Evaluation(
         evaluation_id=message.evaluation_id,
         state=EVALUATION_STATE_PAIR.from_v1(message.state, child(field, "state")),
@@ -884,6 +907,8 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         engine=server_engine_from_v1(message.engine, child(field, "engine")) if message.HasField("engine") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         rendering=each_decoded(evaluator_rendering_from_v1, message.rendering, child(field, "rendering")),
+        paused=message.paused,
+        concurrency=concurrency,
     )
 
 
@@ -2824,6 +2849,173 @@ def evaluator_rendering_from_v1(message: evaluation_pb2.EvaluatorRendering, fiel
         evaluator=message.evaluator,
         renderer=message.renderer,
         others=dict(sorted(message.others.items())),
+    )
+
+
+def pause_evaluation_request_to_v1(
+    value: PauseEvaluationRequest, field: str = ""
+) -> evaluation_pb2.PauseEvaluationRequest:
+    """Encode: Pauses an evaluation.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, PauseEvaluationRequest, field)
+    return made(
+        evaluation_pb2.PauseEvaluationRequest,
+        field,
+        evaluation_id=value.evaluation_id,
+    )
+
+
+def pause_evaluation_request_from_v1(
+    message: evaluation_pb2.PauseEvaluationRequest, field: str = ""
+) -> PauseEvaluationRequest:
+    """Decode: Pauses an evaluation.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.evaluation_id:
+        raise InvalidField(child(field, "evaluation_id"), "is empty")
+    return PauseEvaluationRequest(
+        evaluation_id=message.evaluation_id,
+    )
+
+
+def pause_evaluation_response_to_v1(value: PauseEvaluationResponse) -> evaluation_pb2.PauseEvaluationResponse:
+    """Encode: The answer to PauseEvaluation."""
+    return evaluation_pb2.PauseEvaluationResponse(
+        evaluation=evaluation_to_v1(value.evaluation),
+    )
+
+
+def pause_evaluation_response_from_v1(
+    message: evaluation_pb2.PauseEvaluationResponse, field: str = ""
+) -> PauseEvaluationResponse:
+    """Decode: The answer to PauseEvaluation.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("evaluation"):
+        raise InvalidField(child(field, "evaluation"), "is not given")
+    return PauseEvaluationResponse(
+        evaluation=evaluation_from_v1(message.evaluation, child(field, "evaluation")),
+    )
+
+
+def resume_evaluation_request_to_v1(
+    value: ResumeEvaluationRequest, field: str = ""
+) -> evaluation_pb2.ResumeEvaluationRequest:
+    """Encode: Ends the pause of an evaluation.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, ResumeEvaluationRequest, field)
+    return made(
+        evaluation_pb2.ResumeEvaluationRequest,
+        field,
+        evaluation_id=value.evaluation_id,
+    )
+
+
+def resume_evaluation_request_from_v1(
+    message: evaluation_pb2.ResumeEvaluationRequest, field: str = ""
+) -> ResumeEvaluationRequest:
+    """Decode: Ends the pause of an evaluation.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.evaluation_id:
+        raise InvalidField(child(field, "evaluation_id"), "is empty")
+    return ResumeEvaluationRequest(
+        evaluation_id=message.evaluation_id,
+    )
+
+
+def resume_evaluation_response_to_v1(value: ResumeEvaluationResponse) -> evaluation_pb2.ResumeEvaluationResponse:
+    """Encode: The answer to ResumeEvaluation."""
+    return evaluation_pb2.ResumeEvaluationResponse(
+        evaluation=evaluation_to_v1(value.evaluation),
+    )
+
+
+def resume_evaluation_response_from_v1(
+    message: evaluation_pb2.ResumeEvaluationResponse, field: str = ""
+) -> ResumeEvaluationResponse:
+    """Decode: The answer to ResumeEvaluation.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("evaluation"):
+        raise InvalidField(child(field, "evaluation"), "is not given")
+    return ResumeEvaluationResponse(
+        evaluation=evaluation_from_v1(message.evaluation, child(field, "evaluation")),
+    )
+
+
+def set_evaluation_concurrency_request_to_v1(
+    value: SetEvaluationConcurrencyRequest, field: str = ""
+) -> evaluation_pb2.SetEvaluationConcurrencyRequest:
+    """Encode: Changes how many samples of an evaluation may be at work at once.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, SetEvaluationConcurrencyRequest, field)
+    return made(
+        evaluation_pb2.SetEvaluationConcurrencyRequest,
+        field,
+        evaluation_id=value.evaluation_id,
+        concurrency=value.concurrency,
+    )
+
+
+def set_evaluation_concurrency_request_from_v1(
+    message: evaluation_pb2.SetEvaluationConcurrencyRequest, field: str = ""
+) -> SetEvaluationConcurrencyRequest:
+    """Decode: Changes how many samples of an evaluation may be at work at once.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.evaluation_id:
+        raise InvalidField(child(field, "evaluation_id"), "is empty")
+    if not message.HasField("concurrency"):
+        raise InvalidField(child(field, "concurrency"), "is not given")
+    concurrency = message.concurrency
+    at_least(concurrency, bounds.SET_EVALUATION_CONCURRENCY_REQUEST_CONCURRENCY_LEAST, child(field, "concurrency"))
+    return SetEvaluationConcurrencyRequest(
+        evaluation_id=message.evaluation_id,
+        concurrency=concurrency,
+    )
+
+
+def set_evaluation_concurrency_response_to_v1(
+    value: SetEvaluationConcurrencyResponse,
+) -> evaluation_pb2.SetEvaluationConcurrencyResponse:
+    """Encode: The answer to SetEvaluationConcurrency."""
+    return evaluation_pb2.SetEvaluationConcurrencyResponse(
+        evaluation=evaluation_to_v1(value.evaluation),
+    )
+
+
+def set_evaluation_concurrency_response_from_v1(
+    message: evaluation_pb2.SetEvaluationConcurrencyResponse, field: str = ""
+) -> SetEvaluationConcurrencyResponse:
+    """Decode: The answer to SetEvaluationConcurrency.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.HasField("evaluation"):
+        raise InvalidField(child(field, "evaluation"), "is not given")
+    return SetEvaluationConcurrencyResponse(
+        evaluation=evaluation_from_v1(message.evaluation, child(field, "evaluation")),
     )
 
 

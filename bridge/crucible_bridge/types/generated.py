@@ -107,6 +107,8 @@ __all__ = [
     "ParseResponseResponse",
     "ParsedResponse",
     "Patience",
+    "PauseEvaluationRequest",
+    "PauseEvaluationResponse",
     "PlannedEvaluation",
     "PreferencePair",
     "Problem",
@@ -118,6 +120,8 @@ __all__ = [
     "RenderSampleResponse",
     "RenderedPrompt",
     "RendererInfo",
+    "ResumeEvaluationRequest",
+    "ResumeEvaluationResponse",
     "RubricGrade",
     "RubricGrades",
     "RunBest",
@@ -130,6 +134,8 @@ __all__ = [
     "SequenceLogprobs",
     "SeriesPoint",
     "ServerEngine",
+    "SetEvaluationConcurrencyRequest",
+    "SetEvaluationConcurrencyResponse",
     "StdioTest",
     "SupervisedExample",
     "SyncRequest",
@@ -438,7 +444,9 @@ class Evaluation:
     ended_unix_ns: int = 0
     """When it ended, Unix time in nanoseconds; 0 until then."""
     duration_ns: int = 0
-    """Time with an owner in nanoseconds, all attempts, waiting for a turn included."""
+    """Time with an owner in nanoseconds, all attempts, waiting for a turn included. The time in which it is paused
+    is not.
+    """
     attempt: int = 0
     """Attempts so far, from 1: each has one owner."""
     last_sequence: int = 0
@@ -456,6 +464,12 @@ class Evaluation:
     rendering: tuple[EvaluatorRendering, ...] = ()
     """How each evaluator renders what models get, as it was resolved at the start: later attempts render the same.
     Empty until the model is loaded, and of an evaluation that began before this was recorded.
+    """
+    paused: bool = False
+    """Whether it is paused: no sample begins until ResumeEvaluation. False of one that has ended."""
+    concurrency: int | None = None
+    """What SetEvaluationConcurrency set: it stands in place of limits.concurrency of the request. Absent where it
+    set none.
     """
 
 
@@ -1460,6 +1474,56 @@ class EvaluatorRendering:
     """
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Likewise of its further models, by the option that names them: "judge", "grader_options.judge"."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PauseEvaluationRequest:
+    """Pauses an evaluation."""
+
+    evaluation_id: str
+    """Which one; required."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PauseEvaluationResponse:
+    """The answer to PauseEvaluation."""
+
+    evaluation: Evaluation
+    """In the state that it had, and paused."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeEvaluationRequest:
+    """Ends the pause of an evaluation."""
+
+    evaluation_id: str
+    """Which one; required."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeEvaluationResponse:
+    """The answer to ResumeEvaluation."""
+
+    evaluation: Evaluation
+    """In the state that it had, and not paused."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SetEvaluationConcurrencyRequest:
+    """Changes how many samples of an evaluation may be at work at once."""
+
+    evaluation_id: str
+    """Which one; required."""
+    concurrency: int
+    """The new limit, from 1 to the worker's max_concurrency; required."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SetEvaluationConcurrencyResponse:
+    """The answer to SetEvaluationConcurrency."""
+
+    evaluation: Evaluation
+    """With its concurrency."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,21 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
                 _registered_method=True)
+        self.PauseEvaluation = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/PauseEvaluation',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationResponse.FromString,
+                _registered_method=True)
+        self.ResumeEvaluation = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/ResumeEvaluation',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationResponse.FromString,
+                _registered_method=True)
+        self.SetEvaluationConcurrency = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/SetEvaluationConcurrency',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyResponse.FromString,
+                _registered_method=True)
         self.DeleteEvaluation = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/DeleteEvaluation',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.DeleteEvaluationRequest.SerializeToString,
@@ -276,6 +291,49 @@ class EvaluationServiceServicer(object):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseEvaluation(self, request, context):
+        """Pauses an evaluation, whichever worker runs it: no further sample begins. Those under way finish and are recorded. Its
+        owner keeps it, so its state stays as it is. Neither deadline_ms nor stall_timeout_ms counts the time in which it is
+        paused. One that is QUEUED waits without taking a turn from others. One that is INTERRUPTED can be paused as well: a
+        later attempt then starts paused, as does one after the death of the owner. A paused one stays as it is.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeEvaluation(self, request, context):
+        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
+        as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetEvaluationConcurrency(self, request, context):
+        """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
+        limits.concurrency their requests have. Samples under way finish; the limit is for those that begin. An owner with a
+        lower max_concurrency runs as many as that. Neither the results nor the fingerprint of the specification depend on it.
+
+        Errors:
+        INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
         UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -482,6 +540,21 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.CancelEvaluation,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.SerializeToString,
+            ),
+            'PauseEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseEvaluation,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationResponse.SerializeToString,
+            ),
+            'ResumeEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeEvaluation,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationResponse.SerializeToString,
+            ),
+            'SetEvaluationConcurrency': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetEvaluationConcurrency,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyResponse.SerializeToString,
             ),
             'DeleteEvaluation': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteEvaluation,
@@ -793,6 +866,87 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/CancelEvaluation',
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/PauseEvaluation',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.PauseEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/ResumeEvaluation',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.ResumeEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetEvaluationConcurrency(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/SetEvaluationConcurrency',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.SetEvaluationConcurrencyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -127,6 +127,37 @@ class EvaluationServiceStub:
     NOT_FOUND: UNKNOWN_EVALUATION.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
+    PauseEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.PauseEvaluationRequest, _evaluation_pb2.PauseEvaluationResponse]
+    """Pauses an evaluation, whichever worker runs it: no further sample begins. Those under way finish and are recorded. Its
+    owner keeps it, so its state stays as it is. Neither deadline_ms nor stall_timeout_ms counts the time in which it is
+    paused. One that is QUEUED waits without taking a turn from others. One that is INTERRUPTED can be paused as well: a
+    later attempt then starts paused, as does one after the death of the owner. A paused one stays as it is.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    ResumeEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ResumeEvaluationRequest, _evaluation_pb2.ResumeEvaluationResponse]
+    """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
+    as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    SetEvaluationConcurrency: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]
+    """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
+    limits.concurrency their requests have. Samples under way finish; the limit is for those that begin. An owner with a
+    lower max_concurrency runs as many as that. Neither the results nor the fingerprint of the specification depend on it.
+
+    Errors:
+    INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
     DeleteEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]
     """Deletes an evaluation that has ended: its record, its samples and its files. An INTERRUPTED evaluation that no worker
     owns is cancelled first. The evaluation disappears in one moment for every worker of the journal: a call that reads it
@@ -333,6 +364,37 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors:
     NOT_FOUND: UNKNOWN_EVALUATION.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    PauseEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.PauseEvaluationRequest, _evaluation_pb2.PauseEvaluationResponse]  # type: ignore[assignment]
+    """Pauses an evaluation, whichever worker runs it: no further sample begins. Those under way finish and are recorded. Its
+    owner keeps it, so its state stays as it is. Neither deadline_ms nor stall_timeout_ms counts the time in which it is
+    paused. One that is QUEUED waits without taking a turn from others. One that is INTERRUPTED can be paused as well: a
+    later attempt then starts paused, as does one after the death of the owner. A paused one stays as it is.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    ResumeEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ResumeEvaluationRequest, _evaluation_pb2.ResumeEvaluationResponse]  # type: ignore[assignment]
+    """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
+    as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+    Errors:
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
+    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    """
+    SetEvaluationConcurrency: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]  # type: ignore[assignment]
+    """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
+    limits.concurrency their requests have. Samples under way finish; the limit is for those that begin. An owner with a
+    lower max_concurrency runs as many as that. Neither the results nor the fingerprint of the specification depend on it.
+
+    Errors:
+    INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+    NOT_FOUND: UNKNOWN_EVALUATION.
+    FAILED_PRECONDITION: EVALUATION_ENDED.
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     DeleteEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.DeleteEvaluationRequest, _evaluation_pb2.DeleteEvaluationResponse]  # type: ignore[assignment]
@@ -592,6 +654,55 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         NOT_FOUND: UNKNOWN_EVALUATION.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def PauseEvaluation(
+        self,
+        request: _evaluation_pb2.PauseEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.PauseEvaluationResponse, _abc.Awaitable[_evaluation_pb2.PauseEvaluationResponse]]:
+        """Pauses an evaluation, whichever worker runs it: no further sample begins. Those under way finish and are recorded. Its
+        owner keeps it, so its state stays as it is. Neither deadline_ms nor stall_timeout_ms counts the time in which it is
+        paused. One that is QUEUED waits without taking a turn from others. One that is INTERRUPTED can be paused as well: a
+        later attempt then starts paused, as does one after the death of the owner. A paused one stays as it is.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeEvaluation(
+        self,
+        request: _evaluation_pb2.ResumeEvaluationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.ResumeEvaluationResponse, _abc.Awaitable[_evaluation_pb2.ResumeEvaluationResponse]]:
+        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
+        as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+
+        Errors:
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
+        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def SetEvaluationConcurrency(
+        self,
+        request: _evaluation_pb2.SetEvaluationConcurrencyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.SetEvaluationConcurrencyResponse, _abc.Awaitable[_evaluation_pb2.SetEvaluationConcurrencyResponse]]:
+        """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
+        limits.concurrency their requests have. Samples under way finish; the limit is for those that begin. An owner with a
+        lower max_concurrency runs as many as that. Neither the results nor the fingerprint of the specification depend on it.
+
+        Errors:
+        INVALID_ARGUMENT: concurrency is above max_concurrency of the worker that answers.
+        NOT_FOUND: UNKNOWN_EVALUATION.
+        FAILED_PRECONDITION: EVALUATION_ENDED.
         UNAVAILABLE: JOURNAL_UNWRITABLE.
         """
 

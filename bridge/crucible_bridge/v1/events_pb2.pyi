@@ -29,6 +29,9 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_CHECKPOINT_FOUND: _ClassVar[EventKind]
     EVENT_KIND_CHECKPOINT_SKIPPED: _ClassVar[EventKind]
     EVENT_KIND_CHECKPOINT_RELEASED: _ClassVar[EventKind]
+    EVENT_KIND_EVALUATION_PAUSED: _ClassVar[EventKind]
+    EVENT_KIND_EVALUATION_RESUMED: _ClassVar[EventKind]
+    EVENT_KIND_EVALUATION_CONCURRENCY: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_EVALUATION_START: EventKind
 EVENT_KIND_EVALUATION_PROGRESS: EventKind
@@ -48,6 +51,9 @@ EVENT_KIND_RUN_PLATEAU: EventKind
 EVENT_KIND_CHECKPOINT_FOUND: EventKind
 EVENT_KIND_CHECKPOINT_SKIPPED: EventKind
 EVENT_KIND_CHECKPOINT_RELEASED: EventKind
+EVENT_KIND_EVALUATION_PAUSED: EventKind
+EVENT_KIND_EVALUATION_RESUMED: EventKind
+EVENT_KIND_EVALUATION_CONCURRENCY: EventKind
 
 class Event(_message.Message):
     __slots__ = ("kind", "sequence", "unix_time_ns", "duration_ns", "evaluation_id", "run_id", "step", "evaluator", "measurements", "metadata", "problem", "correlation_id", "position", "sample_result")

@@ -3,9 +3,9 @@
 isort:skip_file
 What the worker tells the orchestrator, shaped like :telemetry.
 
-The events of one evaluation: START once, at its first attempt, before all others; RESUME at each further one; INTERRUPT at most once an
-attempt. Its end is COMPLETE, then STOP, where it completed; one STOP where it was cancelled; one EXCEPTION where it
-failed. Nothing follows the end.
+The events of one evaluation: START once, at its first attempt, before all others; RESUME at each further one; INTERRUPT
+at most once an attempt; PAUSED and RESUMED in turn, in whatever attempt. Its end is COMPLETE, then STOP, where it
+completed; one STOP where it was cancelled; one EXCEPTION where it failed. Nothing follows the end.
 
 The events of one evaluator: EVALUATOR_START, then its SAMPLE_COMPLETEs, then EVALUATOR_COMPLETE or
 EVALUATOR_EXCEPTION as soon as its last sample is recorded, whatever the other evaluators do. START and the end come

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -35,6 +35,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.caller_parts import refuse_without_caller
+from crucible_worker.runs.controls import Control, controls_at_work
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
@@ -61,7 +62,7 @@ __all__ = [
 T = TypeVar("T")
 
 CANCEL_CHECK_SECONDS = 0.01
-"""Shortest time between two checks for cancels that other workers received; news of them comes within 20 ms."""
+"""Shortest time between two checks for what callers asked other workers; news of it comes within 20 ms."""
 QUEUE_RETRY_SECONDS = 5.0
 """Seconds after which a caller may retry when the queue is full."""
 
@@ -240,18 +241,23 @@ class Admission:
             error.metadata["evaluation_id"] = evaluation_id
             raise error
 
-    async def heed_cancels(self) -> None:
-        """Stop attempts that were cancelled at another worker; runs until it is cancelled itself."""
+    async def heed_callers(self) -> None:
+        """Apply to attempts what callers of other workers have asked: cancels, pauses, another concurrency.
+
+        Runs until it is cancelled itself.
+        """
         seen = self._journal.news.count
         while True:
             if self._attempts:
                 try:
-                    cancels = await self._journal.read(_cancels)
+                    cancels, controls = await self._journal.read(_asked)
                 except JournalUnavailable as error:  # checked again after the next commit of any worker
                     _log.warning("cancels_not_read", reason=error.reason)
-                    cancels = []
+                    cancels, controls = [], {}
                 for number, reason in cancels:
                     self.stop(number, reason)
+                for number, control in controls.items():
+                    self.control(number, control)
                 await asyncio.sleep(CANCEL_CHECK_SECONDS)
             seen = await self._journal.news.wait(seen, at_most=60.0)
 
@@ -261,6 +267,20 @@ class Admission:
         if attempt is not None:
             message = shorten(reason, MAX_PROBLEM_BYTES) or "cancelled"
             attempt.stop(Ending.CANCEL, Problem(reason=Reason.CANCELLED, message=message))
+
+    def control(self, number: int, control: Control) -> None:
+        """Apply what callers have set to this worker's attempt at an evaluation, if it has one."""
+        if (attempt := self._attempts.get(number)) is not None:
+            attempt.heed(control)
+
+    def refuse_above_limit(self, concurrency: int, field: str) -> None:
+        """Raise InvalidField if this worker's limit of samples at work at once is lower.
+
+        Args:
+            concurrency: as a caller wants it.
+            field: its name, as the caller wrote it.
+        """
+        _refuse_above(self._limits.max_concurrency, concurrency, field)
 
     def release(self, caller: Caller, problem: Problem) -> None:
         """Interrupt this worker's attempt that asks a caller, if there is one: the caller has disconnected."""
@@ -430,21 +450,28 @@ class Admission:
 
 
 def _deadline(request: EvaluateRequest, row: Row | None, received: float) -> float | None:
-    """When `deadline_ms` is over, by the loop's clock: that of the first request, less the time of earlier attempts."""
+    """When `deadline_ms` is over, by the loop's clock: that of the first request, less the time of earlier attempts.
+
+    None if there is none, or the evaluation is paused.
+    """
     first, used_ns = request, 0
     if row is not None:
+        if row.paused:
+            return None
         first, used_ns = request_from_record(row.request), row.past_active_ns + row.active_ns
     deadline_ms = first.limits.deadline_ms
     return None if deadline_ms is None else received + deadline_ms / 1000 - used_ns / 1e9
 
 
-def _refuse_above(limit: int, concurrency: int | None) -> None:
+def _refuse_above(limit: int, concurrency: int | None, field: str = "limits.concurrency") -> None:
     if concurrency is not None and concurrency > limit:
-        raise InvalidField("limits.concurrency", f"is {concurrency}, the limit of max_concurrency is {limit}")
+        raise InvalidField(field, f"is {concurrency}, the limit of max_concurrency is {limit}")
 
 
-def _cancels(connection: Reads) -> list[tuple[int, str]]:
-    return connection.execute(
+def _asked(connection: Reads) -> tuple[list[tuple[int, str]], Mapping[int, Control]]:
+    """Of the evaluations at work: reasons of cancels, and what callers have set."""
+    cancels = connection.execute(
         """SELECT number, cancel_reason FROM evaluations
            WHERE state IN ('queued', 'running') AND cancel_reason IS NOT NULL"""
     ).fetchall()
+    return cancels, controls_at_work(connection)

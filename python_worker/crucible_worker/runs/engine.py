@@ -3,6 +3,8 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
     is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
                 \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
 
+While it is paused no sample begins, and its time does not count; see `throttle`.
+
 Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
 
 The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.
@@ -14,7 +16,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -61,6 +63,7 @@ from crucible_worker.runs.auxiliary_models import Unloaded, auxiliary_models_of,
 from crucible_worker.runs.bounds import Patience, bound_of_task
 from crucible_worker.runs.caller_parts import GatedCaller
 from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.controls import Control, control_of
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluation_files import folder_of
@@ -80,6 +83,7 @@ from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, s
 from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.specification import sample_seed
+from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
 
@@ -143,7 +147,16 @@ class Attempt:
             self._plan, self.model = plan, plan.model
         else:
             self._prepare = plan
-        self._turns, self._limits, self._worker_id, self._received = turns, limits, worker_id, received
+        self._turns, self._limits, self._worker_id = turns, limits, worker_id
+        self._throttle = Throttle(
+            Control.of(row),
+            asked=request.limits.concurrency or limits.default_concurrency,
+            most=limits.max_concurrency,
+            since=received,
+        )
+        self._takers = 0
+        """Tasks that take samples, one at a time."""
+        self._deadline: asyncio.TimerHandle | None = None
         self._gate = CallGate(row.total)
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
@@ -172,6 +185,8 @@ class Attempt:
         """What it does now."""
         if self.model is None:
             return Phase.READING
+        if self._throttle.paused and not self._gate.asking:
+            return Phase.PAUSED
         if not self.running:
             return Phase.WAITING
         if not self._last_progress:
@@ -194,9 +209,16 @@ class Attempt:
             self._gate.close()
             self._stopped.set_result(Stopped(ending, problem))
 
+    def heed(self, control: Control) -> None:
+        """Apply what callers have set meanwhile."""
+        if self._throttle.heed(control):
+            self._arm_deadline()
+            if self._last_progress:  # a pause is no stall
+                self._last_progress = time.monotonic()
+
     async def _run_to_end(self) -> None:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
-        deadline = self._arm_deadline()
+        self._arm_deadline()
         work = asyncio.create_task(self._work())
         work.add_done_callback(_retrieve_error)
         ticker = asyncio.create_task(self._tick())
@@ -216,8 +238,8 @@ class Attempt:
         finally:
             ticker.cancel()
             self._alarms.close()
-            if deadline is not None:
-                deadline.cancel()
+            if self._deadline is not None:
+                self._deadline.cancel()
             with contextlib.ExitStack() as last:  # in reverse order, even if one of them raises
                 last.callback(self.finished.set)
                 last.callback(self._on_finished)
@@ -245,10 +267,12 @@ class Attempt:
         self._gate.samples = self.row.total
 
     async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
+        number = self.row.number
+        # What changed between the claim and the moment from which news of changes reach this attempt.
+        self.heed(await self._journal.read(control_of, number))
         if self._prepare is not None:
             await self._get_ready(self._prepare)
-        number = self.row.number
-        async with self._turns:
+        async with self._turn():
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
             await self._gate.call(self._plan.model.load)
@@ -282,10 +306,11 @@ class Attempt:
             items = items_left(plan, before, runs.to_run)
             self._last_progress = time.monotonic()
             async with asyncio.TaskGroup() as group:
-                for index in runs.unfinished:
-                    group.create_task(self._failing(runs.end(index)))
-                for _ in range(self._concurrency()):
-                    group.create_task(self._failing(self._take(items)))
+                ends = [group.create_task(self._failing(runs.end(index))) for index in runs.unfinished]
+                taking = group.create_task(self._take_as_allowed(group, items))
+                if ends:
+                    await asyncio.wait(ends)
+                taking.cancel()
             if self._stopped.done():
                 raise Cancelled("the evaluation has ended")
             return runs.outcome()
@@ -297,22 +322,42 @@ class Attempt:
         except JournalUnavailable as error:
             self._fail(error)
 
-    def _concurrency(self) -> int:
-        wanted = self._request.limits.concurrency or self._limits.default_concurrency
-        return min(wanted, self._limits.max_concurrency, self.row.total)
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One of the places of evaluations that run; while it is paused, others have it."""
+        while True:
+            await self._throttle.opened()
+            async with self._turns:
+                if not self._throttle.paused:
+                    yield
+                    return
+
+    async def _take_as_allowed(self, group: asyncio.TaskGroup, items: Iterator[tuple[SampleKey, int]]) -> None:
+        """Start tasks that take samples, as many as are allowed; runs until it is cancelled."""
+        while True:
+            while self._takers < min(self._throttle.allowed, self.row.total):
+                self._takers += 1
+                group.create_task(self._failing(self._take(items)))
+            await self._throttle.changed()
 
     async def _take(self, items: Iterator[tuple[SampleKey, int]]) -> None:
-        for place, attempt in items:
-            # A model may answer a cancellation with another error: the remaining samples must not run.
-            if self._stopped.done():
-                return
+        """Run samples until none is left, or fewer tasks are allowed."""
+        throttle = self._throttle
+        # A model may answer a cancellation with another error: the remaining samples must not run.
+        while self._takers <= throttle.allowed and not self._stopped.done():
             if self._unwritten >= MAX_UNWRITTEN:
                 await self._until_unwritten(MAX_UNWRITTEN)
+                continue
+            if (item := next(items, None)) is None:
+                break
+            place, attempt = item
             if place.evaluator not in self._runs.begun:
                 await self._runs.begin(place.evaluator)
+                await throttle.opened()
             kept = await self._run(place, attempt)
             self._last_progress = time.monotonic()
             self._record(kept)
+        self._takers -= 1
 
     async def _run(self, place: SampleKey, attempt: int) -> FinishedSample:
         lane = self._lanes[place.evaluator]
@@ -489,7 +534,8 @@ class Attempt:
             await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
             now, done, questions = time.monotonic(), self._done_now, self._questions.measurements
             active_ns, number = self._active_ns(), self.row.number
-            if self._last_progress and now - self._last_progress > self._stall_seconds:
+            stalls = self._last_progress and not self._throttle.paused
+            if stalls and now - self._last_progress > self._stall_seconds:
                 message = (
                     f"no sample was done and no model answered for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
                 )
@@ -512,12 +558,16 @@ class Attempt:
                 self._fail(error)
             told, told_at = (done, questions), now
 
-    def _arm_deadline(self) -> asyncio.TimerHandle | None:
-        if (left := self._seconds_left()) is None:
-            return None
+    def _arm_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._throttle.paused or (left := self._seconds_left()) is None:
+            return
         message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
         problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
-        return asyncio.get_running_loop().call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
 
     def _seconds_left(self) -> float | None:
         """Seconds until the deadline; None if there is none."""
@@ -527,7 +577,7 @@ class Attempt:
         return deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
 
     def _active_ns(self) -> int:
-        return int((time.monotonic() - self._received) * 1e9)
+        return int(self._throttle.active_seconds * 1e9)
 
     def _fail(self, error: BaseException) -> None:
         if not self._stopped.done():

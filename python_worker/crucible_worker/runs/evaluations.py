@@ -40,12 +40,13 @@ from crucible_worker.runs import lifecycle, removal, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
+from crucible_worker.runs.controls import Control, set_concurrency, set_paused
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.follow_records import FollowRecords
-from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
     SAMPLE_PAGE_BYTES,
@@ -180,7 +181,7 @@ class Evaluations:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
-        evaluations._spawn(evaluations._admission.heed_cancels())
+        evaluations._spawn(evaluations._admission.heed_callers())
         policy = retention.Retention(
             max_events=limits.max_events_retained,
             evaluation_seconds=limits.evaluation_retention_seconds,
@@ -401,6 +402,41 @@ class Evaluations:
             with contextlib.suppress(TimeoutError):  # the owner is slow: return the current state
                 async with asyncio.timeout(CANCEL_WAIT_SECONDS):
                     row = await self._until_idle(row)
+        return evaluation_of(row)
+
+    async def pause(self, evaluation_id: str) -> Evaluation:
+        """Let no further sample of an evaluation begin, whichever worker owns it; a paused one is returned unchanged.
+
+        Raises:
+            NotFound: it does not exist.
+            FailedPrecondition: it has ended (EVALUATION_ENDED).
+        """
+        return await self._control(evaluation_id, lambda now, number: set_paused(now, number, True))
+
+    async def resume(self, evaluation_id: str) -> Evaluation:
+        """Let samples of a paused evaluation begin again; one that is not paused is returned unchanged.
+
+        Raises:
+            NotFound: it does not exist.
+            FailedPrecondition: it has ended (EVALUATION_ENDED).
+        """
+        return await self._control(evaluation_id, lambda now, number: set_paused(now, number, False))
+
+    async def set_concurrency(self, evaluation_id: str, concurrency: int) -> Evaluation:
+        """Set how many samples of an evaluation may be at work at once, in this attempt and in later ones.
+
+        Raises:
+            InvalidField: it is above this worker's limit.
+            NotFound: the evaluation does not exist.
+            FailedPrecondition: it has ended (EVALUATION_ENDED).
+        """
+        self._admission.refuse_above_limit(concurrency, "concurrency")
+        return await self._control(evaluation_id, lambda now, number: set_concurrency(now, number, concurrency))
+
+    async def _control(self, evaluation_id: str, change: Callable[[Transaction, int], Row]) -> Evaluation:
+        number = (await self._look_up(evaluation_id)).number
+        row = await self._journal.submit(lambda transaction: change(transaction, number))
+        self._admission.control(number, Control.of(row))
         return evaluation_of(row)
 
     async def delete(self, evaluation_id: str) -> Evaluation:

@@ -14,6 +14,8 @@ class Phase(enum.StrEnum):
     """Its data set is read, and its model is looked for."""
     WAITING = "waiting for its turn"
     """As many evaluations run as may run at once."""
+    PAUSED = "paused"
+    """A caller has paused it, and no query is in flight."""
     LOADING = "loading the model"
     """Its models are loaded and examined, and its evaluators get ready."""
     ASKING = "asking"

@@ -25,12 +25,14 @@ from crucible_worker.runs.usage import usage_measurements
 
 __all__ = [
     "complete",
+    "concurrency",
     "evaluator_end",
     "evaluator_start",
     "exception",
     "grading_complete",
     "interrupt",
     "metrics_computed",
+    "paused",
     "progress",
     "resume",
     "sample_complete",
@@ -70,6 +72,17 @@ def interrupt(row: Row, cause: str) -> Event:
         measurements=_how_far(row),
         metadata=metadata,
     )
+
+
+def paused(row: Row, kind: EventKind) -> Event:
+    """EVALUATION_PAUSED, or EVALUATION_RESUMED at the end of a pause."""
+    return _event(row, kind, measurements=_how_far(row))
+
+
+def concurrency(row: Row, now: int, previous: int | None) -> Event:
+    """EVALUATION_CONCURRENCY; `previous` is what a caller or the request had set before, None if neither had."""
+    before = {} if previous is None else {"previous": float(previous)}
+    return _event(row, EventKind.EVALUATION_CONCURRENCY, measurements={"concurrency": float(now), **before})
 
 
 def progress(row: Row, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:

@@ -27,8 +27,14 @@ from crucible_bridge.types import (
     GateResponse,
     ListRunsRequest,
     ListRunsResponse,
+    PauseEvaluationRequest,
+    PauseEvaluationResponse,
     RenderSampleRequest,
     RenderSampleResponse,
+    ResumeEvaluationRequest,
+    ResumeEvaluationResponse,
+    SetEvaluationConcurrencyRequest,
+    SetEvaluationConcurrencyResponse,
     UnfollowRunRequest,
     UnfollowRunResponse,
     bounds,
@@ -105,6 +111,9 @@ class EvaluationService:
                 "ListEvaluations": registration.over_messages(self._list_evaluations),
                 "GetSamples": registration.over_messages(self._get_samples),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
+                "PauseEvaluation": registration.over_types(self._pause_evaluation),
+                "ResumeEvaluation": registration.over_types(self._resume_evaluation),
+                "SetEvaluationConcurrency": registration.over_types(self._set_evaluation_concurrency),
                 "DeleteEvaluation": registration.over_messages(self._delete_evaluation),
                 "ListRuns": registration.over_types(self._list_runs),
                 "GenerateReport": registration.over_messages(self._generate_report),
@@ -198,6 +207,24 @@ class EvaluationService:
         """End it early."""
         evaluation = await self._evaluations.cancel(_named(request.evaluation_id), request.reason)
         return pb.CancelEvaluationResponse(evaluation=evaluation_to_v1(evaluation))
+
+    async def _pause_evaluation(self, request: PauseEvaluationRequest) -> PauseEvaluationResponse:
+        """Let no further sample begin."""
+        bind_contextvars(evaluation_id=request.evaluation_id)
+        return PauseEvaluationResponse(evaluation=await self._evaluations.pause(request.evaluation_id))
+
+    async def _resume_evaluation(self, request: ResumeEvaluationRequest) -> ResumeEvaluationResponse:
+        """End its pause."""
+        bind_contextvars(evaluation_id=request.evaluation_id)
+        return ResumeEvaluationResponse(evaluation=await self._evaluations.resume(request.evaluation_id))
+
+    async def _set_evaluation_concurrency(
+        self, request: SetEvaluationConcurrencyRequest
+    ) -> SetEvaluationConcurrencyResponse:
+        """Set how many samples may be at work at once."""
+        bind_contextvars(evaluation_id=request.evaluation_id)
+        evaluation = await self._evaluations.set_concurrency(request.evaluation_id, request.concurrency)
+        return SetEvaluationConcurrencyResponse(evaluation=evaluation)
 
     async def _delete_evaluation(
         self, request: pb.DeleteEvaluationRequest, context: Context

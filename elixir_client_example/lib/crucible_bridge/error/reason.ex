@@ -59,6 +59,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :environment_protocol
           | :equal_keys
           | :error
+          | :evaluation_ended
           | :evaluators_differ
           | :evaluator_failed
           | :experiment_closed
@@ -226,21 +227,21 @@ defmodule CrucibleBridge.Error.Reason do
     caller_left cancelled chat_template_not_stable checkpoint_changed client_closed client_failed
     dataset_changed dataset_not_read deadline_exceeded device_not_found different_datasets draining
     duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
-    environment_protocol equal_keys error evaluators_differ evaluator_failed experiment_closed
-    extra_not_installed failed_fast failed_precondition few_shot_refused file_reader_died
-    grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
-    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
-    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
-    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
-    journal_unreadable journal_unusable journal_unwritable journal_version logger_option
-    logits_not_finite malformed_file malformed_json malformed_line malformed_message malformed_reply
-    message_too_large metadata_not_recorded missing_client missing_token model_changed model_failed
-    model_not_found model_not_open model_refused nan_logprob needs_caller not_cached not_ended
-    not_finite not_found not_passable not_started no_adapter_config no_backend no_chat_template
-    no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens
-    no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root no_prefix_token
-    no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox no_scores
-    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs
+    environment_protocol equal_keys error evaluation_ended evaluators_differ evaluator_failed
+    experiment_closed extra_not_installed failed_fast failed_precondition few_shot_refused
+    file_reader_died grader_failed grading_closed grading_pool group_too_large held_by_orchestrator
+    held_elsewhere host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable
+    infinite_logprob inspect_ended inspect_failed inspect_not_started inspect_protocol
+    inspect_samples_failed internal invalid_field invalid_judgement invalid_schema item_timeout
+    journal_damaged journal_unreadable journal_unusable journal_unwritable journal_version
+    logger_option logits_not_finite malformed_file malformed_json malformed_line malformed_message
+    malformed_reply message_too_large metadata_not_recorded missing_client missing_token
+    model_changed model_failed model_not_found model_not_open model_refused nan_logprob needs_caller
+    not_cached not_ended not_finite not_found not_passable not_started no_adapter_config no_backend
+    no_chat_template no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool
+    no_greedy_tokens no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root
+    no_prefix_token no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox
+    no_scores no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs
     other_follow other_log other_model other_plan other_specification outside_root out_of_memory
     out_of_range path_out_of_root permission_denied pickled_weights_refused prompt_too_long
     queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
@@ -306,6 +307,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The environment's process sent a message that its protocol does not have.
   no Two evaluators yield the same metric; give one of them another name.
   no An installed evaluator gave the verdict ERROR without a reason.
+  no The evaluation has ended: it cannot be paused or resumed, and its concurrency cannot be changed.
   no The evaluators of the two evaluations differ in their options.
   no The evaluator failed; if its code raised, the worker's log has more under the message's error id.
   no The experiment was closed; open it again to log more.

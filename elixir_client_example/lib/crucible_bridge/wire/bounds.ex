@@ -338,6 +338,9 @@ defmodule CrucibleBridge.Wire.Bounds do
       min_delta: %{least: 0.0},
       confidence: %{least: 0.5, most: 0.999, default: 0.95}
     },
+    V1.PauseEvaluationRequest => %{
+      evaluation_id: %{required: true}
+    },
     V1.PlannedEvaluation => %{
       evaluators: %{required: true},
       dataset: %{required: true},
@@ -370,6 +373,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.RenderSampleRequest => %{
       request: %{required: true},
       sample_id: %{max_bytes: 1_000}
+    },
+    V1.ResumeEvaluationRequest => %{
+      evaluation_id: %{required: true}
     },
     V1.RubricCriterion => %{
       name: %{max_chars: 100, required: true},
@@ -406,6 +412,10 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.ScoreRequest => %{
       items: %{required: true},
       options: %{required: true}
+    },
+    V1.SetEvaluationConcurrencyRequest => %{
+      evaluation_id: %{required: true},
+      concurrency: %{least: 1, required: true}
     },
     V1.SyncRequest => %{
       experiment_id: %{max_bytes: 200, required: true},

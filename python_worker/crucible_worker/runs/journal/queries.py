@@ -157,6 +157,12 @@ class Row:
     """The parts of the request that are stored separately."""
     rendering: bytes | None = None
     """How models are prompted, as far as that is known."""
+    change: int = 0
+    """How often callers have changed what follows."""
+    paused: bool = False
+    """Whether no sample may begin."""
+    concurrency: int | None = None
+    """How many samples may be at work at once; None if its request says it."""
 
     @property
     def contents_known(self) -> bool:
@@ -169,7 +175,14 @@ _RECORDS_OF_SAMPLES = """LEFT JOIN sample_records AS r ON r.number = s.number AN
                          """
 _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
 _RENDERING = "(SELECT record FROM evaluation_renderings AS kept WHERE kept.number = evaluations.number)"
-_ELSEWHERE = {"apart": _APART, "rendering": _RENDERING}
+_CONTROLS = "FROM evaluation_controls AS control WHERE control.number = evaluations.number"
+_ELSEWHERE = {
+    "apart": _APART,
+    "rendering": _RENDERING,
+    "change": f"COALESCE((SELECT change {_CONTROLS}), 0)",
+    "paused": f"COALESCE((SELECT paused {_CONTROLS}), 0)",
+    "concurrency": f"(SELECT concurrency {_CONTROLS})",
+}
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
 _THERE = "number NOT IN (SELECT number FROM removals)"
@@ -301,6 +314,8 @@ def evaluation_of(row: Row) -> Evaluation:
         engine=ended.engine,
         problem=ended.problem,
         rendering=() if row.rendering is None else renderings_from_record(row.rendering).evaluators,
+        paused=row.paused and not row.state.terminal,
+        concurrency=row.concurrency,
     )
 
 
@@ -550,7 +565,7 @@ def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
 
 def _row(values: Sequence[Any]) -> Row:
     row = Row(*values)
-    return dataclasses.replace(row, state=EvaluationState(row.state))
+    return dataclasses.replace(row, state=EvaluationState(row.state), paused=bool(row.paused))
 
 
 def _where(conditions: Sequence[tuple[str, Sequence[object]]]) -> tuple[str, list[object]]:

@@ -180,6 +180,21 @@ CREATE TRIGGER IF NOT EXISTS requests_apart_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM requests_apart WHERE number = OLD.number;
 END;
+-- What callers have changed of an evaluation that has not ended: no row if nothing.
+--   number: of the evaluation
+--   change: how often it was changed: of two readings, the one with the higher number is the later one
+--   paused: whether no sample may begin
+--   concurrency: how many samples may be at work at once; NULL if its request says it
+CREATE TABLE IF NOT EXISTS evaluation_controls (
+    number INTEGER PRIMARY KEY,
+    change INTEGER NOT NULL,
+    paused INTEGER NOT NULL,
+    concurrency INTEGER
+);
+CREATE TRIGGER IF NOT EXISTS evaluation_controls_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM evaluation_controls WHERE number = OLD.number;
+END;
 -- Evaluators that have begun: the evaluation's time with an owner at that moment, and, once it has ended, its result.
 CREATE TABLE IF NOT EXISTS evaluator_spans (
     number INTEGER NOT NULL,
