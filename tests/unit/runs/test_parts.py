@@ -23,7 +23,7 @@ async def other(tmp_path, database, journal):
 
 
 @pytest.fixture
-def owners(journal):
+async def owners(journal):
     """What the worker has."""
     made = EvaluationOwners(journal)
     yield made
@@ -31,7 +31,7 @@ def owners(journal):
 
 
 @pytest.fixture
-def others(other):
+async def others(other):
     """What the other worker has."""
     made = EvaluationOwners(other)
     yield made

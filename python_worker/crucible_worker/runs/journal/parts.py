@@ -25,6 +25,7 @@ __all__ = [
     "CutPart",
     "LeasedPart",
     "PartGone",
+    "check",
     "cut",
     "give_back",
     "held_parts",
@@ -46,6 +47,9 @@ MIN_PART = 16
 """Runs of samples in a part at least, but for the last one of an evaluator: a lease costs a transaction."""
 MAX_PART = 256
 """Runs of samples in a part at most: what one worker has when all others have nothing left."""
+
+
+_GONE = "this part of the evaluation is not this worker's any more"
 
 
 class PartGone(JournalUnavailable):
@@ -123,6 +127,9 @@ def lease(transaction: Transaction, owners: Owners, number: int, *, holder: str,
             continue  # given back just now: its last holder's lock is released after the commit
         transaction.if_undone(lambda part=part: owners.release(part))
         items = _items_left(transaction, number, part)
+        if not items:
+            _done(transaction, owners, part)
+            continue
         transaction.execute("UPDATE parts SET holder = ?, remaining = ? WHERE part = ?", (holder, len(items), part))
         runs -= len(items)
         leased.append(LeasedPart(part, items))
@@ -140,21 +147,29 @@ def spend(transaction: Transaction, owners: Owners, holder: str, done: Mapping[i
 
     Raises:
         PartGone: one is not this holder's any more; nothing is to be written.
+        JournalUnavailable: this worker was not heard for too long.
     """
     finished = False
     for part, count in done.items():
-        owners.check(part, transaction)
         row = transaction.execute(
             "UPDATE parts SET remaining = remaining - ? WHERE part = ? AND holder = ? RETURNING remaining",
             (count, part, holder),
         ).fetchone()
         if row is None:
-            raise PartGone("this part of the evaluation is not this worker's any more")
+            raise PartGone(_GONE)
+        owners.check(part, transaction)
         if row[0] == 0:
             finished = True
-            transaction.execute("DELETE FROM parts WHERE part = ?", (part,))
-            owners.release_in(transaction, part)
+            _done(transaction, owners, part)
     return finished
+
+
+def check(transaction: Transaction, owners: Owners, holder: str, part: int) -> None:
+    """Refuse to write for a part that is not this holder's any more; raises as `spend` does."""
+    sql = "SELECT 1 FROM parts WHERE part = ? AND holder = ?"
+    if transaction.execute(sql, (part, holder)).fetchone() is None:
+        raise PartGone(_GONE)
+    owners.check(part, transaction)
 
 
 def give_back(transaction: Transaction, owners: Owners, holder: str, parts: Collection[int]) -> None:
@@ -187,6 +202,11 @@ def offered(source: Reads) -> list[tuple[int, int]]:
     sql = """SELECT number, attempt FROM evaluations
              WHERE number IN (SELECT number FROM parts WHERE holder IS NULL) ORDER BY number"""
     return source.execute(sql).fetchall()
+
+
+def _done(transaction: Transaction, owners: Owners, part: int) -> None:
+    transaction.execute("DELETE FROM parts WHERE part = ?", (part,))
+    owners.release_in(transaction, part)
 
 
 def _free(transaction: Transaction, owners: Owners, number: int, *, most: int) -> Iterator[int]:
