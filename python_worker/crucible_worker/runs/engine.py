@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
     EvaluatorResult,
+    InlineDataset,
     Metrics,
     ModelRef,
     Problem,
@@ -44,7 +45,7 @@ from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
-from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction, parts
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
 from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before, spent_by
 from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
@@ -201,7 +202,7 @@ class Attempt:
             # Its progress is written before the end: while the end waits to be committed, the clock continues.
             ticker.cancel()
             if not self._stopped.done() and (error := work.exception()) is not None:
-                self._fail(error)
+                self.fail(error)
             if self._stopped.done():
                 work.cancel()
                 await asyncio.wait({work} if self._run is None else {work, self._run.task}, timeout=STOP_SECONDS)
@@ -299,7 +300,7 @@ class Attempt:
             runs=runs,
             spent=self._spent,
             active_ns=self._active_ns,
-            failed=self._fail,
+            failed=self.fail,
         )
         self._begin(run)
         async with asyncio.TaskGroup() as group:
@@ -311,9 +312,14 @@ class Attempt:
         """Offer what is to run to all workers that share work; evaluators without anything to run end before."""
         for index in [index for index in runs.unfinished if index not in runs.to_run]:
             await runs.end(index)
+        number, source = self.row.number, self._request.dataset.source
+        if isinstance(source, InlineDataset):
+            for chunk, record in enumerate(await asyncio.to_thread(part_samples.packed, source.samples)):
+                await self._journal.submit(
+                    lambda now, chunk=chunk, record=record: part_samples.write_chunk(now, number, chunk, record)
+                )
         items = items_left(self._plan, before, runs.to_run)
         cut = await asyncio.to_thread(parts.cut, items, parts.size_of(runs.left))
-        number = self.row.number
         await self._journal.submit(lambda transaction: parts.write(transaction, number, cut))
 
     def _parts_run(self, samples: SampleRuns, runs: EvaluatorRuns) -> PartsRun:
@@ -325,7 +331,7 @@ class Attempt:
             self._throttle,
             worker_id=self._worker_id,
             begun=runs.begun,
-            failed=self._fail,
+            failed=self.fail,
         )
         self._begin(run)
         return run
@@ -378,7 +384,7 @@ class Attempt:
         try:
             await part
         except JournalUnavailable as error:
-            self._fail(error)
+            self.fail(error)
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -433,7 +439,7 @@ class Attempt:
                         lambda transaction: lifecycle.keep_time(transaction, number, active_ns)  # noqa: B023 - awaited here
                     )
             except BridgeError as error:
-                self._fail(error)
+                self.fail(error)
             told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> None:
@@ -457,7 +463,8 @@ class Attempt:
     def _active_ns(self) -> int:
         return int(self._throttle.active_seconds * 1e9)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End it by an error of its work; the first cause counts."""
         if not self._stopped.done():
             stopped = stopped_by(error)
             self.stop(stopped.ending, stopped.problem)

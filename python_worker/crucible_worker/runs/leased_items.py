@@ -112,6 +112,7 @@ class LeasedItems:
     def give_back(self, transaction: Transaction) -> None:
         """Let others have the parts that are leased, inside a transaction; no result is submitted after this."""
         journal_parts.give_back(transaction, self._owners.parts, self.holder, tuple(self._left))
+        transaction.after_commit(self._left.clear)
 
     def release(self) -> None:
         """Own nothing any more, where it could not be given back."""

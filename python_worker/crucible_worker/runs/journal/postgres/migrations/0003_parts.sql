@@ -8,10 +8,17 @@ CREATE TABLE parts (
     record BYTEA NOT NULL
 );
 CREATE INDEX parts_by_number ON parts (number);
+CREATE TABLE part_samples (
+    number BIGINT NOT NULL,
+    chunk BIGINT NOT NULL,
+    record BYTEA NOT NULL,
+    PRIMARY KEY (number, chunk)
+);
 
 CREATE FUNCTION parts_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM parts WHERE number = NEW.number;
+    DELETE FROM part_samples WHERE number = NEW.number;
     RETURN NULL;
 END
 $$;
@@ -21,6 +28,7 @@ CREATE TRIGGER parts_end AFTER UPDATE OF state, attempt ON evaluations FOR EACH 
 CREATE FUNCTION parts_go() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM parts WHERE number = OLD.number;
+    DELETE FROM part_samples WHERE number = OLD.number;
     RETURN NULL;
 END
 $$;
