@@ -162,6 +162,10 @@ class Workshop:
     """Where an Inspect log of each evaluation is written, if anywhere."""
     state_dir: Path
     """Where the journal lies."""
+    journal: str | None = None
+    """URL of a database with the journal, where a test names one."""
+    share_work: bool = False
+    """Whether workers run parts of each other's evaluations."""
     clock_ahead_seconds: float = 0.0
     """How wrong the machine's clock is for the workers that are started from now on."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -176,7 +180,8 @@ class Workshop:
         configuration = {
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
-            "journal": database_of(self.state_dir),
+            "journal": self.journal or database_of(self.state_dir),
+            "share_work": self.share_work,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),

@@ -136,7 +136,7 @@ def check_events(events, attempts=1):
 
 async def test_an_evaluation_of_three_workers_is_that_of_one(tmp_path, database):
     """Metrics, results, usage and samples are the same; each worker has run some, and every event is there once."""
-    async with workers(tmp_path, database, 3) as ((one, first), (two, second), (three, third)):
+    async with workers(tmp_path, database, 3) as ((one, first), (two, second), (_, third)):
         shared = await one.evaluate(asked())
         found, events = await samples_of(one), await events_of(two)
         assert await one._journal.read(parts.offered) == []
@@ -215,7 +215,7 @@ async def test_a_cancel_ends_it_at_every_worker(tmp_path, database):
 
 async def test_all_that_drain_interrupt_it_once(tmp_path, database):
     """The last worker that leaves writes the INTERRUPT; any worker resumes it."""
-    async with workers(tmp_path, database, 2) as ((one, first), (two, second)):
+    async with workers(tmp_path, database, 2) as ((one, _), (two, second)):
         await one.start(asked())
         await until(lambda: second.calls > 20)
         await asyncio.gather(one.drain(), two.drain())
