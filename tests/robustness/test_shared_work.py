@@ -209,4 +209,4 @@ async def test_an_evaluation_ends_by_the_word_of_any_worker(tmp_path: Path, jour
 
 async def is_idle(worker: WorkerProcess) -> bool:
     """Whether nothing runs at a worker."""
-    return (await worker.bridge.worker.get_info()).running_evaluations == 0
+    return (await worker.bridge.worker.get_info()).running == 0
