@@ -186,6 +186,8 @@ class Attempt:
 
     def heed(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
+        if isinstance(self._run, PartsRun):
+            self._run.heed(control)
         if self._throttle.heed(control):
             self._arm_deadline()
             if self._run is not None:  # a pause is no stall
@@ -365,13 +367,14 @@ class Attempt:
         """Take note of what all workers have done; runs until it is cancelled."""
         journal, seen = self._journal, self._journal.news.count
         while True:
-            remaining = await journal.read(parts.remaining_of, self.row.number)
-            left = sum(remaining.values())
-            if self._left_now is not None and left < self._left_now:
-                self._done_by_all += self._left_now - left
-                samples.progressed()
-            self._left_now = left
-            runs.left_now(remaining)
+            with contextlib.suppress(JournalUnavailable):  # if it lasts, nothing can be written either
+                remaining = await journal.read(parts.remaining_of, self.row.number)
+                left = sum(remaining.values())
+                if self._left_now is not None and left < self._left_now:
+                    self._done_by_all += self._left_now - left
+                    samples.progressed()
+                self._left_now = left
+                runs.left_now(remaining)
             seen = await journal.news.wait(seen, DEAD_CHECK_SECONDS)
             await asyncio.sleep(PARTS_PAUSE_SECONDS)
 

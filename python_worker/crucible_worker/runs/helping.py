@@ -86,9 +86,9 @@ class Help:
         self._gate, self._alarms = CallGate(row.total), Alarms()
         self._over = asyncio.Event()
         self._share: PartsRun | None = None
-        self._throttle: Throttle
         self._attempt: Attempt | None = None
         self._promoting: asyncio.Future[Row | None] | None = None
+        self._looked = 0.0
 
     @property
     def taken(self) -> tuple[ModelRef, Usage | None]:
@@ -142,7 +142,7 @@ class Help:
         )
         told = await journal.read(recorded_spans, row.number)
         _refuse_unfit(samples.plan, ended=[index for index, record in told.items() if record is not None])
-        self._throttle = Throttle(
+        throttle = Throttle(
             await journal.read(control_of, row.number),
             asked=self._request.limits.concurrency or limits.default_concurrency,
             most=limits.max_concurrency,
@@ -153,7 +153,7 @@ class Help:
             self._owners,
             row,
             samples,
-            self._throttle,
+            throttle,
             worker_id=self._worker_id,
             begun=told,
             failed=self._fail,
@@ -164,26 +164,34 @@ class Help:
 
     async def _watch(self, share: PartsRun) -> None:
         """Run parts until the evaluation has ended, or this is stopped; become the lead if there is none."""
-        journal, number, loop = self._journal, self._row.number, asyncio.get_running_loop()
-        seen, looked = journal.news.count, loop.time()
+        news, loop = self._journal.news, asyncio.get_running_loop()
+        seen, self._looked = news.count, loop.time()
         while not self._over.is_set() and self._attempt is None:
-            control = await journal.read(_standing, number, self._row.attempt)
-            if control is None:
-                return
-            if self._throttle.heed(control):
-                share.samples.progressed()
-            if loop.time() - looked >= DEAD_CHECK_SECONDS:
-                looked = loop.time()
-                if await self._owners.leads.looks_free(number):
-                    await self._try_to_lead()
-                    continue
-            if self.leave_wanted:
-                await share.leave()
-                break
-            seen = await journal.news.wait(seen, DEAD_CHECK_SECONDS)
+            try:
+                if not await self._goes_on(share):
+                    return
+            except JournalUnavailable as error:  # if it lasts, no result can be written either
+                _log.debug("evaluation_not_read", reason=error.reason)
+            seen = await news.wait(seen, DEAD_CHECK_SECONDS)
             await asyncio.sleep(PARTS_PAUSE_SECONDS)
         if self._attempt is not None:
             await self._attempt.finished.wait()
+
+    async def _goes_on(self, share: PartsRun) -> bool:
+        """Heed what callers have set, and look for the lead; False if there is nothing to do here any more."""
+        number, now = self._row.number, asyncio.get_running_loop().time()
+        control = await self._journal.read(_standing, number, self._row.attempt)
+        if control is None:
+            return False
+        share.heed(control)
+        if now - self._looked >= DEAD_CHECK_SECONDS:
+            self._looked = now
+            if await self._owners.leads.looks_free(number):
+                await self._try_to_lead()
+        if self.leave_wanted and self._attempt is None:
+            await share.leave()
+            return self._attempt is not None
+        return True
 
     async def _try_to_lead(self) -> None:
         """Become the lead if there is none; if this is cancelled meanwhile, `_end` waits for what becomes of it."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from crucible_worker.evaluators.base import stops_itself
 from crucible_worker.runs import claims, lifecycle, spans
+from crucible_worker.runs.controls import Control
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Journal, Transaction
 from crucible_worker.runs.journal import parts as journal_parts
@@ -84,6 +85,11 @@ class PartsRun:
         """Begin; `leave`, or `close` and `end`, are to follow."""
         self.task = asyncio.create_task(self._sampling.run(self._items), name=f"share-of-{self._row.number}")
         self.task.add_done_callback(self._ended)
+
+    def heed(self, control: Control) -> None:
+        """Apply what callers have set meanwhile."""
+        if self._throttle.heed(control):
+            self.samples.progressed()  # a pause is no stall
 
     def close(self) -> None:
         """Let no further sample begin, and record no further result."""

@@ -5,13 +5,15 @@ import contextlib
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crucible_bridge.codec.events import event_from_record, event_to_record
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, EvaluatorSpec, Limits, Record, Sample, SamplingParams
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.journal import parts, queries
+from crucible_worker.runs.journal import part_samples, parts, queries
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.unit.runs.journals import request
@@ -19,6 +21,27 @@ from tests.unit.runs.journals import request
 SAMPLES = [Sample(id=f"s{index}", input=f"q{index}", targets=(f"q{index % 3}",)) for index in range(150)]
 RUNS = 2 * len(SAMPLES)
 WAIT = 60.0
+
+
+CHUNKS = st.lists(
+    st.builds(
+        Sample,
+        id=st.text(max_size=5),
+        input=st.text(max_size=30),
+        targets=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+        choices=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+        metadata=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+    ),
+    max_size=30,
+)
+
+
+@given(CHUNKS, st.integers(1, 400))
+def test_inline_samples_come_back_as_they_were(samples, chunk_bytes):
+    """What helpers read is what the lead was given, in the same order, however it is cut."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(part_samples, "CHUNK_BYTES", chunk_bytes)
+        assert list(part_samples.unpacked(part_samples.packed(samples))) == samples
 
 
 @contextlib.asynccontextmanager
@@ -271,6 +294,23 @@ async def test_a_pause_holds_every_worker(tmp_path):
         await one.resume("e")
         await ended(one)
         check_events(await events_of(one))
+
+
+async def test_a_pause_holds_a_worker_that_has_become_the_lead(tmp_path):
+    """What callers set reaches the lead, whoever that is by now."""
+    async with workers(tmp_path, None, 2) as ((one, _), (two, second)):
+        await one.start(asked())
+        await until(lambda: second.calls > 10)
+        await one.drain()
+        await until(lambda: two._admission.attempt(1) is not None)
+        await two.pause("e")
+        await asyncio.sleep(0.3)
+        calls = second.calls
+        await asyncio.sleep(0.3)
+        assert second.calls == calls
+        await two.resume("e")
+        await ended(two)
+        check_events(await events_of(two))
 
 
 @pytest.mark.parametrize("cause", [["drain"], ["cancel"]], ids=str)

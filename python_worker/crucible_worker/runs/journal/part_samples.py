@@ -5,7 +5,7 @@ They are in the journal as long as the attempt runs. Example: `unpacked(packed(s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from crucible_bridge.types import Sample
 from crucible_worker.runs.journal.contents import closed, content_from_record, content_to_record, opened
@@ -50,7 +50,7 @@ def write_chunk(transaction: Transaction, number: int, chunk: int, record: bytes
     transaction.execute("INSERT OR REPLACE INTO part_samples VALUES (?, ?, ?)", (number, chunk, record))
 
 
-def read(source: Reads, number: int) -> Sequence[Sample]:
+def read(source: Reads, number: int) -> tuple[Sample, ...]:
     """The inline samples of an evaluation; none once its attempt has ended."""
     rows = source.execute("SELECT record FROM part_samples WHERE number = ? ORDER BY chunk", (number,))
     return tuple(unpacked(record for (record,) in rows))
