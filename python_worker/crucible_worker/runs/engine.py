@@ -53,7 +53,7 @@ from crucible_worker.runs.parts_run import PartsRun, is_shareable
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare
 from crucible_worker.runs.sample_runs import SampleRuns, close_processes, get_ready
-from crucible_worker.runs.sampling import Item
+from crucible_worker.runs.sampling import Item, retrieve_error
 from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import Spent
@@ -197,7 +197,7 @@ class Attempt:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
         self._arm_deadline()
         work = asyncio.create_task(self._work())
-        work.add_done_callback(_retrieve_error)
+        work.add_done_callback(retrieve_error)
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -541,12 +541,6 @@ class Attempt:
         except JournalUnavailable as error:
             # The lock is released all the same: the first worker that can write records the interruption.
             _log.warning("end_not_written", reason=error.reason)
-
-
-def _retrieve_error(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
-    """Retrieve the error, so that asyncio does not log it: errors of a stopped attempt's work are expected."""
-    if not work.cancelled():
-        work.exception()
 
 
 def _seconds(milliseconds: int | None, default: float) -> float:

@@ -15,6 +15,7 @@ from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
 from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.sampling import retrieve_error
 from crucible_worker.runs.summary import merged, summarise, unless_taken
 from crucible_worker.runs.usage import Spent
 
@@ -103,6 +104,7 @@ class EvaluatorRuns:
             self._beginning[index] = self._journal.submit(
                 lambda transaction: spans.begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
             )
+            self._beginning[index].add_done_callback(retrieve_error)
         # Several samples wait for it: the cancellation of one must not affect the others.
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)

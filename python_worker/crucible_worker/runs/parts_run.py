@@ -20,7 +20,7 @@ from crucible_worker.runs.leased_items import LeasedItems
 from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.recording import FinishedSample
 from crucible_worker.runs.sample_runs import SampleRuns
-from crucible_worker.runs.sampling import Sampling
+from crucible_worker.runs.sampling import Sampling, retrieve_error
 from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import SampleKey, Spent
 
@@ -129,6 +129,7 @@ class PartsRun:
                 spans.begin(transaction, self._row, index, label=spec.label, total=total, active_ns=None)
 
             self._beginning[index] = self._journal.submit(begin)
+            self._beginning[index].add_done_callback(retrieve_error)
         # Several samples wait for it: the cancellation of one must not affect the others.
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)

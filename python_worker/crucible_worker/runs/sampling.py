@@ -13,7 +13,7 @@ from crucible_worker.runs.sample_runs import SampleRuns
 from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import SampleKey
 
-__all__ = ["MAX_UNWRITTEN", "Item", "Items", "ItemsAtHand", "Ledger", "Sampling"]
+__all__ = ["MAX_UNWRITTEN", "Item", "Items", "ItemsAtHand", "Ledger", "Sampling", "retrieve_error"]
 
 MAX_UNWRITTEN = 4096
 """Weight of the results that may wait for the journal's writer; above it no further sample is started."""
@@ -175,3 +175,9 @@ class Sampling:
             self._ledger.written(kept)
         else:
             self._ledger.fail(error)
+
+
+def retrieve_error(future: asyncio.Future[Any]) -> None:
+    """Retrieve the error of what nobody may wait for any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
