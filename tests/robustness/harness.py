@@ -101,6 +101,15 @@ class WorkerProcess:
         self.process.wait()
         self.go()
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end; a process that is killed meanwhile stays dead."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         """SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
@@ -162,6 +171,8 @@ class Workshop:
     """Where an Inspect log of each evaluation is written, if anywhere."""
     state_dir: Path
     """Where the journal lies."""
+    journal: str | None = None
+    """The URL of the journal's database, where the state directory has none."""
     clock_ahead_seconds: float = 0.0
     """How wrong the machine's clock is for the workers that are started from now on."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -176,7 +187,7 @@ class Workshop:
         configuration = {
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
-            "journal": database_of(self.state_dir),
+            "journal": self.journal or database_of(self.state_dir),
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),
