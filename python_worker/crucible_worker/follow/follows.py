@@ -24,7 +24,7 @@ from crucible_worker.follow.following import Following
 from crucible_worker.follow.places import directory_below, is_below
 from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.runs.follow_records import FollowRecords
-from crucible_worker.runs.journal import JournalUnavailable
+from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.runs.journal.follows import FollowRow
 from crucible_worker.runs.plans import EvaluationPlans
 
@@ -171,7 +171,11 @@ class Follows:
     def _left(self, row: FollowRow, task: asyncio.Task[None]) -> None:
         del self._followed[row.number]
         self._records.release(row.number)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, OwnershipLost):  # it is taken again, once no other worker has it
+            _log.warning("follow_lost", run_id=row.run_id, reason=str(error))
+        else:
             self._failed[row.number] = asyncio.get_running_loop().time() + FAILED_SECONDS, error
             known = isinstance(error, BridgeError)
             _log.error("follow_failed", run_id=row.run_id, reason=str(error), exc_info=None if known else error)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -123,8 +124,13 @@ class Patient:
         }
         try:
             model = parse_model(best.model)
-            await asyncio.to_thread(write_best, self._roots, model, facts, gone=True, followed=followed)
-        except (BridgeError, OSError) as error:
+            confirm = functools.partial(self._confirm, plan.plan_id, best.step)
+            await asyncio.to_thread(
+                write_best, self._roots, model, facts, gone=True, followed=followed, confirm=confirm
+            )
+        except _Overtaken:
+            return
+        except (BridgeError, OSError, *self._journal.errors) as error:
             problem = str(error)
             if self._told.get(plan.plan_id) != problem:
                 self._told[plan.plan_id] = problem
@@ -132,6 +138,21 @@ class Patient:
             return
         self._told.pop(plan.plan_id, None)
         await self._journal.submit(lambda transaction: note_file(transaction, plan.plan_id, best.step))
+
+    def _confirm(self, plan_id: str, step: int) -> None:
+        """Make sure that a step is still the best one, and not in the file yet: this process may have been stopped.
+
+        Raises:
+            _Overtaken: it is not, or another worker has written it.
+        """
+        with contextlib.closing(self._journal.connect()) as journal:
+            now = find_patient(journal, plan_id)
+        if now is None or now.best_step != step or now.written_step == step:
+            raise _Overtaken
+
+
+class _Overtaken(Exception):
+    """Another worker has looked at the plan meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,10 +108,10 @@ class Feeder:
     async def _fed(self, row: LoggerRow, experiment_id: str) -> None:
         """Feed a logger until it has nothing to do for a while, or others need its place."""
         try:
-            runner = await self._runner(row, experiment_id)
+            journal = OwnersJournal(self._journal, self._locks, row.number)
+            runner = await self._runner(journal, row, experiment_id)
             if runner is None:
                 return
-            journal = OwnersJournal(self._journal, self._locks, row.number)
             try:
                 if not await Feed(journal, row.number, runner, lambda: self._crowded).run():
                     self._leave(row.number)
@@ -127,7 +127,7 @@ class Feeder:
     def _leave(self, number: int) -> None:
         self._left_until[number] = time.monotonic() + LEAVE_SECONDS
 
-    async def _runner(self, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
+    async def _runner(self, journal: OwnersJournal, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
         """What writes to a logger; None if it cannot be made at this worker, which is recorded."""
         experiment = await self._journal.read(find_experiment, experiment_id)
         if experiment is None:
@@ -136,7 +136,7 @@ class Feeder:
             spec = await asyncio.to_thread(read, row.logger, "log_to", by_operator=row.by_operator)
         except BridgeError as error:
             problem = shorten(str(error), MAX_PROBLEM_BYTES)
-            await self._journal.submit(lambda now: report(now, row, problem))
+            await journal.submit(lambda now: report(now, row, problem))
             self._leave(row.number)
             return None
         config = await self._journal.read(config_of, row.experiment)
