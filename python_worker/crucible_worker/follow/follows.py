@@ -26,6 +26,7 @@ from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.runs.journal.follows import FollowRow
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.plans import EvaluationPlans
 
 __all__ = ["TAKE_SECONDS", "Follows"]
@@ -141,13 +142,15 @@ class Follows:
 
     async def _look(self) -> None:
         """Take over followed runs whose worker has ended; repeats this until it is cancelled."""
+        outages = Outages(_log, "follows_not_looked_for")
         while True:
             try:
                 for row in await self._records.open():
                     if not row.by_command and is_below(self._roots, row.directory):
                         await self._take(row)
+                outages.worked()
             except JournalUnavailable as error:
-                _log.warning("follows_not_looked_for", reason=error.reason)
+                outages.failed(error)
             await asyncio.sleep(TAKE_SECONDS)
 
     async def _take(self, row: FollowRow) -> None:

@@ -40,6 +40,7 @@ from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.queries import Reads, Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.journal.store import Owners
@@ -242,13 +243,14 @@ class Admission:
 
     async def heed_cancels(self) -> None:
         """Stop attempts that were cancelled at another worker; runs until it is cancelled itself."""
-        seen = self._journal.news.count
+        seen, outages = self._journal.news.count, Outages(_log, "cancels_not_read")
         while True:
             if self._attempts:
                 try:
                     cancels = await self._journal.read(_cancels)
+                    outages.worked()
                 except JournalUnavailable as error:  # checked again after the next commit of any worker
-                    _log.warning("cancels_not_read", reason=error.reason)
+                    outages.failed(error)
                     cancels = []
                 for number, reason in cancels:
                     self.stop(number, reason)

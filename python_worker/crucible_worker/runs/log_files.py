@@ -26,6 +26,7 @@ from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
 
@@ -54,6 +55,7 @@ class LogFiles:
         self._loop = asyncio.get_running_loop()
         self._wake, self._stopping, self._hurry = asyncio.Event(), threading.Event(), threading.Event()
         self._told: dict[int, str] = {}
+        self._outages = Outages(_log, "log_files_not_looked_for", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(self._expect)
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="log-files")
@@ -91,8 +93,9 @@ class LogFiles:
             try:
                 for number in await self._journal.read(_missing, str(self._folder)):
                     await self._write_one(number)
+                self._outages.worked()
             except JournalUnavailable as error:
-                _log.warning("log_files_not_looked_for", reason=str(error))
+                self._outages.failed(error)
 
     async def _write_one(self, number: int) -> None:
         if not await self._locks.take(number):

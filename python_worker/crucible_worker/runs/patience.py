@@ -37,6 +37,7 @@ from crucible_worker.runs.best_file import Followed, write_best
 from crucible_worker.runs.comparison import Known, compare_in
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.follows import place_of_model
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.patient_plans import (
     PatientPlan,
     PatientRow,
@@ -77,6 +78,7 @@ class Patient:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._told: dict[str, str] = {}
+        self._outages = Outages(_log, "plans_not_looked_at", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(lambda transaction, number: transaction.after_commit(self._look_soon))
         self._task = asyncio.create_task(self._run(), name="patience")
 
@@ -100,8 +102,9 @@ class Patient:
         try:
             for plan_id in await self._journal.read(due_plans):
                 await self._look_at(plan_id)
+            self._outages.worked()
         except JournalUnavailable as error:
-            _log.warning("plans_not_looked_at", reason=error.reason, retry_seconds=LOOK_SECONDS)
+            self._outages.failed(error)
         except Exception:  # a bug must not end the looks at later steps
             _log.exception("plans_not_looked_at")
 

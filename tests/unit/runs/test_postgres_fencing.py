@@ -1,4 +1,4 @@
-"""A worker of a PostgreSQL journal whose lease is over changes nothing of what it owned, whatever kind of thing it is."""
+"""A worker of a PostgreSQL journal whose lease is over changes nothing of what it owned, of whatever kind."""
 
 import asyncio
 import contextlib

@@ -23,6 +23,7 @@ from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.runs.experiments.feed import LOOK_SECONDS, PAUSE_SECONDS, Feed
 from crucible_worker.runs.experiments.tables import LoggerRow, config_of, find_experiment, find_waiting, report
 from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.owned import OwnersJournal
 
 __all__ = ["CLOSE_SECONDS", "FOLDER", "LEAVE_SECONDS", "Feeder", "StartRunner"]
@@ -79,13 +80,14 @@ class Feeder:
         self._locks.close()
 
     async def _look(self) -> None:
-        seen = self._journal.news.count
+        seen, outages = self._journal.news.count, Outages(_log, "loggers_not_looked_for")
         while True:
             try:
                 waiting = await self._journal.read(find_waiting)
             except JournalUnavailable as error:
-                _log.warning("loggers_not_looked_for", reason=error.reason)
+                outages.failed(error)
             else:
+                outages.worked()
                 await self._begin([each for each in waiting if self._only is None or each[1] in self._only])
             await asyncio.sleep(PAUSE_SECONDS)
             seen = await self._journal.news.wait(seen, LOOK_SECONDS)

@@ -125,6 +125,10 @@ class Glance(Protocol):
         """The log, as far as it is known."""
         ...
 
+    async def returns(self) -> bool:
+        """Wait until a database that is away is there again; False if it is away for too long, True if it is not."""
+        ...
+
     def committed(self, sequence: int) -> None:
         """This worker has committed, and the log's last sequence is this."""
         ...
