@@ -1,4 +1,4 @@
-"""Three workers of one PostgreSQL journal, each on a machine of its own as far as it knows: killed, stopped, replaced.
+"""Three workers of one PostgreSQL journal are killed, stopped and replaced, and its database crashes in the middle.
 
 `pytest -m "postgres and torture" tests/robustness/test_postgres_kill.py -s` has the whole scale. SCALE_EVALUATIONS,
 SCALE_KILLS and SCALE_STOPS in the environment make it another one; SCALE_SEED repeats the choices of a run.
@@ -11,7 +11,9 @@ import contextlib
 import dataclasses
 import os
 import random
+import signal
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,19 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import Event
 from crucible_bridge.types import Evaluation, EvaluationState
+from tests.postgres_server import PostgresServer, running_server
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, Workshop, workshop
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("postgres_server")]
 
 WORKERS = 3
 MODELS = {"m": {"latency": 0.05}}
 SAMPLES = 60
 CONCURRENCY = 2
 """An evaluation takes 3 s while nobody disturbs it: it meets a kill or two."""
-LIFE_SECONDS = 0.6
-"""A worker is killed at some moment of this time after the last one was replaced."""
+LIFE_SECONDS = 1.5
+"""A worker is killed at some moment of this time after the last one was replaced, and an evaluation was begun."""
 STOPPED_SECONDS = 6.5
 """A stopped worker sleeps for longer than its lease."""
 PATIENCE_SECONDS = 10.0
@@ -58,12 +61,13 @@ WHOLE = Scale(
 class Pool:
     """Workers in places, each place with a folder of its own: one that is killed is replaced in its place."""
 
-    def __init__(self, shop: Workshop, scale: Scale, rng: random.Random) -> None:
-        self._shop, self._scale, self._rng = shop, scale, rng
+    def __init__(self, shop: Workshop, server: PostgresServer, scale: Scale, rng: random.Random) -> None:
+        self._shop, self._server, self._scale, self._rng = shop, server, scale, rng
         self.workers: list[WorkerProcess] = []
-        self.kills, self.stops = 0, 0
+        self.rounds, self.kills, self.stops = 0, 0, 0
         self._changed = asyncio.Condition()
         self._asleep: set[int] = set()
+        self._asked = 0
 
     async def begin(self) -> None:
         """Start a worker in each place."""
@@ -72,29 +76,37 @@ class Pool:
 
     def anyone(self) -> WorkerProcess:
         """A worker, which may be asleep or die at any moment."""
-        return self._rng.choice(self.workers)
+        self._asked = self._rng.randrange(WORKERS)
+        return self.workers[self._asked]
 
-    async def until_kills(self, count: int) -> None:
-        """Wait until so many workers were killed."""
+    async def until_round(self, number: int) -> None:
+        """Wait until the worker of a round is going to be killed."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.kills >= count)
+            await self._changed.wait_for(lambda: self.rounds > number)
 
     async def disturb(self) -> None:
-        """Kill workers one after the other, and stop some in between."""
+        """Kill workers one after the other, and stop some in between; in the middle, the database crashes."""
         every = max(1, self._scale.kills // max(1, self._scale.stops))
         async with asyncio.TaskGroup() as sleeps:
             for number in range(self._scale.kills):
                 if number % every == every - 1 and self.stops < self._scale.stops:
                     sleeps.create_task(self._put_to_sleep())
+                async with self._changed:
+                    self.rounds += 1
+                    self._changed.notify_all()
                 await asyncio.sleep(self._rng.uniform(0, LIFE_SECONDS))
-                await self._kill(self._rng.choice([place for place in range(WORKERS) if place not in self._asleep]))
+                # Half of them are of the worker that has begun an evaluation just now.
+                awake = [place for place in range(WORKERS) if place not in self._asleep]
+                aimed = number % 2 == 0 and self._asked in awake
+                await self._kill(self._asked if aimed else self._rng.choice(awake))
+                if number == self._scale.kills // 2:
+                    await asyncio.to_thread(self._server.stop, signal.SIGQUIT)
+                    await asyncio.to_thread(self._server.start)
 
     async def _kill(self, place: int) -> None:
         spare = self._launch(place, standby=True)
         self.workers[place].kill()
-        async with self._changed:
-            self.kills += 1
-            self._changed.notify_all()
+        self.kills += 1
         self.workers[place] = await spare.ready()
 
     async def _put_to_sleep(self) -> None:
@@ -172,22 +184,29 @@ async def _undisturbed(folder: Path) -> tuple[dict[str, str], list[Any]]:
         return bits(whole.metrics), await samples_of(worker.bridge, "whole")
 
 
+@contextlib.asynccontextmanager
+async def _shop(folder: Path, seconds: float) -> AsyncIterator[tuple[PostgresServer, Workshop]]:
+    """A server of this test alone, and a workshop of workers of a journal in it."""
+    with running_server() as server:
+        async with workshop(folder, MODELS, seconds=seconds, journal=server.new_database()) as shop:
+            yield server, shop
+
+
 @pytest.mark.parametrize("scale", [SHORT, pytest.param(WHOLE, marks=pytest.mark.torture)], ids=["short", "whole"])
-async def test_nothing_is_lost_or_doubled_by_kills_and_stops(tmp_path, postgres_server, scale):
+async def test_nothing_is_lost_or_doubled_by_kills_and_stops(tmp_path, scale):
     """Every evaluation ends once, as one that nobody disturbed; every subscriber sees every event once, in order."""
     seed = int(os.environ.get("SCALE_SEED", "0")) or random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     metrics, samples = await _undisturbed(tmp_path / "undisturbed")
     began = time.monotonic()
-    url = postgres_server.new_database()
-    async with workshop(tmp_path, MODELS, seconds=200 + 15 * scale.kills, journal=url) as shop:
-        pool = Pool(shop, scale, random.Random(seed))
+    async with _shop(tmp_path, seconds=200 + 15 * scale.kills) as (server, shop):
+        pool = Pool(shop, server, scale, random.Random(seed))
         await pool.begin()
         subscribers = [Subscriber(pool, place) for place in range(WORKERS)]
 
         async def evaluated(number: int) -> Evaluation:
             # Evaluations begin while kills go on, so that each kill meets some.
-            await pool.until_kills(number * scale.kills // scale.evaluations)
+            await pool.until_round(number * scale.kills // scale.evaluations)
             return await _evaluated(pool, f"e{number}")
 
         async with asyncio.TaskGroup() as work:
