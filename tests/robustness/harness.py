@@ -101,6 +101,15 @@ class WorkerProcess:
         self.process.wait()
         self.go()
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end; a process that is killed meanwhile stays dead."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         """SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
@@ -163,7 +172,7 @@ class Workshop:
     state_dir: Path
     """Where the journal lies."""
     journal: str | None = None
-    """URL of a database with the journal, where a test names one."""
+    """The URL of the journal's database, where the state directory has none."""
     share_work: bool = False
     """Whether workers run parts of each other's evaluations."""
     clock_ahead_seconds: float = 0.0

@@ -43,6 +43,7 @@ from crucible_worker.runs.engine import Attempt
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.queries import Reads, Row, find
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.parts_run import PartsRun
@@ -256,13 +257,14 @@ class Admission:
 
         Runs until it is cancelled itself.
         """
-        seen = self._journal.news.count
+        seen, outages = self._journal.news.count, Outages(_log, "cancels_not_read")
         while True:
             if self._attempts:
                 try:
                     cancels, controls = await self._journal.read(_asked)
+                    outages.worked()
                 except JournalUnavailable as error:  # checked again after the next commit of any worker
-                    _log.warning("cancels_not_read", reason=error.reason)
+                    outages.failed(error)
                     cancels, controls = [], {}
                 for number, reason in cancels:
                     self.stop(number, reason)

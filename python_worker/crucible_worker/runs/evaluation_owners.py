@@ -57,6 +57,10 @@ class EvaluationOwners:
         """Refuse to write for a lead that is none any more; see `Owners.check`."""
         self.leads.check(number, transaction)
 
+    async def confirm(self, number: int) -> None:
+        """Refuse what a lead that is none any more would change elsewhere; see `Owners.confirm`."""
+        await self.leads.confirm(number)
+
     def release(self, number: int) -> None:
         """Be no longer the lead; does nothing if this worker is not."""
         self.leads.release(number)
