@@ -111,7 +111,7 @@ POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.
 	tests/robustness/test_subscribers.py
 
 test-postgres: $(READY) ## a journal in PostgreSQL: its own tests, then those of workers on it; needs its server (apt install postgresql)
-	$(BIN)/pytest -m postgres --numprocesses=$(PROCESSES) --dist=worksteal
+	$(BIN)/pytest -m "postgres and not torture" --numprocesses=$(PROCESSES) --dist=worksteal
 	TEST_JOURNAL=postgres $(BIN)/pytest $(POSTGRES_TESTS) --numprocesses=$(PROCESSES) --dist=worksteal
 
 $(EVERY_EVAL_EVER_VENV)/.ready: Makefile

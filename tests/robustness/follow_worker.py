@@ -1,6 +1,7 @@
 """A worker that evaluates checkpoints, as the whole of a process: `python -m tests.robustness.follow_worker JSON`.
 
-The configuration has `ready_file`, `state_dir`, `root` (the model root) and `latency` of a model call, in seconds.
+The configuration has `ready_file`, `state_dir`, `root` (the model root) and `latency` of a model call, in seconds;
+`journal` is the URL of a database, if the journal is in one.
 """
 
 import ctypes
@@ -22,6 +23,7 @@ def main(configuration: dict) -> int:
     # Tests that are killed leave no worker behind.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     settings = Settings(
+        journal=configuration.get("journal"),
         port=0,
         ready_file=Path(configuration["ready_file"]),
         state_dir=Path(configuration["state_dir"]),

@@ -28,7 +28,7 @@ TEST_SECONDS = 100.0
 """For what is done inside a workshop, unless it says otherwise: a test that hangs fails, and its workers are killed."""
 READY_SECONDS = 60.0
 """For a worker to serve, on a machine that has other things to do; a bound, not an expectation."""
-LOCK_FILES = ("experiment_loggers.lock", "follows.lock", "owners.lock", "prepare.lock")
+LOCK_FILES = ("experiment_loggers.lock", "follows.lock", "owners.lock", "parts.lock", "prepare.lock")
 """Files of a state directory by which workers tell each other what they have."""
 POLL_SECONDS = 0.005
 """How often a condition outside of this process is looked at."""
@@ -101,6 +101,15 @@ class WorkerProcess:
         self.process.wait()
         self.go()
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end; a process that is killed meanwhile stays dead."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         """SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
@@ -162,6 +171,10 @@ class Workshop:
     """Where an Inspect log of each evaluation is written, if anywhere."""
     state_dir: Path
     """Where the journal lies."""
+    journal: str | None = None
+    """The URL of the journal's database, where the state directory has none."""
+    share_work: bool = False
+    """Whether workers run parts of each other's evaluations."""
     clock_ahead_seconds: float = 0.0
     """How wrong the machine's clock is for the workers that are started from now on."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -176,7 +189,8 @@ class Workshop:
         configuration = {
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
-            "journal": database_of(self.state_dir),
+            "journal": self.journal or database_of(self.state_dir),
+            "share_work": self.share_work,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),

@@ -4,17 +4,13 @@ import asyncio
 import contextlib
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 
 import pytest
 
 import crucible_bridge
-from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams
-from tests.postgres_server import running_server
 
 WORKER = (sys.executable, "-m", "crucible_worker")
 SERVICE = "crucible_bridge.v1.EvaluationService"
@@ -141,70 +137,3 @@ async def test_a_database_that_cannot_be_reached_is_one_line(tmp_path):
     assert "--journal postgresql://me@/lab" in said
     assert "secret" not in said
     assert "Traceback" not in said
-
-
-async def test_evaluations_outlive_kills_and_a_restart_of_the_database(tmp_path):
-    """Workers are killed at random, the database is restarted in the middle: every evaluation ends once, and whole."""
-    chance = random.Random(5)
-    with running_server() as server:
-        url = server.new_database()
-        async with contextlib.AsyncExitStack() as clients:
-            workers = [Serving(url, tmp_path / f"worker-{index}") for index in range(3)]
-            for worker in workers:
-                await worker.connected(clients)
-            try:
-                ids = [f"e{index}" for index in range(12)]
-                for evaluation_id in ids:
-                    await start(chance.choice(workers).bridge, evaluation_id)
-                for turn in range(6):
-                    await asyncio.sleep(0.3)
-                    index = chance.randrange(3)
-                    workers[index].kill()
-                    if turn == 3:
-                        await asyncio.to_thread(server.stop, signal.SIGQUIT)
-                        await asyncio.sleep(0.5)
-                        await asyncio.to_thread(server.start)
-                    workers[index] = await Serving(url, tmp_path / f"worker-{index}").connected(clients)
-                results = {}
-                for evaluation_id in ids:
-                    results[evaluation_id] = await _ended(workers[0].bridge, evaluation_id)
-                bridge = workers[1].bridge
-                metrics = {json.dumps(dict(one.metrics.values)) for one in results.values()}
-                assert len(metrics) == 1, "metrics differ"
-                assert all(one.state is EvaluationState.COMPLETED for one in results.values())
-                assert all(one.done == one.total for one in results.values())
-                await _check_log(bridge, ids)
-            finally:
-                for worker in workers:
-                    worker.kill()
-
-
-async def _ended(bridge, evaluation_id):
-    """Take an evaluation on if it needs it, until it has ended."""
-    async with asyncio.timeout(LONG):
-        while True:
-            try:
-                await start(bridge, evaluation_id)
-                found = await bridge.evaluation.get_evaluation(evaluation_id)
-            except BridgeError as error:
-                if not error.retryable:
-                    raise
-            else:
-                if found.state.terminal:
-                    return found
-            await asyncio.sleep(0.1)
-
-
-async def _check_log(bridge, ids):
-    """No gap, and for each evaluation one START, one COMPLETE and one STOP; the last result of each sample counts."""
-    events, last = [], (await bridge.worker.get_info()).last_sequence
-    async for event in bridge.telemetry.subscribe(after_sequence=0):
-        events.append(event)
-        if event.sequence >= last:
-            break
-    sequences = [event.sequence for event in events]
-    assert sequences == list(range(1, len(sequences) + 1))
-    for evaluation_id in ids:
-        kinds = [event.kind.value for event in events if event.evaluation_id == evaluation_id]
-        for kind in ("EVALUATION_START", "EVALUATION_COMPLETE", "EVALUATION_STOP"):
-            assert kinds.count(kind) == 1, (evaluation_id, kind)

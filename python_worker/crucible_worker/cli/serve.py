@@ -49,6 +49,13 @@ _NoTls = Annotated[
 _ReadyFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
 ]
+_ShareWork = Annotated[
+    bool | None,
+    typer.Option(
+        "--share-work",
+        help="Run large evaluations in parts, together with the other workers of the journal that have this option.",
+    ),
+]
 _Grading = Annotated[
     int | None,
     typer.Option(
@@ -91,6 +98,7 @@ def serve(
     ready_file: _ReadyFile = None,
     state_dir: StateDir = None,
     journal: JournalUrl = None,
+    share_work: _ShareWork = None,
     log_dir: LogDir = None,
     log_to: LogTo = None,
     model_root: ModelRoot = None,
@@ -135,6 +143,7 @@ def serve(
         ready_file=ready_file,
         state_dir=state_dir,
         journal=journal,
+        share_work=share_work,
         log_dir=log_dir,
         log_to=log_to,
         model_roots=model_root,

@@ -92,6 +92,8 @@ class Settings:
     journal: str | None = dataclasses.field(default=None, repr=False)
     """URL of a PostgreSQL database with the journal, shared by workers of several machines; the state directory if
     None. It may have a password."""
+    share_work: bool = False
+    """Run large evaluations together with the other workers of the journal that do so, in parts."""
     log_dir: Path | None = None
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     log_to: tuple[str, ...] = ()

@@ -304,6 +304,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "ready_file": _path,
     "state_dir": _path,
     "journal": _database,
+    "share_work": _flag,
     "log_dir": _path,
     "log_to": _names,
     "model_roots": _paths,

@@ -33,6 +33,7 @@ from crucible_worker.follow.policies import chosen
 from crucible_worker.follow.released import Markers
 from crucible_worker.follow.unnamed import unnamed
 from crucible_worker.runs.follow_records import FollowRecords
+from crucible_worker.runs.journal import OwnershipLost
 from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState, FollowRow, StepState
 from crucible_worker.runs.plans import TOUCH_SECONDS, EvaluationPlans
 
@@ -79,7 +80,11 @@ class Following:
         """`refused` when it began."""
 
     async def run(self) -> None:
-        """Follow until the run is no longer followed and all its checkpoints are released, or until `stop`."""
+        """Follow until the run is no longer followed and all its checkpoints are released, or until `stop`.
+
+        Raises:
+            OwnershipLost: another worker may follow it: nothing was changed since.
+        """
         rows = await self._persistently(lambda: self._records.checkpoints(self._row.number))
         self._known = {(row.name, row.identity): row for row in rows or ()}
         self.refused_before = self.refused
@@ -124,7 +129,7 @@ class Following:
             try:
                 return await step()
             except BridgeError as error:
-                if not error.retryable:
+                if not error.retryable or isinstance(error, OwnershipLost):
                     raise
                 self._say("follow_waits", str(error))
             await self._pause()
@@ -252,6 +257,7 @@ class Following:
             if checkpoint.name in self._recovered:
                 await self._let_go(checkpoint.name)
         else:
+            await self._records.confirm(self._row.number)
             try:
                 row, why = await _to_its_end(self._hold, checkpoint, row)
             except GivenUp:
@@ -369,6 +375,7 @@ class Following:
         await self._let_go(row.name, self._folder if row.held == "nothing" else Path(row.path).parent)
 
     async def _let_go(self, name: str, folder: Path | None = None) -> None:
+        await self._records.confirm(self._row.number)
         try:
             await _to_its_end(release, self._folder if folder is None else folder, name)
         except OSError as error:

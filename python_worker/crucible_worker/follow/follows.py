@@ -24,8 +24,9 @@ from crucible_worker.follow.following import Following
 from crucible_worker.follow.places import directory_below, is_below
 from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.runs.follow_records import FollowRecords
-from crucible_worker.runs.journal import JournalUnavailable
+from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.runs.journal.follows import FollowRow
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.plans import EvaluationPlans
 
 __all__ = ["TAKE_SECONDS", "Follows"]
@@ -141,13 +142,15 @@ class Follows:
 
     async def _look(self) -> None:
         """Take over followed runs whose worker has ended; repeats this until it is cancelled."""
+        outages = Outages(_log, "follows_not_looked_for")
         while True:
             try:
                 for row in await self._records.open():
                     if not row.by_command and is_below(self._roots, row.directory):
                         await self._take(row)
+                outages.worked()
             except JournalUnavailable as error:
-                _log.warning("follows_not_looked_for", reason=error.reason)
+                outages.failed(error)
             await asyncio.sleep(TAKE_SECONDS)
 
     async def _take(self, row: FollowRow) -> None:
@@ -171,7 +174,11 @@ class Follows:
     def _left(self, row: FollowRow, task: asyncio.Task[None]) -> None:
         del self._followed[row.number]
         self._records.release(row.number)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, OwnershipLost):  # it is taken again, once no other worker has it
+            _log.warning("follow_lost", run_id=row.run_id, reason=str(error))
+        else:
             self._failed[row.number] = asyncio.get_running_loop().time() + FAILED_SECONDS, error
             known = isinstance(error, BridgeError)
             _log.error("follow_failed", run_id=row.run_id, reason=str(error), exc_info=None if known else error)

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -25,10 +25,11 @@ from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
     EvaluatorSpec,
-    ModelUsage,
+    ModelRef,
     PlannedEvaluation,
     Problem,
     RenderSampleResponse,
+    Usage,
 )
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import Evaluator
@@ -39,11 +40,13 @@ from crucible_worker.runs.controls import Control, controls_at_work
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
 from crucible_worker.runs.engine import Attempt
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.queries import Reads, Row, find
 from crucible_worker.runs.journal.records import request_from_record
-from crucible_worker.runs.journal.store import Owners
+from crucible_worker.runs.parts_run import PartsRun
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.prompt_preview import render_sample
@@ -91,21 +94,24 @@ class Admission:
     def __init__(
         self,
         journal: Journal,
-        locks: Owners,
+        locks: EvaluationOwners,
         reaper: Reaper,
         sources: Sources,
         limits: WorkerLimits,
         worker_id: str,
         spending: Spending,
         experiments: Experiments,
+        share: bool = False,
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
-        self._journal, self._locks, self._reaper = journal, locks, reaper
-        self._preparer = Preparer(sources)
+        self.preparer = Preparer(sources)
+        """Makes plans."""
+        self.turns = asyncio.Semaphore(limits.max_running_evaluations)
+        """A place for each evaluation that runs."""
+        self._journal, self._locks, self._reaper, self._share = journal, locks, reaper, share
         self._experiments = experiments
         self._limits, self._worker_id, self._spending = limits, worker_id, spending
-        self._turns = asyncio.Semaphore(limits.max_running_evaluations)
         self._attempts: dict[int, Attempt] = {}
         self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
         self._preparing = 0
@@ -117,13 +123,18 @@ class Admission:
         return running, len(self._attempts) - running
 
     @property
-    def usage(self) -> tuple[ModelUsage, ...]:
-        """What this worker's models took since it started, those of attempts under way included."""
-        return self._spending.together(attempt.taken for attempt in self._attempts.values())
+    def waits(self) -> bool:
+        """Whether an evaluation waits for its turn."""
+        return any(attempt.phase is Phase.WAITING for attempt in self._attempts.values())
+
+    @property
+    def taken(self) -> Iterable[tuple[ModelRef, Usage | None]]:
+        """What attempts under way have taken here, each of its model."""
+        return [attempt.taken for attempt in self._attempts.values()]
 
     def first(self) -> contextlib.AbstractContextManager[None]:
         """A block that has priority over the reading of data sets; see `CallPriority`."""
-        return self._preparer.priority.taken()
+        return self.preparer.priority.taken()
 
     def attempt(self, number: int) -> Attempt | None:
         """This worker's running attempt at an evaluation; None if there is none."""
@@ -143,8 +154,8 @@ class Admission:
             BridgeError: limits, evaluators or data set are refused; nothing was started.
         """
         evaluators = await self.check_without_data(planned)
-        loaded = await self._until_drained(self._preparer.load(planned.dataset, evaluators))
-        await self._until_drained(self._preparer.prompter(planned, evaluators, loaded))
+        loaded = await self._until_drained(self.preparer.load(planned.dataset, evaluators))
+        await self._until_drained(self.preparer.prompter(planned, evaluators, loaded))
 
     async def check_without_data(self, planned: PlannedEvaluation) -> tuple[tuple[EvaluatorSpec, Evaluator], ...]:
         """The part of `check` that reads no data set; returns the evaluators.
@@ -153,7 +164,7 @@ class Admission:
             BridgeError: limits or evaluators are refused; nothing was started.
         """
         _refuse_above(self._limits.max_concurrency, planned.limits.concurrency)
-        evaluators = await self._preparer.evaluators(planned)
+        evaluators = await self.preparer.evaluators(planned)
         refuse_without_caller(evaluators, None)
         return evaluators
 
@@ -163,7 +174,7 @@ class Admission:
         Raises:
             BridgeError: see `runs.datasets.load`.
         """
-        return await self._until_drained(self._preparer.load(dataset))
+        return await self._until_drained(self.preparer.load(dataset))
 
     async def _until_drained(self, preparing: Awaitable[T]) -> T:
         try:
@@ -180,7 +191,7 @@ class Admission:
             BridgeError: the request could not be run, or has no such sample.
         """
         self.refuse_if_unable(request.evaluation_id)
-        return await render_sample(self._preparer, request, sample_id)
+        return await render_sample(self.preparer, request, sample_id)
 
     async def admit(
         self, request: EvaluateRequest, *, waited: bool = False, caller: Caller | None = None
@@ -246,13 +257,14 @@ class Admission:
 
         Runs until it is cancelled itself.
         """
-        seen = self._journal.news.count
+        seen, outages = self._journal.news.count, Outages(_log, "cancels_not_read")
         while True:
             if self._attempts:
                 try:
                     cancels, controls = await self._journal.read(_asked)
+                    outages.worked()
                 except JournalUnavailable as error:  # checked again after the next commit of any worker
-                    _log.warning("cancels_not_read", reason=error.reason)
+                    outages.failed(error)
                     cancels, controls = [], {}
                 for number, reason in cancels:
                     self.stop(number, reason)
@@ -289,12 +301,15 @@ class Admission:
                 attempt.stop(Ending.LEFT, problem)
 
     async def drain(self) -> Sequence[str]:
-        """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed."""
+        """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed.
+
+        Those that go on at workers that run parts of them are not interrupted.
+        """
         self.draining = True
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(Ending.DRAIN, _DRAINING)
-        self._preparer.close()
+        self.preparer.close()
         for attempt in attempts:
             await attempt.finished.wait()
         # A claim under way is refused. If it is being written already, its attempt is stopped as soon as it begins.
@@ -303,7 +318,7 @@ class Admission:
         late = [attempt for attempt in self._attempts.values() if attempt not in attempts]
         for attempt in late:
             await attempt.finished.wait()
-        return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
+        return [attempt.row.evaluation_id for attempt in (*attempts, *late) if not attempt.handed_over]
 
     async def _claim(
         self, request: EvaluateRequest, received: float, *, waited: bool, caller: Caller | None
@@ -312,7 +327,7 @@ class Admission:
         if row is not None and await self._is_final(row):
             return row, True
         request = await self._with_loggers(request)
-        evaluators = await self._preparer.evaluators(request)
+        evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, caller)
         if not waited:
             self._refuse_if_full()
@@ -320,7 +335,7 @@ class Admission:
         deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
             async with deadline:
-                plan = await self._preparer.prepare(request, evaluators, caller)
+                plan = await self.preparer.prepare(request, evaluators, caller)
             taken_on = await self._take_on(request, plan, identity, received)
             if caller is not None and caller.gone:
                 self.release(caller, CALLER_LEFT)
@@ -343,13 +358,13 @@ class Admission:
         if row is not None and await self._is_final(row):
             return row, True
         request = await self._with_loggers(request)
-        evaluators = await self._preparer.evaluators(request)
+        evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, None)
         self._refuse_if_full()
         self._preparing += 1
         try:
-            await self._preparer.check_models(request, evaluators)
-            prepare = functools.partial(self._preparer.prepare, request, evaluators)
+            await self.preparer.check_models(request, evaluators)
+            prepare = functools.partial(self.preparer.prepare, request, evaluators)
             return await self._take_on(request, prepare, identity, received, also)
         finally:
             self._preparing -= 1
@@ -375,7 +390,7 @@ class Admission:
         """The fingerprint of a request, and the current row of its evaluation; None if there is none."""
         self.refuse_if_unable(request.evaluation_id)
         _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
-        identity = await self._preparer.identify(request)
+        identity = await self.preparer.identify(request)
         row = await self._journal.read(find, request.evaluation_id)
         if row is None:
             return identity, None
@@ -417,13 +432,37 @@ class Admission:
                     claimed.row,
                     dataclasses.replace(request, limits=limits),
                     plan,
-                    turns=self._turns,
+                    turns=self.turns,
                     limits=self._limits,
                     worker_id=self._worker_id,
                     received=received,
+                    share=self._share,
                 )
             )
         return claimed.row, claimed.existed
+
+    def lead(self, row: Row, request: EvaluateRequest, share: PartsRun) -> Attempt:
+        """Lead an evaluation whose lead this worker has become while it ran parts of it.
+
+        Args:
+            row: the evaluation.
+            request: what to run.
+            share: this worker's share of it, which goes on.
+        """
+        attempt = Attempt(
+            self._journal,
+            self._locks,
+            row,
+            request,
+            share.samples.plan,
+            turns=self.turns,
+            limits=self._limits,
+            worker_id=self._worker_id,
+            received=time.monotonic(),
+            continues=share,
+        )
+        self._run(attempt)
+        return attempt
 
     def _run(self, attempt: Attempt) -> None:
         self._attempts[attempt.row.number] = attempt

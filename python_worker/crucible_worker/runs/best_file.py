@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
@@ -61,6 +61,7 @@ def write_best(
     *,
     gone: bool = False,
     followed: Followed | None = None,
+    confirm: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write the file into the folder that holds the checkpoint's folder; it appears whole, or not at all.
 
@@ -70,6 +71,7 @@ def write_best(
         facts: what the file says of it besides its name.
         gone: whether the checkpoint's folder may be gone: its trainer removes old ones.
         followed: where the checkpoint is, if a followed run has it; the model is where it was held then.
+        confirm: called just before the file gets its name; if it raises, the file stays as it was.
 
     Returns:
         The file's path.
@@ -102,6 +104,7 @@ def write_best(
     text = json.dumps({"checkpoint": name, "model": format_model(model), **facts}, allow_nan=False)
     with whole_file(file) as out:
         out.write(f"{text}\n".encode())
+        confirm()
     return file
 
 

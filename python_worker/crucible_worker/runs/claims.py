@@ -13,8 +13,9 @@ from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalEr
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.runs import lifecycle, run_events
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.queries import Row, find, find_by_number, find_rendering
+from crucible_worker.runs.journal.queries import Reads, Row, find, find_by_number, find_rendering
 from crucible_worker.runs.journal.records import (
     Renderings,
     apart_to_record,
@@ -25,7 +26,15 @@ from crucible_worker.runs.journal.records import (
 from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.specification import differing_fields
 
-__all__ = ["Claim", "Contents", "claim", "prepared", "refuse_other_specification"]
+__all__ = [
+    "Claim",
+    "Contents",
+    "claim",
+    "prepared",
+    "promote",
+    "refuse_other_contents",
+    "refuse_other_specification",
+]
 
 
 MAX_NAMED_FIELDS = 4
@@ -108,6 +117,48 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
     return find_by_number(transaction, number)
 
 
+def promote(transaction: Transaction, owners: EvaluationOwners, row: Row) -> Row | None:
+    """Become the lead of an evaluation whose lead is gone, while parts of it are leased; the attempt goes on.
+
+    Args:
+        transaction: the transaction.
+        owners: this worker's.
+        row: the evaluation as this worker knows it.
+
+    Returns:
+        Its row; None if it has a lead, has ended, or was interrupted meanwhile.
+    """
+    sql = "SELECT 1 FROM evaluations WHERE number = ? AND attempt = ? AND state IN (?, ?)"
+    live = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+    if transaction.execute(sql, (row.number, row.attempt, *live)).fetchone() is None:
+        return None
+    if not owners.acquire_lead(row.number, transaction):
+        return None
+    transaction.if_undone(lambda: owners.release(row.number))
+    transaction.execute(
+        "UPDATE evaluations SET past_active_ns = past_active_ns + active_ns, active_ns = 0 WHERE number = ?",
+        (row.number,),
+    )
+    return find_by_number(transaction, row.number)
+
+
+def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:
+    """Refuse what is not what the evaluation consists of; its contents are known.
+
+    Raises:
+        FailedPrecondition: another data set or checkpoint.
+    """
+    rendering = find_rendering(source, row.number)
+    examples = "" if rendering is None else rendering.examples_fingerprint
+    model = _model_of(contents, recorded=rendering is not None)
+    if contents.dataset_fingerprint != row.dataset_fingerprint:
+        raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
+    if model != row.model_fingerprint:
+        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, model)
+    if contents.examples_fingerprint != examples:
+        raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
+
+
 def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
     """Raise AlreadyExists if the evaluation of this id has another specification; the error names what differs."""
     if row.fingerprint == fingerprint:
@@ -160,23 +211,22 @@ def _create(
 
 def _record_contents(transaction: Transaction, row: Row, contents: Contents) -> None:
     """Write what an evaluation consists of, or compare it with what is written already."""
-    rendering = find_rendering(transaction, row.number)
-    examples = "" if rendering is None else rendering.examples_fingerprint
-    model = contents.model_fingerprint if rendering is not None else contents.served_fingerprint
-    model = model or contents.model_fingerprint
-    if not row.contents_known:
-        transaction.execute(
-            "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
-            (contents.dataset_fingerprint, model, contents.total, row.number),
-        )
-        if contents.examples_fingerprint:
-            _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
-    elif contents.dataset_fingerprint != row.dataset_fingerprint:
-        raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
-    elif model != row.model_fingerprint:
-        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, model)
-    elif contents.examples_fingerprint != examples:
-        raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
+    if row.contents_known:
+        refuse_other_contents(transaction, row, contents)
+        return
+    model = _model_of(contents, recorded=find_rendering(transaction, row.number) is not None)
+    transaction.execute(
+        "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
+        (contents.dataset_fingerprint, model, contents.total, row.number),
+    )
+    if contents.examples_fingerprint:
+        _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
+
+
+def _model_of(contents: Contents, *, recorded: bool) -> str:
+    """The model's fingerprint in the form of evaluations with a recorded rendering, or of those without."""
+    model = contents.model_fingerprint if recorded else contents.served_fingerprint
+    return model or contents.model_fingerprint
 
 
 def _record_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:

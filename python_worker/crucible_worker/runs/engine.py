@@ -14,80 +14,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import structlog
 
 from crucible_bridge.errors import BridgeError, Cancelled
-from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
-    EvaluatorRendering,
     EvaluatorResult,
-    EvaluatorSpec,
+    InlineDataset,
     Metrics,
     ModelRef,
     Problem,
-    Record,
-    Sample,
-    SampleResult,
     ServerEngine,
     Usage,
-    Verdict,
 )
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
-from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.orchestrator import Caller
-from crucible_worker.evaluators.base import (
-    Evaluator,
-    HasAuxiliaryModels,
-    HoldsProcesses,
-    Outcome,
-    SampleContext,
-    as_asked,
-    stops_itself,
-    turns_kept,
-    wants_answers,
-)
-from crucible_worker.faults import Failures, with_id
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.prices import priced
 from crucible_worker.runs import claims, lifecycle
-from crucible_worker.runs.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
-from crucible_worker.runs.bounds import Patience, bound_of_task
-from crucible_worker.runs.caller_parts import GatedCaller
-from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.alone_run import AloneRun
+from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.controls import Control, control_of
-from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
-from crucible_worker.runs.evaluation_files import folder_of
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.evaluator_runs import EvaluatorRuns
 from crucible_worker.runs.items import items_left
-from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
+from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
 from crucible_worker.runs.journal.owned import OwnersJournal
-from crucible_worker.runs.journal.queries import Row, runs_before, spent_before
-from crucible_worker.runs.journal.store import Owners
-from crucible_worker.runs.outcomes import weight, why_not_kept
+from crucible_worker.runs.journal.queries import Row, runs_before, spent_before, spent_by
+from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
+from crucible_worker.runs.parts_run import PartsRun, is_shareable
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare
-from crucible_worker.runs.probing import probe_likelihoods
-from crucible_worker.runs.questions import Questions
-from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
-from crucible_worker.runs.renderings import of_auto, pinned
+from crucible_worker.runs.sample_runs import SampleRuns, close_processes, get_ready
+from crucible_worker.runs.sampling import Item, retrieve_error
 from crucible_worker.runs.spans import recorded_spans
-from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.throttle import Throttle
-from crucible_worker.runs.transcripts import Transcript
-from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
+from crucible_worker.runs.usage import Spent
 
-__all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
+__all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
 PROGRESS_SECONDS = 0.25
 """Shortest time between two EVALUATION_PROGRESS."""
@@ -95,8 +66,6 @@ KEEP_TIME_SECONDS = 1.0
 """How often the active time is written while nothing else is."""
 STOP_SECONDS = 0.05
 """How long a stopped attempt waits for its cancelled calls before it ends without them."""
-MAX_UNWRITTEN = 4096
-"""Weight of the results that may wait for the journal's writer; above it no further sample is started."""
 
 _log = structlog.get_logger(__name__)
 
@@ -107,7 +76,7 @@ class Attempt:
     def __init__(
         self,
         journal: Journal,
-        locks: Owners,
+        locks: EvaluationOwners,
         row: Row,
         request: EvaluateRequest,
         plan: Plan | Prepare,
@@ -116,6 +85,8 @@ class Attempt:
         limits: WorkerLimits,
         worker_id: str,
         received: float,
+        share: bool = False,
+        continues: PartsRun | None = None,
     ) -> None:
         """See the module.
 
@@ -129,6 +100,8 @@ class Attempt:
             limits: the worker's.
             worker_id: the worker's.
             received: time of receipt by `time.monotonic`.
+            share: whether other workers may run samples of a large evaluation.
+            continues: this worker's share of the evaluation, whose lead it has become: it stays with its maker.
         """
         self.row = row
         self.running = False
@@ -138,11 +111,13 @@ class Attempt:
         self.finished = asyncio.Event()
         """Set when the attempt has ended, and its end is committed or cannot be."""
         self._journal, self._locks, self._request = OwnersJournal(journal, locks, row.number), locks, request
+        self._whole_journal = journal
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
-        self._runs: EvaluatorRuns  # once the model is loaded
-        self._lanes: Sequence[_Lane]  # likewise: of each evaluator
         self._prepare: Prepare | None = None
-        self._recorder: Recorder | None = None  # once the data set is known, where samples are recorded
+        self._run: AloneRun | PartsRun | None = continues
+        self._share, self._continues = share, continues is not None
+        self._left_now: int | None = None
+        self._done_by_all = 0
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
         else:
@@ -154,26 +129,19 @@ class Attempt:
             most=limits.max_concurrency,
             since=received,
         )
-        self._takers = 0
-        """Tasks that take samples, one at a time."""
         self._deadline: asyncio.TimerHandle | None = None
-        self._gate = CallGate(row.total)
+        self._gate = CallGate(row.total) if continues is None else continues.samples.gate
         self._alarms = Alarms()
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._done_now, self._unwritten = 0, 0
-        self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
-        self._says = request.record is not Record.NONE
-        self._questions = Questions()
         self._spent = Spent()
-        self._to_write: list[FinishedSample] = []
-        self._written = asyncio.Event()
-        self._last_progress = 0.0  # until the first sample can start: neither waiting nor loading is a stall
+        self.handed_over = False
+        """Whether it has ended here, and goes on at other workers."""
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
     def taken(self) -> tuple[ModelRef, Usage | None]:
         """The model, and this attempt's usage of it and of judges, as far as that is committed."""
-        return self._request.model, self._spent.here
+        return self._request.model, None if self._run is None or self._continues else self._run.spent.here
 
     @property
     def caller(self) -> Caller | None:
@@ -194,6 +162,11 @@ class Attempt:
         return Phase.ASKING if self._gate.asking else Phase.GRADING
 
     @property
+    def _last_progress(self) -> float:
+        """0 until the first sample can start: neither waiting nor loading is a stall."""
+        return 0.0 if self._run is None else self._run.samples.last_progress
+
+    @property
     def ending(self) -> Ending | None:
         """What stopped it, if anything did."""
         return self._stopped.result().ending if self._stopped.done() else None
@@ -207,30 +180,34 @@ class Attempt:
         """End it; the first call counts. No model call starts after this."""
         if not self._stopped.done():
             self._gate.close()
+            if self._run is not None:
+                self._run.close()
             self._stopped.set_result(Stopped(ending, problem))
 
     def heed(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
+        if isinstance(self._run, PartsRun):
+            self._run.heed(control)
         if self._throttle.heed(control):
             self._arm_deadline()
-            if self._last_progress:  # a pause is no stall
-                self._last_progress = time.monotonic()
+            if self._run is not None:  # a pause is no stall
+                self._run.samples.progressed()
 
     async def _run_to_end(self) -> None:
         structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
         self._arm_deadline()
         work = asyncio.create_task(self._work())
-        work.add_done_callback(_retrieve_error)
+        work.add_done_callback(retrieve_error)
         ticker = asyncio.create_task(self._tick())
         try:
             await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
             # Its progress is written before the end: while the end waits to be committed, the clock continues.
             ticker.cancel()
             if not self._stopped.done() and (error := work.exception()) is not None:
-                self._fail(error)
+                self.fail(error)
             if self._stopped.done():
                 work.cancel()
-                await asyncio.wait({work}, timeout=STOP_SECONDS)
+                await asyncio.wait({work} if self._run is None else {work, self._run.task}, timeout=STOP_SECONDS)
                 await self._end(self._stopped.result())
             else:
                 self._gate.close()
@@ -244,14 +221,10 @@ class Attempt:
                 last.callback(self.finished.set)
                 last.callback(self._on_finished)
                 last.callback(self._locks.release, self.row.number)
-                for evaluator in self._process_holders():
-                    last.callback(evaluator.close)
-
-    def _process_holders(self) -> list[HoldsProcesses]:
-        """Evaluators that have processes."""
-        if self.model is None:  # the plan was never made
-            return []
-        return [evaluator for _, evaluator in self._plan.evaluators if isinstance(evaluator, HoldsProcesses)]
+                if isinstance(self._run, PartsRun):
+                    last.callback(self._run.release)
+                if self.model is not None and not self._continues:
+                    last.callback(close_processes, self._plan)
 
     async def _get_ready(self, prepare: Prepare) -> None:
         """Find what the claim did not know; retry after a retryable error."""
@@ -270,57 +243,151 @@ class Attempt:
         number = self.row.number
         # What changed between the claim and the moment from which news of changes reach this attempt.
         self.heed(await self._journal.read(control_of, number))
+        if isinstance(self._run, PartsRun):
+            self.running = True
+            return await self._lead(self._run, self._run.samples)
         if self._prepare is not None:
             await self._get_ready(self._prepare)
         async with self._turn():
             self.running = True
             await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
-            await self._gate.call(self._plan.model.load)
-            await self._plan.model.find_engine()
-            plan = await load_auxiliary_models(self._plan, self._gate)
-            plan = self._plan = await probe_likelihoods(plan, self._gate)
-            renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
-            kept = folder_of(self._journal.folder, self.row)
-            self._lanes = [
-                _Lane(spec, evaluator, rendering, kept / str(index))
-                for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
-            ]
-            for evaluator in self._process_holders():
-                await evaluator.get_ready()
-            if self._request.record is Record.FULL:
-                self._recorder = Recorder(self.row, len(plan.samples), self._limits)
-            told = await self._journal.read(recorded_spans, number)
+            samples = await get_ready(
+                self._journal,
+                self.row,
+                self._request,
+                self._plan,
+                gate=self._gate,
+                alarms=self._alarms,
+                limits=self._limits,
+                seconds_left=self._seconds_left,
+            )
+            plan = self._plan = samples.plan
             before = await self._journal.read(runs_before, number)
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
-            runs = self._runs = EvaluatorRuns(
-                self._journal,
-                self.row,
-                plan,
-                self._request,
-                told=told,
-                before=before,
-                active_ns=self._active_ns,
-                spent=self._spent,
-            )
-            items = items_left(plan, before, runs.to_run)
-            self._last_progress = time.monotonic()
-            async with asyncio.TaskGroup() as group:
-                ends = [group.create_task(self._failing(runs.end(index))) for index in runs.unfinished]
-                taking = group.create_task(self._take_as_allowed(group, items))
-                if ends:
-                    await asyncio.wait(ends)
-                taking.cancel()
-            if self._stopped.done():
-                raise Cancelled("the evaluation has ended")
-            return runs.outcome()
+            runs = await self._evaluator_runs(before)
+            if self._share and is_shareable(plan, runs.left):
+                await self._write_parts(runs, before)
+                return await self._lead(self._parts_run(samples, runs), samples)
+            return await self._run_alone(samples, runs, items_left(plan, before, runs.to_run))
+
+    async def _evaluator_runs(self, before: Mapping[int, array[int]], *, shared: bool = False) -> EvaluatorRuns:
+        told = await self._journal.read(recorded_spans, self.row.number)
+        if shared:
+            for index, record in told.items():
+                if record is not None:
+                    await self._settle(index)
+        return EvaluatorRuns(
+            self._journal,
+            self.row,
+            self._plan,
+            self._request,
+            told=told,
+            before=before,
+            active_ns=self._active_ns,
+            spent=self._spent,
+            settle=self._settle if shared else None,
+        )
+
+    async def _run_alone(
+        self, samples: SampleRuns, runs: EvaluatorRuns, items: Iterator[Item]
+    ) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Run all samples here."""
+        run = AloneRun(
+            self._journal,
+            self.row,
+            samples,
+            self._throttle,
+            items,
+            runs=runs,
+            spent=self._spent,
+            active_ns=self._active_ns,
+            failed=self.fail,
+        )
+        self._begin(run)
+        async with asyncio.TaskGroup() as group:
+            for index in runs.unfinished:
+                group.create_task(self._failing(runs.end(index)))
+        return self._outcome(run, runs)
+
+    async def _write_parts(self, runs: EvaluatorRuns, before: Mapping[int, array[int]]) -> None:
+        """Offer what is to run to all workers that share work; evaluators without anything to run end before."""
+        for index in [index for index in runs.unfinished if index not in runs.to_run]:
+            await runs.end(index)
+        number, source = self.row.number, self._request.dataset.source
+        if isinstance(source, InlineDataset):
+            for chunk, record in enumerate(await asyncio.to_thread(part_samples.packed, source.samples)):
+                await self._journal.submit(
+                    lambda now, chunk=chunk, record=record: part_samples.write_chunk(now, number, chunk, record)
+                )
+        items = items_left(self._plan, before, runs.to_run)
+        cut = await asyncio.to_thread(parts.cut, items, parts.size_of(runs.left))
+        await self._journal.submit(lambda transaction: parts.write(transaction, number, cut))
+
+    def _parts_run(self, samples: SampleRuns, runs: EvaluatorRuns) -> PartsRun:
+        run = PartsRun(
+            self._whole_journal,
+            self._locks,
+            self.row,
+            samples,
+            self._throttle,
+            worker_id=self._worker_id,
+            begun=runs.begun,
+            failed=self.fail,
+        )
+        self._begin(run)
+        return run
+
+    def _begin(self, run: AloneRun | PartsRun) -> None:
+        if self._stopped.done():
+            raise Cancelled("the evaluation has ended")
+        self._run = run
+        run.start()
+
+    async def _lead(self, run: PartsRun, samples: SampleRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Lead an evaluation of which other workers run parts as well."""
+        samples.progressed()
+        runs = await self._evaluator_runs({}, shared=True)
+        async with asyncio.TaskGroup() as group:
+            ends = [group.create_task(self._failing(runs.end(index))) for index in runs.unfinished]
+            watching = group.create_task(self._failing(self._watch_parts(runs, samples)))
+            if ends:
+                await asyncio.wait(ends)
+            watching.cancel()
+        return self._outcome(run, runs)
+
+    def _outcome(self, run: AloneRun | PartsRun, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Of all evaluators, once they have ended."""
+        if self._stopped.done():
+            raise Cancelled("the evaluation has ended")
+        run.close()
+        return runs.outcome()
+
+    async def _watch_parts(self, runs: EvaluatorRuns, samples: SampleRuns) -> None:
+        """Take note of what all workers have done; runs until it is cancelled."""
+        journal, seen = self._journal, self._journal.news.count
+        while True:
+            with contextlib.suppress(JournalUnavailable):  # if it lasts, nothing can be written either
+                remaining = await journal.read(parts.remaining_of, self.row.number)
+                left = sum(remaining.values())
+                if self._left_now is not None and left < self._left_now:
+                    self._done_by_all += self._left_now - left
+                    samples.progressed()
+                self._left_now = left
+                runs.left_now(remaining)
+            seen = await journal.news.wait(seen, DEAD_CHECK_SECONDS)
+            await asyncio.sleep(PARTS_PAUSE_SECONDS)
+
+    async def _settle(self, index: int) -> None:
+        """Find what all workers together have spent on an evaluator."""
+        self._spent.settle(index, await self._journal.read(spent_by, self.row.number, index))
 
     async def _failing(self, part: Coroutine[None, None, None]) -> None:
         """Do a part of the work; an error of the journal ends the attempt as such, not as a bug of the worker."""
         try:
             await part
         except JournalUnavailable as error:
-            self._fail(error)
+            self.fail(error)
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -332,207 +399,27 @@ class Attempt:
                     yield
                     return
 
-    async def _take_as_allowed(self, group: asyncio.TaskGroup, items: Iterator[tuple[SampleKey, int]]) -> None:
-        """Start tasks that take samples, as many as are allowed; runs until it is cancelled."""
-        while True:
-            while self._takers < min(self._throttle.allowed, self.row.total):
-                self._takers += 1
-                group.create_task(self._failing(self._take(items)))
-            await self._throttle.changed()
-
-    async def _take(self, items: Iterator[tuple[SampleKey, int]]) -> None:
-        """Run samples until none is left, or fewer tasks are allowed."""
-        throttle = self._throttle
-        # A model may answer a cancellation with another error: the remaining samples must not run.
-        while self._takers <= throttle.allowed and not self._stopped.done():
-            if self._unwritten >= MAX_UNWRITTEN:
-                await self._until_unwritten(MAX_UNWRITTEN)
-                continue
-            if (item := next(items, None)) is None:
-                break
-            place, attempt = item
-            if place.evaluator not in self._runs.begun:
-                await self._runs.begin(place.evaluator)
-                await throttle.opened()
-            kept = await self._run(place, attempt)
-            self._last_progress = time.monotonic()
-            self._record(kept)
-        self._takers -= 1
-
-    async def _run(self, place: SampleKey, attempt: int) -> FinishedSample:
-        lane = self._lanes[place.evaluator]
-        sample = given = self._plan.samples[place.position]
-        if lane.wants_answers and isinstance(sample, Sample):
-            sample = as_asked(sample)
-        patience = self._patience()
-        keeps_turns = self._recorder is not None and lane.keeps_turns_of(place.position)
-        room = self._limits.max_sample_record_bytes if keeps_turns else 0
-        transcript = None if self._recorder is None else Transcript(room)
-        listener = None if transcript is None else transcript.listener()
-        model = GatedModel(self._plan.model, self._gate, patience.answered, listener, lane.renderer)
-        auxiliary_models = auxiliary_models_of(
-            self._plan, place.evaluator, self._gate, patience.answered, transcript, lane.auxiliary_renderers
-        )
-        started = time.perf_counter_ns()
-        if isinstance(sample, MalformedSample):
-            outcome = _error(sample.problem)
-        else:
-            context = SampleContext(
-                model=model,
-                repeat=place.repeat,
-                seed=sample_seed(self._seed, sample.id, place.repeat),
-                auxiliary_models=auxiliary_models,
-                caller=self._caller_of(lane, place, patience),
-                bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
-                keeps_turns=keeps_turns,
-                progressed=self._progressed,
-                counted=self._questions.of(place),
-                folder=lane.folder,
-            )
-            outcome = await self._outcome(lane, sample, context, patience)
-        duration_ns = time.perf_counter_ns() - started
-        calls = model.calls
-        for other in auxiliary_models.values():
-            calls += other.calls
-        result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
-        recorded = None
-        if transcript is not None and self._recorder is not None and not isinstance(given, MalformedSample):
-            turns = transcript.turns(outcome.turns) if keeps_turns else ()
-            size = transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
-            left_out = transcript.left_out + outcome.turns_left_out if keeps_turns else 0
-            held = None if self._recorder.all_known else given
-            size += 0 if held is None else sample_bytes(held)
-            recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._usage_of(lane.evaluator, model, auxiliary_models)
-        return FinishedSample(
-            place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
-        )
-
-    def _caller_of(self, lane: _Lane, place: SampleKey, patience: Patience) -> GatedCaller | None:
-        """The caller as a sample sees it, if it stays connected."""
-        if (caller := self._plan.caller) is None:  # as a rule
-            return None
-        return GatedCaller(caller, self._gate, patience.answered, evaluator=lane.label, repeat=place.repeat)
-
-    def _result(
-        self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
-    ) -> SampleResult:
-        return SampleResult(
-            evaluator=label,
-            sample_id=sample_id,
-            repeat=place.repeat,
-            verdict=outcome.verdict,
-            score=outcome.score,
-            output=outcome.output if self._says else "",
-            extracted=outcome.extracted if self._says else "",
-            method=outcome.method,
-            stop_reason=outcome.stop_reason,
-            output_tokens=outcome.output_tokens,
-            duration_ns=duration_ns,
-            attempts=calls,
-            problem=outcome.problem,
-            measurements=outcome.measurements,
-            group=outcome.group,
-        )
-
-    def _usage_of(
-        self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
-    ) -> Usage | Meter | None:
-        """Usage of a sample, at its end."""
-        meter = model.meter
-        meter.close()
-        if not auxiliary_models and not self._plan.prices:  # as a rule
-            return meter if meter.calls else None
-        meters = {name: other.meter for name, other in auxiliary_models.items() if isinstance(other, GatedModel)}
-        for other in meters.values():
-            other.close()
-        usage = judged_usage(
-            meter, meters, evaluator.auxiliary_models if isinstance(evaluator, HasAuxiliaryModels) else {}
-        )
-        return priced(usage, self._request.model, self._plan.prices)
-
     @property
     def _engine(self) -> ServerEngine | None:
         """Which program serves the model, as far as it is known."""
         return None if self.model is None else self.model.engine
 
-    async def _outcome(self, lane: _Lane, sample: Sample, context: SampleContext, patience: Patience) -> Outcome:
-        prompter = self._plan.prompter
-        try:
-            with contextlib.nullcontext() if lane.stops_itself else patience:
-                prompted = sample if prompter is None else await prompter.apply(sample)
-                outcome = await lane.evaluator.run(prompted, context)
-        except BridgeError as error:
-            return _error(problem_of(error))
-        except (GeneratorExit, KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # a panic in Rust, for one, is no Exception
-            # Until Python 3.11.3 an error may arrive as the cancellation by which it ended another task's wait.
-            if (late := patience.problem) is not None:
-                return _error(late)
-            if isinstance(error, asyncio.CancelledError):
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                # Nothing cancels this sample. If the error were raised, it would silently end this task, and the
-                # samples that the task still has to run would be lost.
-                what = "the evaluator was cancelled by what it waited for"
-            else:
-                what = f"{type(error).__name__} in the evaluator"
-            error_id = lane.failures.logged(_log, "sample_failed", error, evaluator=lane.label, sample_id=sample.id)
-            message = with_id(what, error_id)
-            return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
-        problem = why_not_kept(outcome)
-        return outcome if problem is None else _error(problem)
+    @property
+    def _done(self) -> int:
+        """Samples that are done since this worker leads."""
+        return self._run.done if isinstance(self._run, AloneRun) else self._done_by_all
 
-    def _patience(self) -> Patience:
-        wanted = self._request.limits.sample_timeout_ms
-        seconds = None if wanted is None else wanted / 1000
-        return Patience(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self._progressed)
-
-    def _progressed(self) -> None:
-        self._last_progress = time.monotonic()
-
-    def _record(self, kept: FinishedSample) -> None:
-        if self._stopped.done():
-            return
-        self._unwritten += kept.weight
-        if not self._to_write:
-            # All samples that end in this iteration of the loop are submitted together, before anything later.
-            asyncio.get_running_loop().call_soon(self._write)
-        self._to_write.append(kept)
-
-    def _write(self) -> None:
-        kept, self._to_write = self._to_write, []
-        active_ns, size, recorder = self._active_ns(), sum([one.weight for one in kept]), self._recorder
-        future = self._journal.submit(
-            lambda transaction: lifecycle.commit_samples(transaction, self.row, kept, active_ns, recorder), size=size
-        )
-        future.add_done_callback(functools.partial(self._written_now, kept, size))
-
-    def _written_now(self, kept: Sequence[FinishedSample], size: int, future: asyncio.Future[None]) -> None:
-        self._unwritten -= size
-        self._written.set()
-        error = future.exception()
-        if error is None:
-            self._done_now += len(kept)
-            for one in kept:
-                self._spent.add(one.place, one.took)
-            self._runs.written(kept)
-        else:
-            self._fail(error)
-
-    async def _until_unwritten(self, fewer_than: int) -> None:
-        while self._unwritten >= fewer_than:
-            self._written.clear()
-            await self._written.wait()
+    @property
+    def _counted(self) -> Mapping[str, float]:
+        """What evaluators count while they run, at this worker."""
+        return {} if self._run is None else self._run.samples.questions.measurements
 
     async def _tick(self) -> None:
-        done, questions = 0, self._questions.measurements
+        done, questions = 0, self._counted
         told, told_at = (done, questions), time.monotonic()
         while not self._stopped.done():
             await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
-            now, done, questions = time.monotonic(), self._done_now, self._questions.measurements
+            now, done, questions = time.monotonic(), self._done, self._counted
             active_ns, number = self._active_ns(), self.row.number
             stalls = self._last_progress and not self._throttle.paused
             if stalls and now - self._last_progress > self._stall_seconds:
@@ -555,7 +442,7 @@ class Attempt:
                         lambda transaction: lifecycle.keep_time(transaction, number, active_ns)  # noqa: B023 - awaited here
                     )
             except BridgeError as error:
-                self._fail(error)
+                self.fail(error)
             told, told_at = (done, questions), now
 
     def _arm_deadline(self) -> None:
@@ -579,7 +466,8 @@ class Attempt:
     def _active_ns(self) -> int:
         return int(self._throttle.active_seconds * 1e9)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End it by an error of its work; the first cause counts."""
         if not self._stopped.done():
             stopped = stopped_by(error)
             self.stop(stopped.ending, stopped.problem)
@@ -600,23 +488,51 @@ class Attempt:
         )
 
     async def _end(self, stopped: Stopped) -> None:
-        # Samples that are being written are kept: their usage counts.
-        await self._until_unwritten(1)
-        active_ns, row, problem = self._active_ns(), self.row, stopped.problem
-        usage, engine = self._spent.usage, self._engine
-        if stopped.ending in INTERRUPTS:
-            await self._submit_end(
-                lambda transaction: lifecycle.interrupt(
-                    transaction, self._locks, row, active_ns, problem.message, usage=usage, engine=engine
-                )
-            )
+        run = self._run
+        if run is not None:
+            # Samples that are being written are kept: their usage counts.
+            await run.until_written()
+        if isinstance(run, PartsRun):
+            try:
+                await self._end_shared(stopped, run)
+            except JournalUnavailable as error:
+                _log.warning("end_not_written", reason=error.reason)
             return
+        await self._submit_end(self._transition(stopped))
+
+    async def _end_shared(self, stopped: Stopped, run: PartsRun) -> None:
+        """End it, or, if this worker has to leave it, let those go on that run parts of it."""
+        locks, number = self._locks, self.row.number
+        if stopped.ending not in INTERRUPTS:
+            # No other worker writes a result from here on: usage is that of all results.
+            await self._journal.submit(lambda transaction: parts.remove(transaction, number))
+        for index in range(len(self._plan.evaluators)):
+            await self._settle(index)
+        transition, active_ns = self._transition(stopped), self._active_ns()
+
+        def leave(transaction: Transaction) -> bool:
+            run.give_back(transaction)
+            if stopped.ending in INTERRUPTS and locks.is_worked_on(number, transaction):
+                lifecycle.keep_time(transaction, number, active_ns)
+                locks.release_in(transaction, number)
+                return True
+            transition(transaction)
+            return False
+
+        self.handed_over = await self._journal.submit(leave)
+
+    def _transition(self, stopped: Stopped) -> Callable[[Transaction], None]:
+        """How it ends, to be committed."""
+        locks, row, problem = self._locks, self.row, stopped.problem
+        active_ns, usage, engine = self._active_ns(), self._spent.usage, self._engine
+        if stopped.ending in INTERRUPTS:
+            return lambda transaction: lifecycle.interrupt(
+                transaction, locks, row, active_ns, problem.message, usage=usage, engine=engine
+            )
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
-        await self._submit_end(
-            lambda transaction: lifecycle.end(
-                transaction, self._locks, row, state, problem, active_ns, usage=usage, engine=engine
-            )
+        return lambda transaction: lifecycle.end(
+            transaction, locks, row, state, problem, active_ns, usage=usage, engine=engine
         )
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:
@@ -625,42 +541,6 @@ class Attempt:
         except JournalUnavailable as error:
             # The lock is released all the same: the first worker that can write records the interruption.
             _log.warning("end_not_written", reason=error.reason)
-
-
-class _Lane:
-    """An evaluator, with what all of its samples share."""
-
-    __slots__ = (
-        "auxiliary_renderers",
-        "evaluator",
-        "failures",
-        "folder",
-        "label",
-        "renderer",
-        "stops_itself",
-        "turns_kept",
-        "wants_answers",
-    )
-
-    def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
-        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, Failures()
-        self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
-        self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
-        self.turns_kept = turns_kept(evaluator)
-
-    def keeps_turns_of(self, position: int) -> bool:
-        """Whether the turns of the sample at this place of the data set are recorded."""
-        return self.turns_kept is None or position < self.turns_kept
-
-
-def _retrieve_error(work: asyncio.Task[tuple[Metrics, list[EvaluatorResult]]]) -> None:
-    """Retrieve the error, so that asyncio does not log it: errors of a stopped attempt's work are expected."""
-    if not work.cancelled():
-        work.exception()
-
-
-def _error(problem: Problem) -> Outcome:
-    return Outcome(verdict=Verdict.ERROR, problem=problem)
 
 
 def _seconds(milliseconds: int | None, default: float) -> float:

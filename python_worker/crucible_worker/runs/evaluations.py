@@ -43,8 +43,10 @@ from crucible_worker.runs.comparison import Comparisons
 from crucible_worker.runs.controls import Control, set_concurrency, set_paused
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.evaluation_files import remove_forgotten
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.experiments.experiments import Experiments
 from crucible_worker.runs.follow_records import FollowRecords
+from crucible_worker.runs.helping import Helpers
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.lived_time import LivedTime
 from crucible_worker.runs.journal.queries import (
@@ -58,7 +60,6 @@ from crucible_worker.runs.journal.queries import (
     list_rows,
     read_samples,
 )
-from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
@@ -102,10 +103,11 @@ class Evaluations:
     def __init__(
         self,
         journal: Journal,
-        locks: Owners,
+        locks: EvaluationOwners,
         sources: Sources,
         limits: WorkerLimits,
         experiments: Experiments,
+        share_work: bool = False,
     ) -> None:
         """See `open`."""
         self.experiments = experiments
@@ -135,6 +137,20 @@ class Evaluations:
             self.worker_id,
             spending=self.spending,
             experiments=experiments,
+            share=share_work,
+        )
+        admission = self._admission
+        self._helpers = Helpers(
+            journal,
+            locks,
+            admission.preparer,
+            turns=admission.turns,
+            limits=limits,
+            worker_id=self.worker_id,
+            leads=lambda number: admission.attempt(number) is not None,
+            wanted=lambda: admission.waits,
+            lead=admission.lead,
+            count=self.spending.count,
         )
         self._html_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,6 +172,7 @@ class Evaluations:
         model_roots: Sequence[Path] = (),
         log_to: Sequence[str] = (),
         feed_all: bool = True,
+        share_work: bool = False,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -169,18 +186,21 @@ class Evaluations:
             model_roots: folders of local models: the file BEST of a plan is written below one of them.
             log_to: loggers of evaluations and experiments that name none; checked.
             feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
+            share_work: let other workers run parts of large evaluations, and run parts of theirs.
 
         Raises:
             FailedPrecondition: the state directory or the database cannot be used.
         """
         journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
-        evaluations = cls(journal, journal.owners("owners"), sources, limits, experiments)
+        evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments, share_work)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
         evaluations._spawn(evaluations._admission.heed_callers())
+        if share_work:
+            evaluations._spawn(evaluations._helpers.offer())
         policy = retention.Retention(
             max_events=limits.max_events_retained,
             evaluation_seconds=limits.evaluation_retention_seconds,
@@ -213,8 +233,9 @@ class Evaluations:
 
     @property
     def load(self) -> tuple[int, int]:
-        """Numbers of this worker's evaluations that run, and that wait for their turn."""
-        return self._admission.load
+        """Numbers of evaluations that run here, parts of other workers' included, and that wait for their turn."""
+        running, waiting = self._admission.load
+        return running + self._helpers.running, waiting
 
     def phase(self, evaluation_id: str) -> Phase | None:
         """What this worker does for an evaluation now; None if it does not run it."""
@@ -223,7 +244,7 @@ class Evaluations:
     @property
     def usage(self) -> tuple[ModelUsage, ...]:
         """Usage of this worker's models since it started, by model."""
-        return self._admission.usage
+        return self.spending.together([*self._admission.taken, *self._helpers.taken])
 
     def note(self, event: Event) -> None:
         """Write an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
@@ -524,7 +545,7 @@ class Evaluations:
 
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations, interrupt those that run and commit that, then end streams; returns the ids."""
-        interrupted = await self._admission.drain()
+        interrupted, _ = await asyncio.gather(self._admission.drain(), self._helpers.drain())
         # Streams end once they have carried what was written until now.
         self._closed_after = self._readable_sequence()
         self._journal.news.publish()

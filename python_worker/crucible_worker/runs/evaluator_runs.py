@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from array import array
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 
 from crucible_bridge.types import EvaluateRequest, EvaluatorResult, Metrics
 from crucible_worker.runs import spans
@@ -15,6 +15,7 @@ from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import evaluator_result_from_record
 from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.sampling import retrieve_error
 from crucible_worker.runs.summary import merged, summarise, unless_taken
 from crucible_worker.runs.usage import Spent
 
@@ -35,6 +36,7 @@ class EvaluatorRuns:
         before: Mapping[int, array[int]],
         active_ns: Callable[[], int],
         spent: Spent,
+        settle: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """See the module.
 
@@ -47,9 +49,11 @@ class EvaluatorRuns:
             before: what earlier attempts ran; see `queries.runs_before`.
             active_ns: returns the time with this owner so far.
             spent: usage of the committed samples.
+            settle: called with the index of an evaluator before it ends: it completes `spent`, where other workers run
+                samples as well.
         """
         self._journal, self._row, self._plan, self._request = journal, row, plan, request
-        self._active_ns, self._spent = active_ns, spent
+        self._active_ns, self._spent, self._settle = active_ns, spent, settle
         self.begun = set(told)
         """Evaluators whose EVALUATOR_START is committed, by index."""
         self._beginning: dict[int, asyncio.Future[None]] = {}
@@ -77,6 +81,11 @@ class EvaluatorRuns:
         return [index for index in self._left if index not in self._results]
 
     @property
+    def left(self) -> int:
+        """Runs of samples that are left."""
+        return sum(self._left.values())
+
+    @property
     def to_run(self) -> Set[int]:
         """The unfinished evaluators that have samples to run."""
         return {index for index, left in self._left.items() if left}
@@ -95,6 +104,7 @@ class EvaluatorRuns:
             self._beginning[index] = self._journal.submit(
                 lambda transaction: spans.begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
             )
+            self._beginning[index].add_done_callback(retrieve_error)
         # Several samples wait for it: the cancellation of one must not affect the others.
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)
@@ -107,6 +117,12 @@ class EvaluatorRuns:
             if not self._left[index]:
                 self._all_written[index].set()
 
+    def left_now(self, remaining: Mapping[int, int]) -> None:
+        """Take note of the runs of samples that are left, by evaluator, where other workers run samples as well."""
+        for index, all_written in self._all_written.items():
+            if not remaining.get(index):
+                all_written.set()
+
     async def end(self, index: int) -> None:
         """Wait for the last sample of an evaluator, aggregate its samples, and record its end.
 
@@ -115,6 +131,8 @@ class EvaluatorRuns:
         """
         await self._all_written[index].wait()
         await self.begin(index)  # it had nothing to run
+        if self._settle is not None:
+            await self._settle(index)
         # One at a time: several that end together must not occupy all of the journal's readers.
         async with self._summarising:
             result = await self._journal.read(

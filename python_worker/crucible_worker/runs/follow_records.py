@@ -24,6 +24,7 @@ from crucible_worker.runs.journal.follows import (
     record,
     step_states,
 )
+from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.plans import find_plan, run_of, touch
 from crucible_worker.runs.journal.store import Owners
 
@@ -84,8 +85,20 @@ class FollowRecords:
         return await self._journal.read(checkpoint_rows, number)
 
     async def record(self, number: int, row: CheckpointRow, *events: Event) -> bool:
-        """Record how a checkpoint stands, with its events; False if the followed run was removed."""
-        return await self._journal.submit(lambda transaction: record(transaction, number, row, events))
+        """Record how a checkpoint stands, with its events; False if the followed run was removed.
+
+        Raises:
+            OwnershipLost: another worker may follow it.
+        """
+        return await self._of(number).submit(lambda transaction: record(transaction, number, row, events))
+
+    async def confirm(self, number: int) -> None:
+        """Make sure that this worker still follows a run, before it changes files.
+
+        Raises:
+            OwnershipLost: another worker may follow it.
+        """
+        await self._locks.confirm(number)
 
     async def use_plan(self, plan_id: str) -> None:
         """Record that a plan is used, so that retention leaves it while nothing is found.
@@ -112,6 +125,9 @@ class FollowRecords:
         await self._journal.submit(
             lambda transaction: lifecycle.cancel(transaction, self._evaluation_locks, state.number, reason)
         )
+
+    def _of(self, number: int) -> OwnersJournal:
+        return OwnersJournal(self._journal, self._locks, number)
 
     def close(self) -> None:
         """Drop every lock."""

@@ -85,7 +85,11 @@ def mark_running(transaction: Transaction, number: int) -> None:
 
 
 def commit_samples(
-    transaction: Transaction, row: Row, kept: Sequence[FinishedSample], active_ns: int, recorder: Recorder | None = None
+    transaction: Transaction,
+    row: Row,
+    kept: Sequence[FinishedSample],
+    active_ns: int | None,
+    recorder: Recorder | None = None,
 ) -> None:
     """Record the results of samples, and append an event for each, in this order.
 
@@ -93,7 +97,7 @@ def commit_samples(
         transaction: the transaction.
         row: the evaluation as claimed.
         kept: the results.
-        active_ns: time with this owner so far.
+        active_ns: time with this owner so far; None if another worker counts it.
         recorder: writes what is recorded of these samples.
     """
     records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
@@ -110,7 +114,8 @@ def commit_samples(
     events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(
-        """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = ?, last_sequence = ?
+        """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = COALESCE(?, active_ns),
+           last_sequence = ?
            WHERE number = ?""",
         (len(kept), sum(not one.sample.verdict.scored for one in kept), active_ns, last, row.number),
     )

@@ -3,7 +3,8 @@
 The transaction that ends an evaluation adds a row to `log_files`; the file is written after it, by a thread, and its
 name is then put into the row. So a worker that is killed in between leaves a row without a name, and the file is
 written by the next worker with this folder: at its start, or within `LOOK_SECONDS`. A lock of the evaluation makes two
-workers take turns. The name of a file belongs to one evaluation of one journal: none replaces another.
+workers take turns. One that has lost it, because it was stopped for too long, gives no file its name and writes no row.
+The name of a file belongs to one evaluation of one journal: none replaces another.
 
 A folder that cannot be written to is a warning, and the reason is in the row. The evaluation stands.
 """
@@ -25,6 +26,8 @@ from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.runs.journal.outages import Outages
+from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]
@@ -38,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Stopped(Exception):
-    """The worker ends; the file is written by the next one."""
+    """The worker ends, or another one has written the file, or the evaluation is removed."""
 
 
 class LogFiles:
@@ -52,6 +55,7 @@ class LogFiles:
         self._loop = asyncio.get_running_loop()
         self._wake, self._stopping, self._hurry = asyncio.Event(), threading.Event(), threading.Event()
         self._told: dict[int, str] = {}
+        self._outages = Outages(_log, "log_files_not_looked_for", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(self._expect)
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="log-files")
@@ -89,12 +93,20 @@ class LogFiles:
             try:
                 for number in await self._journal.read(_missing, str(self._folder)):
                     await self._write_one(number)
+                self._outages.worked()
             except JournalUnavailable as error:
-                _log.warning("log_files_not_looked_for", reason=str(error))
+                self._outages.failed(error)
 
     async def _write_one(self, number: int) -> None:
         if not await self._locks.take(number):
             return  # another worker writes it
+        try:
+            await self._written(number)
+        finally:
+            self._locks.release(number)
+
+    async def _written(self, number: int) -> None:
+        """Write the file of an evaluation whose lock is ours, and say so in its row."""
         file, problem = None, None
         try:
             # Another worker may have written it since it was found missing.
@@ -117,12 +129,11 @@ class LogFiles:
         except Exception as error:  # a bug in the conversion: the evaluation stands, and later logs are written
             _log.exception("log_file_failed")
             problem = repr(error)
-        finally:
-            self._locks.release(number)
         if problem is not None and self._told.get(number) != problem:
             self._told[number] = problem
             _log.warning("log_file_not_written", folder=str(self._folder), reason=problem, retry_seconds=LOOK_SECONDS)
-        await self._journal.submit(lambda transaction: self._note(transaction, number, file, problem))
+        owned = OwnersJournal(self._journal, self._locks, number)
+        await owned.submit(lambda transaction: self._note(transaction, number, file, problem))
 
     def _note(self, transaction: Transaction, number: int, file: str | None, problem: str | None) -> None:
         transaction.execute(
@@ -165,6 +176,9 @@ class LogFiles:
                         if self._stopping.wait(0.0 if self._hurry.is_set() else time.monotonic() - began):
                             raise _Stopped
                     writer.end()
+                # This process may have been stopped meanwhile, for so long that another one has taken its place.
+                if number not in _missing(journal, str(self._folder)):
+                    raise _Stopped
         return path.name
 
 

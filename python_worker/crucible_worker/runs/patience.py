@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from crucible_worker.runs.best_file import Followed, write_best
 from crucible_worker.runs.comparison import Known, compare_in
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.follows import place_of_model
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.patient_plans import (
     PatientPlan,
     PatientRow,
@@ -76,6 +78,7 @@ class Patient:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._told: dict[str, str] = {}
+        self._outages = Outages(_log, "plans_not_looked_at", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(lambda transaction, number: transaction.after_commit(self._look_soon))
         self._task = asyncio.create_task(self._run(), name="patience")
 
@@ -99,8 +102,9 @@ class Patient:
         try:
             for plan_id in await self._journal.read(due_plans):
                 await self._look_at(plan_id)
+            self._outages.worked()
         except JournalUnavailable as error:
-            _log.warning("plans_not_looked_at", reason=error.reason, retry_seconds=LOOK_SECONDS)
+            self._outages.failed(error)
         except Exception:  # a bug must not end the looks at later steps
             _log.exception("plans_not_looked_at")
 
@@ -123,8 +127,13 @@ class Patient:
         }
         try:
             model = parse_model(best.model)
-            await asyncio.to_thread(write_best, self._roots, model, facts, gone=True, followed=followed)
-        except (BridgeError, OSError) as error:
+            confirm = functools.partial(self._confirm, plan.plan_id, best.step)
+            await asyncio.to_thread(
+                write_best, self._roots, model, facts, gone=True, followed=followed, confirm=confirm
+            )
+        except _Overtaken:
+            return
+        except (BridgeError, OSError, *self._journal.errors) as error:
             problem = str(error)
             if self._told.get(plan.plan_id) != problem:
                 self._told[plan.plan_id] = problem
@@ -132,6 +141,21 @@ class Patient:
             return
         self._told.pop(plan.plan_id, None)
         await self._journal.submit(lambda transaction: note_file(transaction, plan.plan_id, best.step))
+
+    def _confirm(self, plan_id: str, step: int) -> None:
+        """Make sure that a step is still the best one, and not in the file yet: this process may have been stopped.
+
+        Raises:
+            _Overtaken: it is not, or another worker has written it.
+        """
+        with contextlib.closing(self._journal.connect()) as journal:
+            now = find_patient(journal, plan_id)
+        if now is None or now.best_step != step or now.written_step == step:
+            raise _Overtaken
+
+
+class _Overtaken(Exception):
+    """Another worker has looked at the plan meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,8 @@ class Recorder:
         """
         self._number, self._fingerprint, self._samples = row.number, row.dataset_fingerprint, samples
         self._most, self._most_together = limits.max_sample_record_bytes, limits.max_evaluation_record_bytes
+        self.shared = False
+        """Whether other workers record samples of the evaluation as well."""
         self._forget()
 
     def _forget(self) -> None:
@@ -132,11 +134,15 @@ class Recorder:
         """Write what these results refer to; returns the record of each, None if nothing is recorded of it."""
         records: list[bytes | None] = []
         transaction.if_undone(self._forget)
+        caught_up = False
         for one in kept:
             record = None
             if one.recorded is not None:
                 if self._dataset is None:
                     self._begin(transaction)
+                elif self.shared and not caught_up:
+                    self._read_frames(transaction)
+                caught_up = True
                 record = self._record(transaction, one)
                 self._bytes += len(record)
             records.append(record)
@@ -157,14 +163,23 @@ class Recorder:
             "SELECT dataset FROM recorded_datasets WHERE fingerprint = ?", (self._fingerprint,)
         ).fetchone()
         execute("INSERT OR IGNORE INTO recorded_evaluations VALUES (?, ?, 0)", (self._number, self._dataset))
-        (self._bytes,) = execute("SELECT bytes FROM recorded_evaluations WHERE number = ?", (self._number,)).fetchone()
         (known,) = execute("SELECT COUNT(*) FROM dataset_contents WHERE dataset = ?", (self._dataset,)).fetchone()
         self._known = bytearray(self._samples)
-        self._some_known, self.all_known = known > 0, known == self._samples
-        sql = "SELECT evaluator, frame, record FROM prompt_frames WHERE number = ?"
-        for evaluator, frame, record in execute(sql, (self._number,)):
-            self._frames[evaluator, frame_from_record(record)] = frame
-            self._frame_counts[evaluator] += 1
+        self._some_known, self.all_known = known > 0 or self.shared, known == self._samples
+        self._read_frames(transaction)
+
+    def _read_frames(self, transaction: Transaction) -> None:
+        """Find the frames that other attempts and workers have added, and the bytes of all that is recorded."""
+        execute, number = transaction.execute, self._number
+        (self._bytes,) = execute("SELECT bytes FROM recorded_evaluations WHERE number = ?", (number,)).fetchone()
+        known = {(evaluator, frame) for (evaluator, _), frame in self._frames.items()}
+        found = execute("SELECT evaluator, frame FROM prompt_frames WHERE number = ?", (number,)).fetchall()
+        for evaluator, frame in found:
+            if (evaluator, frame) not in known:
+                sql = "SELECT record FROM prompt_frames WHERE number = ? AND evaluator = ? AND frame = ?"
+                (record,) = execute(sql, (number, evaluator, frame)).fetchone()
+                self._frames[evaluator, frame_from_record(record)] = frame
+                self._frame_counts[evaluator] += 1
 
     def _record(self, transaction: Transaction, one: FinishedSample) -> bytes:
         recorded = one.recorded

@@ -22,7 +22,7 @@ def recorded_spans(source: Reads, number: int) -> Mapping[int, bytes | None]:
     return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
 
 
-def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int) -> None:
+def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int | None) -> None:
     """Record that an evaluator begins, unless an earlier attempt has recorded it.
 
     Args:
@@ -31,13 +31,16 @@ def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: 
         index: the evaluator's index in the request.
         label: the evaluator's name, or its kind.
         total: its runs of samples.
-        active_ns: time with this owner so far.
+        active_ns: time with this owner so far; None if another worker counts it.
     """
     # A duration is a difference of the evaluation's active time, so this time must be written as well.
-    lifecycle.keep_time(transaction, row.number, active_ns)
+    if active_ns is not None:
+        lifecycle.keep_time(transaction, row.number, active_ns)
+    (started_ns,) = transaction.execute(
+        "SELECT past_active_ns + active_ns FROM evaluations WHERE number = ?", (row.number,)
+    ).fetchone()
     cursor = transaction.execute(
-        "INSERT OR IGNORE INTO evaluator_spans VALUES (?, ?, ?, NULL)",
-        (row.number, index, row.past_active_ns + active_ns),
+        "INSERT OR IGNORE INTO evaluator_spans VALUES (?, ?, ?, NULL)", (row.number, index, started_ns)
     )
     if cursor.rowcount:
         lifecycle.append(transaction, row.number, (run_events.evaluator_start(row, label, total),))

@@ -181,6 +181,7 @@ async def build_with(
         model_roots=settings.model_roots,
         log_to=settings.log_to,
         feed_all=feed_all,
+        share_work=settings.share_work,
     )
     return Parts(
         evaluations=evaluations,

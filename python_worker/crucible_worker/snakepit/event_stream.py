@@ -16,6 +16,7 @@ from crucible_bridge.errors import InternalError
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.runs.journal import JournalUnavailable
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.snakepit.telemetry import NAMES, Steering, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
@@ -100,11 +101,12 @@ class EventStream:
             self._waiting = None
 
     async def _page(self) -> list[tuple[int, bytes]]:
+        outages = Outages(_log, "events_not_read")
         while True:
             try:
                 return await self._written.page(_KINDS)
             except JournalUnavailable as error:
-                _log.warning("events_not_read", reason=str(error))
+                outages.failed(error)
                 await asyncio.sleep(error.retry_after or 1.0)
 
     def _over(self, number: int, end: float | None) -> bool:

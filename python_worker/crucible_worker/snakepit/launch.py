@@ -43,6 +43,7 @@ _TEXTS = {
     "--log-format": "log_format",
     "--log-level": "log_level",
 }
+_FLAGS = ("--hub-network", "--share-work")
 _REPEATED = {
     "--log-to": "log_to",
     "--model-root": "model_roots",
@@ -131,11 +132,12 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(option, dest=name)
     for option, name in _REPEATED.items():
         parser.add_argument(option, dest=name, action="append")
-    parser.add_argument("--hub-network", dest="hub_network", action="store_true", default=None)
+    for flag in _FLAGS:
+        parser.add_argument(flag, dest=flag.removeprefix("--").replace("-", "_"), action="store_true", default=None)
     ours = _configured(arguments)
     _, unknown = parser.parse_known_args(ours)
     if unknown:
-        known = sorted(("--hub-network", "--port", *_PATHS, *_TEXTS, *_REPEATED))
+        known = sorted((*_FLAGS, "--port", *_PATHS, *_TEXTS, *_REPEATED))
         raise LaunchError(f"there is no argument {unknown[0]}; there are {', '.join(known)}")
     parsed, _ = parser.parse_known_args(arguments)
     return parsed

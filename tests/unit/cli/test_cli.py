@@ -235,6 +235,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "ready_file": (str(tmp_path / "ready"), tmp_path / "ready"),
         "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
         "journal": ("postgresql://me@host/lab", "postgresql://me@host/lab"),
+        "share_work": ("true", True),
         "log_dir": (str(tmp_path / "logs"), tmp_path / "logs"),
         "log_to": (f"jsonl:{tmp_path}", (f"jsonl:{tmp_path}",)),
         "model_root": (str(tmp_path), (tmp_path,)),
@@ -281,7 +282,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     if source == "flags":
         for option, (text, _) in values.items():
             flag = f"--{option.replace('_', '-')}"
-            arguments += [flag] if option in ("insecure_no_tls", "hub_network") else [flag, text]
+            arguments += [flag] if option in ("insecure_no_tls", "hub_network", "share_work") else [flag, text]
         arguments += ["--limit", "max_streams=9"]
     elif source == "environment":
         environment = {f"CRUCIBLE_{option.upper()}": text for option, (text, _) in values.items()}

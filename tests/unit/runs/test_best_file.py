@@ -111,3 +111,17 @@ def test_without_a_root_nothing_is_written():
     """The error names the option."""
     with pytest.raises(BridgeError, match="--model-root"):
         write_best((), LocalModel("run/step-1"), {})
+
+
+def test_a_file_that_is_not_confirmed_stays_as_it_was(root: Path):
+    """`confirm` is the last word before the file gets its name: a writer that was overtaken replaces nothing."""
+
+    def overtaken():
+        raise LookupError("another one has written it")
+
+    file = write_best((root,), LocalModel("run/step-1"), {"value": 0.5})
+    before = file.read_bytes()
+    with pytest.raises(LookupError):
+        write_best((root,), LocalModel("run/step-1"), {"value": 0.25}, confirm=overtaken)
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in file.parent.iterdir() if path.name.endswith(".part")) == []

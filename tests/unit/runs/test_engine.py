@@ -12,7 +12,7 @@ from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, Limits, Sample, SamplingParams
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import engine, lifecycle, streams
+from crucible_worker.runs import engine, lifecycle, sampling, streams
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.preparation import Sources
@@ -98,7 +98,7 @@ async def test_no_result_is_kept_after_a_stop(tmp_path):
 
 async def test_results_that_wait_for_the_writer_are_bounded(tmp_path, monkeypatch):
     """A writer that stands still holds the samples back, not the memory; all are there in the end."""
-    monkeypatch.setattr(engine, "MAX_UNWRITTEN", 3)
+    monkeypatch.setattr(sampling, "MAX_UNWRITTEN", 3)
     model = ScriptedModel()
     async with evaluations_of(tmp_path, model) as evaluations:
         standing, go = asyncio.Event(), threading.Event()

@@ -216,7 +216,8 @@ def _restart(server, how):
 
 async def test_a_database_that_stays_away_makes_the_journal_unwritable(tmp_path, monkeypatch):
     """After some seconds what waits is refused, worth a retry; once the database is back, all is well by itself."""
-    monkeypatch.setattr("crucible_worker.runs.journal.postgres.writing.PATIENCE_SECONDS", 0.3)
+    for module in ("writing", "listening"):
+        monkeypatch.setattr(f"crucible_worker.runs.journal.postgres.{module}.PATIENCE_SECONDS", 0.3)
     changes = []
     with running_server() as server:
         async with open_journal(tmp_path, server.new_database()) as journal:

@@ -44,12 +44,14 @@ class Feed:
             self._problem = page.logger.problem
             entries = _to_tell(page)
             if entries:
+                await self._journal.confirm()
                 if not await self._done(page, self._runner.feed(entries)):
                     return False
                 await self._acknowledge(page)
             elif page.through > page.logger.position:
                 await self._acknowledge(page)  # all of it is for other loggers
             elif page.sync_wanted:
+                await self._journal.confirm()
                 if not await self._done(page, self._runner.sync()):
                     return False
                 if page.closed:

@@ -23,6 +23,7 @@ from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.runs.experiments.feed import LOOK_SECONDS, PAUSE_SECONDS, Feed
 from crucible_worker.runs.experiments.tables import LoggerRow, config_of, find_experiment, find_waiting, report
 from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.owned import OwnersJournal
 
 __all__ = ["CLOSE_SECONDS", "FOLDER", "LEAVE_SECONDS", "Feeder", "StartRunner"]
@@ -79,13 +80,14 @@ class Feeder:
         self._locks.close()
 
     async def _look(self) -> None:
-        seen = self._journal.news.count
+        seen, outages = self._journal.news.count, Outages(_log, "loggers_not_looked_for")
         while True:
             try:
                 waiting = await self._journal.read(find_waiting)
             except JournalUnavailable as error:
-                _log.warning("loggers_not_looked_for", reason=error.reason)
+                outages.failed(error)
             else:
+                outages.worked()
                 await self._begin([each for each in waiting if self._only is None or each[1] in self._only])
             await asyncio.sleep(PAUSE_SECONDS)
             seen = await self._journal.news.wait(seen, LOOK_SECONDS)
@@ -108,10 +110,10 @@ class Feeder:
     async def _fed(self, row: LoggerRow, experiment_id: str) -> None:
         """Feed a logger until it has nothing to do for a while, or others need its place."""
         try:
-            runner = await self._runner(row, experiment_id)
+            journal = OwnersJournal(self._journal, self._locks, row.number)
+            runner = await self._runner(journal, row, experiment_id)
             if runner is None:
                 return
-            journal = OwnersJournal(self._journal, self._locks, row.number)
             try:
                 if not await Feed(journal, row.number, runner, lambda: self._crowded).run():
                     self._leave(row.number)
@@ -127,7 +129,7 @@ class Feeder:
     def _leave(self, number: int) -> None:
         self._left_until[number] = time.monotonic() + LEAVE_SECONDS
 
-    async def _runner(self, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
+    async def _runner(self, journal: OwnersJournal, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
         """What writes to a logger; None if it cannot be made at this worker, which is recorded."""
         experiment = await self._journal.read(find_experiment, experiment_id)
         if experiment is None:
@@ -136,7 +138,7 @@ class Feeder:
             spec = await asyncio.to_thread(read, row.logger, "log_to", by_operator=row.by_operator)
         except BridgeError as error:
             problem = shorten(str(error), MAX_PROBLEM_BYTES)
-            await self._journal.submit(lambda now: report(now, row, problem))
+            await journal.submit(lambda now: report(now, row, problem))
             self._leave(row.number)
             return None
         config = await self._journal.read(config_of, row.experiment)

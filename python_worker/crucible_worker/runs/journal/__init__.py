@@ -2,6 +2,6 @@
 
 from crucible_worker.runs.journal.journal import Journal
 from crucible_worker.runs.journal.transaction import Transaction
-from crucible_worker.runs.journal.unavailable import JournalUnavailable
+from crucible_worker.runs.journal.unavailable import JournalUnavailable, OwnershipLost
 
-__all__ = ["Journal", "JournalUnavailable", "Transaction"]
+__all__ = ["Journal", "JournalUnavailable", "OwnershipLost", "Transaction"]

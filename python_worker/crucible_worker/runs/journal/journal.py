@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,10 @@ READERS = 4
 """Concurrent reads of calls; each thread has a connection."""
 STREAM_READERS = 2
 """Concurrent reads of streams, in separate threads so that no other call waits for them: there may be hundreds."""
+READ_SECONDS = 10.0
+"""Seconds for which a read is tried again on other connections, while the database is there and loses them."""
+READ_PAUSE_SECONDS = 0.05
+"""Seconds between two such tries."""
 PROBE_SECONDS = 0.5
 """Seconds between two tries to write while the journal cannot be written."""
 PROBE_BYTES = 64 * 1024
@@ -154,9 +159,19 @@ class Journal:
                     return function(self._connection(), *arguments, **named)
                 except self._store.errors as error:
                     if not self._left_connection(error):
-                        raise self._unreadable(error) from error
+                        raise
 
-        return await self._loop.run_in_executor(threads, apply)
+        until = time.monotonic() + READ_SECONDS
+        while True:
+            is_there = await self._glance.returns()
+            if self._closed:
+                raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
+            try:
+                return await self._loop.run_in_executor(threads, apply)
+            except self._store.errors as error:
+                if not is_there or not self._store.is_lost(error) or time.monotonic() > until:
+                    raise self._unreadable(error) from error
+            await asyncio.sleep(READ_PAUSE_SECONDS)
 
     def call_on_end(self, action: Callable[[Transaction, int], None]) -> None:
         """Call it too, in the writer's thread, in each transaction that ends an evaluation, with its number."""

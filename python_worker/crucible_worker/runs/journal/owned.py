@@ -41,10 +41,14 @@ class OwnersJournal:
         return await self._journal.read(function, *arguments, **named)
 
     def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
-        """As `Journal.submit`; the future gets JournalUnavailable if this worker is no longer the owner."""
+        """As `Journal.submit`; the future gets OwnershipLost if this worker is no longer the owner."""
 
         def checked(transaction: Transaction) -> T:
             self._owners.check(self._number, transaction)
             return function(transaction)
 
         return self._journal.submit(checked, size)
+
+    async def confirm(self) -> None:
+        """See `Owners.confirm`."""
+        await self._owners.confirm(self._number)

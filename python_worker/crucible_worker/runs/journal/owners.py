@@ -66,6 +66,9 @@ class OwnerLocks:
     def check(self, number: int, transaction: Transaction) -> None:
         """Do nothing: the kernel takes a lock from no process that lives."""
 
+    async def confirm(self, number: int) -> None:
+        """Do nothing, as `check`."""
+
     def release_in(self, transaction: Transaction, number: int) -> None:
         """Release a lock after the commit."""
         transaction.after_commit(lambda: self.release(number))

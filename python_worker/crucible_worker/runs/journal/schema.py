@@ -493,6 +493,41 @@ BEGIN
     DELETE FROM experiment_loggers WHERE experiment = OLD.number;
     DELETE FROM experiment_entries WHERE experiment = OLD.number;
 END;
+-- Parts of evaluations whose work is shared: runs of samples that one worker leases. `part` is never used again: it is
+-- also the byte that its holder locks in `parts.lock`. A part that is done has no row.
+--   number: of the evaluation
+--   evaluator: of the evaluator in the request, from 0
+--   remaining: runs of samples without a result of this attempt
+--   holder: the lease that runs it, named by its worker; NULL if none does
+--   record: its runs of samples, each with position, repeat and attempt, packed
+CREATE TABLE IF NOT EXISTS parts (
+    part INTEGER PRIMARY KEY AUTOINCREMENT,
+    number INTEGER NOT NULL,
+    evaluator INTEGER NOT NULL,
+    remaining INTEGER NOT NULL,
+    holder TEXT,
+    record BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS parts_by_number ON parts (number);
+-- The inline samples of such an evaluation, as the journal has no others; in chunks, packed.
+CREATE TABLE IF NOT EXISTS part_samples (
+    number INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (number, chunk)
+) WITHOUT ROWID;
+-- Whichever release's worker ends, interrupts or resumes an evaluation: no holder of its parts can write any more.
+CREATE TRIGGER IF NOT EXISTS parts_end AFTER UPDATE OF state, attempt ON evaluations
+WHEN NEW.state NOT IN ('queued', 'running') OR NEW.attempt <> OLD.attempt
+BEGIN
+    DELETE FROM parts WHERE number = NEW.number;
+    DELETE FROM part_samples WHERE number = NEW.number;
+END;
+CREATE TRIGGER IF NOT EXISTS parts_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM parts WHERE number = OLD.number;
+    DELETE FROM part_samples WHERE number = OLD.number;
+END;
 """
 """Tables that earlier releases of this schema version work without: adding them does not change the version."""
 

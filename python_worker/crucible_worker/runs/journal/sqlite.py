@@ -75,6 +75,9 @@ class _Glance:
     def head(self) -> Head:
         return head(self._connection)
 
+    async def returns(self) -> bool:
+        return True
+
     def committed(self, sequence: int) -> None:
         self.news.publish()
 

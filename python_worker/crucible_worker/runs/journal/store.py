@@ -44,7 +44,18 @@ class Owners(Protocol):
         """Refuse to write for an owner that is none any more, inside a transaction.
 
         Raises:
-            JournalUnavailable: another worker was or is the owner meanwhile.
+            OwnershipLost: another worker was or is the owner meanwhile.
+        """
+        ...
+
+    async def confirm(self, number: int) -> None:
+        """As `check`, on the loop: what is changed next outside of the journal is changed by its owner.
+
+        It costs nothing where an owner that lives cannot lose what it owns.
+
+        Raises:
+            OwnershipLost: another worker was or is the owner meanwhile.
+            JournalUnavailable: nobody can tell just now.
         """
         ...
 
@@ -112,6 +123,10 @@ class Glance(Protocol):
 
     def head(self) -> Head:
         """The log, as far as it is known."""
+        ...
+
+    async def returns(self) -> bool:
+        """Wait until a database that is away is there again; False if it is away for too long, True if it is not."""
         ...
 
     def committed(self, sequence: int) -> None:

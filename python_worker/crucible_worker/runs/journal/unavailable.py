@@ -5,7 +5,7 @@ from __future__ import annotations
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason
 
-__all__ = ["RETRY_SECONDS", "JournalUnavailable"]
+__all__ = ["RETRY_SECONDS", "JournalUnavailable", "OwnershipLost"]
 
 RETRY_SECONDS = 1.0
 """Seconds after which a caller may retry while the journal cannot be used."""
@@ -18,3 +18,10 @@ class JournalUnavailable(Unavailable):
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         super().__init__(message, reason=reason, retry_after=RETRY_SECONDS)
+
+
+class OwnershipLost(JournalUnavailable):
+    """Others did not hear of this worker for too long: what it owned is another one's, or may become that."""
+
+    def __init__(self) -> None:
+        super().__init__("this worker was not heard for too long, and owns this no longer")

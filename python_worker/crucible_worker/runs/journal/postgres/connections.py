@@ -13,12 +13,24 @@ from psycopg.conninfo import conninfo_to_dict
 from crucible_worker.runs.journal.postgres.dialect import Dialect, adapt
 from crucible_worker.runs.journal.queries import Found
 
-__all__ = ["LEASE", "LOCK_WAIT", "SCHEMA_NAME", "PostgresReader", "Statements", "connect", "is_lost", "parameters"]
+__all__ = [
+    "LEASE",
+    "LOCK_WAIT",
+    "PATIENCE_SECONDS",
+    "SCHEMA_NAME",
+    "PostgresReader",
+    "Statements",
+    "connect",
+    "is_lost",
+    "parameters",
+]
 
 SCHEMA_NAME: LiteralString = "crucible_bridge"
 """The schema of the journal's tables: one journal in a database."""
 CONNECT_SECONDS = 5
 """Seconds after which a try to connect is given up."""
+PATIENCE_SECONDS = 10.0
+"""Seconds for which reads and writes wait for a database that is away, before the journal is unreadable, unwritable."""
 LEASE: LiteralString = "5 s"
 """How long a worker owns what it owns since its last transaction; a transaction that it leaves open ends then, too."""
 LOCK_WAIT: LiteralString = "20 s"

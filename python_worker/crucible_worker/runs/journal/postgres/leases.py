@@ -13,7 +13,7 @@ from crucible_worker.runs.journal.postgres.sessions import LIVES, Session
 from crucible_worker.runs.journal.queries import Reads
 from crucible_worker.runs.journal.store import Submit
 from crucible_worker.runs.journal.transaction import Transaction
-from crucible_worker.runs.journal.unavailable import JournalUnavailable
+from crucible_worker.runs.journal.unavailable import OwnershipLost
 
 __all__ = ["Leases"]
 
@@ -77,7 +77,11 @@ class Leases:
         with self._guard:
             token = self._held.get(number)
         if token != self._session.token:
-            raise JournalUnavailable("this worker was not heard for too long, and owns this no longer")
+            raise OwnershipLost()
+
+    async def confirm(self, number: int) -> None:
+        """As `check`, outside of a transaction."""
+        await self._submit(lambda transaction: self.check(number, transaction))
 
     def release(self, number: int) -> None:
         """Be no longer the owner, as soon as the database can be told; does nothing if this worker is not."""

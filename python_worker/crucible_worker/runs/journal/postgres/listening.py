@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 
 import psycopg
 import structlog
 
 from crucible_worker.runs.journal.news import News
-from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, parameters
+from crucible_worker.runs.journal.postgres.connections import PATIENCE_SECONDS, SCHEMA_NAME, parameters
 from crucible_worker.runs.journal.postgres.writing import CHANNEL
 from crucible_worker.runs.journal.queries import Head
 
@@ -26,7 +28,8 @@ class PostgresGlance:
     def __init__(self, url: str, log: Head) -> None:
         """Listen from now on; `log` is the log as it was just now."""
         self._url, self._log = url, log
-        self._lost: str = ""
+        self._lost, self._lost_at = "", 0.0
+        self._heard_again = asyncio.Event()
         self.news = News()
         self._task = asyncio.create_task(self._listen(), name="journal-news")
 
@@ -34,11 +37,23 @@ class PostgresGlance:
         """The log, as far as this worker has heard.
 
         Raises:
-            psycopg.OperationalError: nothing is heard just now.
+            psycopg.OperationalError: nothing was heard for too long.
         """
-        if self._lost:
+        if self._lost and self._patience_left() <= 0:
             raise psycopg.OperationalError(self._lost)
         return self._log
+
+    async def returns(self) -> bool:
+        """Wait until the database is there, if it is not; False if it is away for too long."""
+        if not self._lost:
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._patience_left())):
+                await self._heard_again.wait()
+        return not self._lost
+
+    def _patience_left(self) -> float:
+        return self._lost_at + PATIENCE_SECONDS - time.monotonic()
 
     def committed(self, sequence: int) -> None:
         """This worker has committed."""
@@ -46,7 +61,8 @@ class PostgresGlance:
         self.news.publish()
 
     async def aclose(self) -> None:
-        """End the news."""
+        """End the news, and what waits for the database."""
+        self._heard_again.set()
         self._task.cancel()
         await asyncio.wait([self._task])
         self.news.close()
@@ -56,10 +72,12 @@ class PostgresGlance:
             try:
                 await self._heard()
             except (psycopg.Error, OSError) as error:
+                reason = str(error).strip() or type(error).__name__
                 if not self._lost:
-                    _log.warning("news_lost", reason=str(error).strip())
-                self._lost = str(error).strip() or type(error).__name__
-                self.news.publish()
+                    _log.warning("news_lost", reason=reason)
+                    self._lost_at = time.monotonic()
+                    self._heard_again.clear()
+                self._lost = reason
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _heard(self) -> None:
@@ -73,8 +91,9 @@ class PostgresGlance:
             if row is not None:
                 self._hear(Head(*row))
             if self._lost:
-                _log.info("news_again")
+                _log.info("news_again", seconds=round(time.monotonic() - self._lost_at, 1))
             self._lost = ""
+            self._heard_again.set()
             self.news.publish()
             async for note in connection.notifies():
                 log_id, sequence, oldest = note.payload.split(" ")

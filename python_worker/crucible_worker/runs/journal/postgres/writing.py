@@ -17,16 +17,21 @@ import psycopg
 import structlog
 from psycopg import errors
 
-from crucible_worker.runs.journal.postgres.connections import LEASE, LOCK_WAIT, Statements, connect, is_lost
+from crucible_worker.runs.journal.postgres.connections import (
+    LEASE,
+    LOCK_WAIT,
+    PATIENCE_SECONDS,
+    Statements,
+    connect,
+    is_lost,
+)
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.place import recognize
 from crucible_worker.runs.journal.postgres.sessions import Session
 from crucible_worker.runs.journal.queries import Head, head
 
-__all__ = ["CHANNEL", "PATIENCE_SECONDS", "PostgresWriting"]
+__all__ = ["CHANNEL", "PostgresWriting"]
 
-PATIENCE_SECONDS = 5.0
-"""Seconds for which a batch waits for a database that is away, before the journal is unwritable."""
 PAUSE_SECONDS = 0.05
 """Seconds between two tries to connect."""
 CHANNEL: LiteralString = "crucible_journal"
@@ -77,6 +82,8 @@ class PostgresWriting:
         except psycopg.OperationalError as error:
             if not is_lost(error, connection) or not self._was_committed():
                 raise
+        if self._failing_since is not None:
+            _log.info("database_back", seconds=round(time.monotonic() - self._failing_since, 1))
         self._failing_since, self._through = None, sequence
 
     def roll_back(self) -> None:
@@ -87,7 +94,8 @@ class PostgresWriting:
             if not self._connection.closed:
                 self._connection.execute("ROLLBACK")
         except psycopg.Error as error:
-            _log.warning("rollback_failed", reason=str(error).strip())
+            if not is_lost(error, self._connection):  # else `recovers` logs it
+                _log.warning("rollback_failed", reason=str(error).strip())
         if self._connection.closed:
             self._connection = None
 

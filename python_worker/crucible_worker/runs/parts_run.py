@@ -1,0 +1,169 @@
+"""A worker's share of an evaluation: it leases parts, runs their samples, and commits the results with the lease.
+
+The lead of the evaluation and its helpers use the same class. Whoever finishes a part and finds that the lead is gone
+becomes the lead in the same transaction. So an evaluation that is worked on is never without a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from crucible_worker.evaluators.base import stops_itself
+from crucible_worker.runs import claims, lifecycle, spans
+from crucible_worker.runs.controls import Control
+from crucible_worker.runs.evaluation_owners import EvaluationOwners
+from crucible_worker.runs.journal import Journal, Transaction
+from crucible_worker.runs.journal import parts as journal_parts
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.leased_items import LeasedItems
+from crucible_worker.runs.preparation import Plan
+from crucible_worker.runs.recording import FinishedSample
+from crucible_worker.runs.sample_runs import SampleRuns
+from crucible_worker.runs.sampling import Sampling, retrieve_error
+from crucible_worker.runs.throttle import Throttle
+from crucible_worker.runs.usage import SampleKey, Spent
+
+__all__ = ["PartsRun", "is_shareable"]
+
+
+def is_shareable(plan: Plan, runs: int) -> bool:
+    """Whether several workers may run an attempt with so many runs of samples.
+
+    Not if it has few, if its caller has a part of it, or if a sample is a whole task with files of its own.
+    """
+    whole_tasks = any(stops_itself(evaluator) for _, evaluator in plan.evaluators)
+    return runs >= journal_parts.MIN_SHARED and plan.caller is None and not whole_tasks
+
+
+class PartsRun:
+    """See the module; used in one event loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        owners: EvaluationOwners,
+        row: Row,
+        samples: SampleRuns,
+        throttle: Throttle,
+        *,
+        worker_id: str,
+        begun: Iterable[int],
+        failed: Callable[[BaseException], None],
+        promoted: Callable[[Row], None] = lambda row: None,
+    ) -> None:
+        """See the module.
+
+        Args:
+            journal: where everything is recorded; each transaction checks the leases of the parts that it is about.
+            owners: this worker's.
+            row: the evaluation, whose parts are written.
+            samples: runs single samples.
+            throttle: how many may be at work at this worker.
+            worker_id: this worker's.
+            begun: evaluators whose EVALUATOR_START is committed.
+            failed: called with the error when nothing more can be written, or by a bug of the worker.
+            promoted: called with the evaluation's row when this worker has become its lead.
+        """
+        self.samples = samples
+        """Runs single samples."""
+        self.spent = Spent()
+        """Usage of the samples that this worker has run and committed."""
+        self.begun = set(begun)
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        self._journal, self._owners, self._row = journal, owners, row
+        self._throttle, self._failed, self._promoted = throttle, failed, promoted
+        self._beginning: dict[int, asyncio.Future[None]] = {}
+        self._items = LeasedItems(
+            journal, owners, row.number, worker_id=worker_id, enough=self._enough, failed=self.fail
+        )
+        self._sampling = Sampling(samples, throttle, self, most=row.total)
+        if samples.recorder is not None:
+            samples.recorder.shared = True
+
+    def start(self) -> None:
+        """Begin; `leave`, or `close` and `end`, are to follow."""
+        self.task = asyncio.create_task(self._sampling.run(self._items), name=f"share-of-{self._row.number}")
+        self.task.add_done_callback(self._ended)
+
+    def heed(self, control: Control) -> None:
+        """Apply what callers have set meanwhile."""
+        if self._throttle.heed(control):
+            self.samples.progressed()  # a pause is no stall
+
+    def close(self) -> None:
+        """Let no further sample begin, and record no further result."""
+        self._sampling.close()
+        self._items.close()
+        self.task.cancel()
+
+    async def leave(self) -> None:
+        """Let the samples at work end, and begin no other one."""
+        self._items.close()
+        await self._sampling.idle()
+        self.close()
+
+    async def until_written(self) -> None:
+        """Once this is closed: wait for the results that are being written."""
+        await self._items.settled()
+        await self._sampling.until_unwritten()
+
+    def give_back(self, transaction: Transaction) -> None:
+        """Let others have what is not done, inside a transaction; after `until_written`."""
+        self._items.give_back(transaction)
+
+    def release(self) -> None:
+        """Own no part any more, where they could not be given back."""
+        self._items.release()
+
+    async def begin(self, place: SampleKey) -> None:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        index = place.evaluator
+        if index not in self._beginning:
+            part, plan = self._items.part_of(place), self.samples.plan
+            spec, evaluator = plan.evaluators[index]
+            total = len(plan.samples) * evaluator.repeats
+
+            def begin(transaction: Transaction) -> None:
+                journal_parts.check(transaction, self._owners.parts, self._items.holder, part)
+                spans.begin(transaction, self._row, index, label=spec.label, total=total, active_ns=None)
+
+            self._beginning[index] = self._journal.submit(begin)
+            self._beginning[index].add_done_callback(retrieve_error)
+        # Several samples wait for it: the cancellation of one must not affect the others.
+        await asyncio.shield(self._beginning[index])
+        self.begun.add(index)
+
+    def commit(self, kept: Sequence[FinishedSample], size: int) -> asyncio.Future[Row | None]:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        done = self._items.counted(kept)
+
+        def commit(transaction: Transaction) -> Row | None:
+            finished = journal_parts.spend(transaction, self._owners.parts, self._items.holder, done)
+            lifecycle.commit_samples(transaction, self._row, kept, None, self.samples.recorder)
+            return claims.promote(transaction, self._owners, self._row) if finished else None
+
+        committed = self._journal.submit(commit, size)
+        committed.add_done_callback(self._committed)
+        return committed
+
+    def written(self, kept: Sequence[FinishedSample]) -> None:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        self._items.written(kept)
+        for one in kept:
+            self.spent.add(one.place, one.took)
+
+    def fail(self, error: BaseException) -> None:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        self._failed(error)
+
+    def _enough(self) -> int:
+        return max(1, self._throttle.allowed)
+
+    def _committed(self, committed: asyncio.Future[Row | None]) -> None:
+        if committed.exception() is None and (row := committed.result()) is not None:
+            self._promoted(row)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
