@@ -1062,7 +1062,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _END,
-        "The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.",
+        "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
     )
     CHECKPOINT_CHANGED = (
         "CHECKPOINT_CHANGED",
@@ -1085,6 +1085,14 @@ class Reason(enum.StrEnum):
         True,
         _CALL | _ITEM,
         "The process that computes local models cannot be started.",
+    )
+    SERVER_NOT_STARTED = (
+        "SERVER_NOT_STARTED",
+        Code.UNAVAILABLE,
+        False,
+        _CALL | _ITEM | _END,
+        "A server of models that the worker starts did not start, or did not load the weights; the message has its last "
+        "lines.",
     )
     MODEL_NOT_OPEN = (
         "MODEL_NOT_OPEN",

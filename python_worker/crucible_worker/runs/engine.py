@@ -82,6 +82,7 @@ from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import SampleKey, Spent, judged_usage
+from crucible_worker.runs.weights import confirm_weights, record_weights
 
 __all__ = ["KEEP_TIME_SECONDS", "MAX_UNWRITTEN", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -255,6 +256,7 @@ class Attempt:
             await self._plan.model.find_engine()
             plan = await load_auxiliary_models(self._plan, self._gate)
             plan = self._plan = await probe_likelihoods(plan, self._gate)
+            await record_weights(plan, self._gate)
             renderings = await self._journal.submit(lambda transaction: pinned(transaction, number, plan))
             kept = folder_of(self._journal.folder, self.row)
             self._lanes = [
@@ -288,6 +290,7 @@ class Attempt:
                     group.create_task(self._failing(self._take(items)))
             if self._stopped.done():
                 raise Cancelled("the evaluation has ended")
+            await confirm_weights(plan, self._gate)
             return runs.outcome()
 
     async def _failing(self, part: Coroutine[None, None, None]) -> None:
