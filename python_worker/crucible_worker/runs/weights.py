@@ -1,4 +1,4 @@
-"""Whether the models of an evaluation keep their weights while it runs: recorded before the first sample, then confirmed.
+"""Whether the models of an evaluation keep their weights while it runs: recorded at its start, confirmed at its end.
 
 Results of two sets of weights are those of neither, so the evaluation fails.
 """

@@ -1,7 +1,7 @@
 """The replicas of one managed server: started, loaded with one checkpoint after another, watched, and restarted.
 
-Requests go to them through the balancer of OpenAI-compatible servers. A replica that dies is ejected at once. It returns
-when its new process has the same weights as the others.
+Requests go to them through the balancer of OpenAI-compatible servers. A replica that dies is ejected at once.
+It returns when its new process has the same weights as the others.
 """
 
 from __future__ import annotations

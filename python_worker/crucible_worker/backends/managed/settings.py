@@ -26,6 +26,7 @@ __all__ = [
     "PLACEHOLDERS",
     "ManagedServer",
     "ProgramName",
+    "check_devices",
     "read_managed",
     "servers",
 ]
@@ -159,11 +160,9 @@ def _texts(value: Any, base: Path) -> tuple[str, ...]:
 
 def _devices(value: Any, base: Path) -> tuple[str, ...]:
     listed = value.split(",") if isinstance(value, str) else value
-    if not isinstance(listed, list) or not listed:
+    if not isinstance(listed, list) or not listed or not all(type(device) in (str, int) for device in listed):
         raise ValueError('a list of devices, such as ["0", "1"]')
-    return tuple(
-        str(device) if isinstance(device, int) and not isinstance(device, bool) else device for device in listed
-    )
+    return tuple(str(device) for device in listed)
 
 
 def _variables(value: Any, base: Path) -> Mapping[str, str]:

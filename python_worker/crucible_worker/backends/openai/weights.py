@@ -1,7 +1,7 @@
 """Whether a server has the same weights at the end of an evaluation as at its start, though none shows its weights.
 
-A fixed prompt is measured at each replica: the log-probabilities of its tokens depend on all weights. They are not equal
-bit for bit, as a GPU computes a prompt in batches with others. So the mean of their differences counts.
+A fixed prompt is measured at each replica: the log-probabilities of its tokens depend on all weights. Two measurements
+are not equal bit for bit, as a GPU computes a prompt in batches with others. So the mean of their differences counts.
 """
 
 from __future__ import annotations
