@@ -258,8 +258,47 @@ class Sglang:
         return _completion(body, choice)
 
 
+class Gate:
+    """Holds the answers to texts while it is shut; for tests alone, no server has it."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.waiting = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/fake/waiting", self.tell),
+            web.post("/fake/shut", self.shut),
+            web.post("/fake/open", self.let),
+        ]
+
+    async def tell(self, request: web.Request) -> web.Response:
+        return web.json_response({"waiting": self.waiting})
+
+    async def shut(self, request: web.Request) -> web.Response:
+        self.open.clear()
+        return web.Response()
+
+    async def let(self, request: web.Request) -> web.Response:
+        self.open.set()
+        return web.Response()
+
+    async def passed(self) -> None:
+        self.waiting += 1
+        try:
+            await self.open.wait()
+        finally:
+            self.waiting -= 1
+
+
+GATE = Gate()
+
+
 async def _choice(body: dict[str, Any], text: str) -> dict[str, Any]:
     await asyncio.sleep(DELAY_SECONDS)
+    if "messages" in body or isinstance(body["prompt"], str):
+        await GATE.passed()
     said = {"message": {"role": "assistant", "content": text}} if "messages" in body else {"text": text}
     return {"index": 0, "finish_reason": "stop", "logprobs": None, **said}
 
@@ -300,7 +339,7 @@ def main() -> None:
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         app = web.Application()
-        app.add_routes({"vllm": Vllm, "sglang": Sglang}[options.program](options).routes())
+        app.add_routes([*{"vllm": Vllm, "sglang": Sglang}[options.program](options).routes(), *GATE.routes()])
         web.run_app(app, host="127.0.0.1", port=options.port, print=None, handle_signals=True)
     finally:
         engine.terminate()

@@ -67,3 +67,16 @@ async def text_of(backend: ManagedBackend, name: str, prompt: str = "p") -> str:
     await model.load()
     (sequence,) = await model.sample_text(prompt, PARAMS)
     return sequence.text
+
+
+def members(group: int) -> list[int]:
+    """Processes of a process group that are no zombies."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, IndexError):
+            continue
+        if entry.name.isdigit() and int(fields[2]) == group and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found

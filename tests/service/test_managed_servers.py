@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.service.managed_kit import (
     backend_of,
     deployment_of,
     fake,
+    members,
     save,
     save_adapter,
     text_of,
@@ -227,16 +227,3 @@ async def test_the_end_of_the_backend_ends_every_process(tmp_path):
         groups = pids(backend)
         assert all(members(group) for group in groups)
     await until(lambda: not any(members(group) for group in groups))
-
-
-def members(group):
-    """Processes of a group that are no zombies."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (OSError, IndexError):
-            continue
-        if entry.name.isdigit() and int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(entry.name))
-    return found

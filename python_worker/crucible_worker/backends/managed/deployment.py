@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import contextvars
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -318,7 +319,10 @@ class Deployment:
 
     def _watch(self, target: Target) -> None:
         for replica in self.replicas:
-            task = asyncio.create_task(self._keep(replica, target), name="watch over a managed server")
+            # Its lines in the log are not of the evaluation that happened to load the checkpoint.
+            task = asyncio.create_task(
+                self._keep(replica, target), name="watch over a managed server", context=contextvars.Context()
+            )
             self._watchers[replica.url] = task
 
     async def _stop_watching(self) -> None:
