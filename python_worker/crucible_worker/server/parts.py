@@ -24,7 +24,6 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.backends.installed import InstalledBackends
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.managed.backend import ManagedBackend
-from crucible_worker.backends.managed.reference import SCHEME
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
@@ -38,6 +37,7 @@ from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
+from crucible_worker.managed_refs import SCHEME
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources

@@ -15,10 +15,10 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
-from crucible_worker.backends.managed.reference import SCHEME, ManagedRef, read_managed_ref
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
 from crucible_worker.backends.openai.connection import closed, missing
+from crucible_worker.managed_refs import SCHEME, ManagedRef, read_managed_ref
 
 if TYPE_CHECKING:
     from crucible_worker.backends.managed.deployment import Deployment

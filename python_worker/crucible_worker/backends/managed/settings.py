@@ -19,20 +19,17 @@ from typing import Any, Literal, cast, get_args
 
 from crucible_worker.backends.endpoints import Kind, check_name, read_endpoints, read_flag, read_number, read_whole
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
+from crucible_worker.managed_refs import check_devices
 
 __all__ = [
-    "MAX_DEVICES",
     "MAX_START_SECONDS",
     "PLACEHOLDERS",
     "ManagedServer",
     "ProgramName",
-    "check_devices",
     "read_managed",
     "servers",
 ]
 
-MAX_DEVICES = 64
-"""Most replicas of one server."""
 MAX_START_SECONDS = 7200.0
 """The largest `start_seconds`."""
 
@@ -42,8 +39,6 @@ PLACEHOLDERS = ("model", "port", "name", "gpus")
 """What a command may have in braces: the checkpoint's directory, the port on 127.0.0.1, the name that requests have,
 and the number of GPUs of one replica."""
 
-_DEVICES = re.compile(r"[A-Za-z0-9:-]+(\+[A-Za-z0-9:-]+)*")
-"""A GPU by its number or UUID, or several that serve one replica together: "0", "GPU-8f2c", "0+1"."""
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -102,24 +97,6 @@ class ManagedServer:
                 raise ValueError(f"{where}: {option} is {value:g}, not above 0 and at most {most:.0f}")
         if self.max_connections < 1:
             raise ValueError(f"{where}: max_connections is {self.max_connections}, must be at least 1")
-
-
-def check_devices(devices: tuple[str, ...], where: str) -> None:
-    """Refuse what names no devices, or one twice.
-
-    Raises:
-        ValueError: the first fault.
-    """
-    if len(devices) > MAX_DEVICES:
-        raise ValueError(f"{where} has {len(devices)} replicas, at most {MAX_DEVICES} are accepted")
-    seen: set[str] = set()
-    for device in devices:
-        if not _DEVICES.fullmatch(device):
-            raise ValueError(f'{where} has {device[:60]!r}, not the number or UUID of a GPU, or several as "0+1"')
-        for one in device.split("+"):
-            if one in seen:
-                raise ValueError(f"{where} has {one!r} twice: one GPU is one replica's")
-            seen.add(one)
 
 
 def read_managed(value: Any, base: Path) -> tuple[ManagedServer, ...]:
