@@ -1,7 +1,8 @@
 """A program that speaks the endpoints of vLLM or of SGLang, as their sources have them, with weights that are a text.
 
-The weights of a checkpoint are the text in its model.safetensors, and those of an adapter the text in its file. Answers
-are the text of the weights that gave them. Log-probabilities depend on it. The worker under test runs this file.
+The weights of a checkpoint are the text in its model.safetensors, or a digest of it, and those of an adapter likewise.
+Answers are the text of the weights that gave them. Log-probabilities depend on it. The worker that is tested runs
+this file.
 
 Facts: vLLM's entrypoints/serve/lora, entrypoints/serve/dev/rpc, entrypoints/serve/dev/cache, entrypoints/openai/models;
 SGLang's srt/entrypoints/http_server.py and srt/managers/io_struct.py.
@@ -56,8 +57,13 @@ def _config(model: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "_name_or_path"}
 
 
-def _text(model: str) -> str:
-    return (Path(model) / "model.safetensors").read_text()
+def _adapter_text(path: str) -> str:
+    return _text(path, "adapter_model.safetensors")
+
+
+def _text(model: str, file: str = "model.safetensors") -> str:
+    content = (Path(model) / file).read_bytes()
+    return content.decode() if content.isascii() and b"\0" not in content else hashlib.sha256(content).hexdigest()
 
 
 class Vllm:
@@ -123,7 +129,7 @@ class Vllm:
         if not self.enable_lora:
             return _vllm_error(500, "Call to add_lora method failed: LoRA is not enabled", "InternalServerError")
         try:
-            text = (Path(path) / "adapter_model.safetensors").read_text()
+            text = _adapter_text(path)
         except OSError:
             return _vllm_error(404, f"No adapter found for '{path}'", "NotFoundError")
         self.weights.adapters[name] = (path, text)
@@ -218,7 +224,7 @@ class Sglang:
                 raise ValueError("LoRA is not enabled. Please set `--enable-lora` to enable LoRA.")
             if body["lora_name"] in self.weights.adapters:
                 raise ValueError(f"LoRA with name {body['lora_name']} already exists")
-            text = (Path(body["lora_path"]) / "adapter_model.safetensors").read_text()
+            text = _adapter_text(body["lora_path"])
         except (OSError, ValueError) as error:
             return web.json_response({"rid": None, "success": False, "error_message": str(error)}, status=400)
         self.weights.adapters[body["lora_name"]] = (body["lora_path"], text)

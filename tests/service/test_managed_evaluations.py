@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import hashlib
 import os
 import signal
 
@@ -13,7 +14,9 @@ from crucible_bridge.types import EvaluationState, InstalledModel, Sample, Verdi
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import build
+from crucible_worker.testing import record_events
 from tests.robustness.harness import until
+from tests.service import follow_kit
 from tests.service.evaluation_kit import samples_of, state_of
 from tests.service.managed_kit import PARAMS, PROGRAMS, fake, members, save, save_adapter
 from tests.service.processes_kit import children, serving, wait_until
@@ -212,3 +215,35 @@ async def test_a_worker_that_is_killed_leaves_no_server(tmp_path):
         process.kill()
         process.wait()
         wait_until(lambda: not any(members(group) for group in groups), "the servers have ended")
+
+
+@rows("program", PROGRAMS)
+async def test_a_followed_run_needs_one_process(program, tmp_path):
+    """Its checkpoints are loaded into the same server one after another, each evaluated by its own weights."""
+    root = tmp_path / program
+    folder = root / "run"
+    folder.mkdir(parents=True)
+    async with rig(root, fake(program)) as worker, record_events(worker.bridge) as recorder:
+        await worker.bridge.follow(
+            "run", evaluators=["accuracy"], dataset=numbered(2, "x"), sampling=PARAMS, base_model="managed:s"
+        )
+        seen = []
+        for step in (10, 20, 30):
+            follow_kit.save(folder, step)
+            await recorder.wait_for(
+                lambda event, name=f"checkpoint-{step}": (
+                    event.kind is follow_kit.RELEASED and event.metadata["name"] == name
+                ),
+                seconds=60.0,
+            )
+            seen.append(worker.replicas[0].pid)
+        found = {each.request.step: each async for each in worker.bridge.evaluation.all_evaluations(run_id="run")}
+        outputs = {
+            step: {result.output for result in await samples_of(worker.bridge, each.evaluation_id)}
+            for step, each in found.items()
+        }
+        page = await worker.bridge.evaluation.list_runs(run_id="run")
+    assert {each.state for each in found.values()} == {EvaluationState.COMPLETED}
+    assert outputs == {step: {hashlib.sha256(follow_kit.weights(step)).hexdigest()} for step in (10, 20, 30)}
+    assert len(set(seen)) == 1
+    assert str(page.checkpoints[-1].model.name) == f"s/{folder}/checkpoint-30"

@@ -332,7 +332,7 @@ class Deployment:
         await asyncio.gather(*watchers.values(), return_exceptions=True)
 
     async def _keep(self, replica: Replica, target: Target) -> None:
-        """Start a replica again whenever it has ended."""
+        """Start a replica again whenever it has ended, as long as the checkpoint's files are what they were."""
         wait = FIRST_WAIT_SECONDS
         while True:
             began = time.monotonic()
@@ -346,13 +346,16 @@ class Deployment:
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             try:
                 await self._restart(replica, target)
-            except BridgeError as error:
+            except BackendError as error:
                 _log.warning("replica_not_started", server=self.server.name, replica=replica.url, error=error.message)
-                if not isinstance(error, BackendError) and not any(other.ready for other in self.replicas):
-                    # Nothing will change that: who waits for a replica, need not.
+            except BridgeError as error:
+                # The files are gone or others: who waits for a replica need not, and the next checkpoint starts it.
+                _log.warning("replica_left_out", server=self.server.name, replica=replica.url, error=error.message)
+                if not any(other.ready for other in self.replicas):
                     self._failure = error
                     self._became_ready.set()
                     self._turns.forget()
+                return
 
     async def _restart(self, replica: Replica, target: Target) -> None:
         """Start a replica again with the checkpoint of the others.
