@@ -2,7 +2,10 @@
 
 import asyncio
 import collections
+import contextlib
 import hashlib
+import itertools
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,7 +16,7 @@ from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.openai.weights import PROBE, TOLERANCE
 from tests.service.evaluation_kit import state_of
-from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, worker_on
+from tests.service.openai_kit import Reply, Request, Script, ScriptedServer, answer, worker_on
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
 
@@ -44,18 +47,22 @@ class Weights:
         return -1.0 - 15.0 * int.from_bytes(digest[:4], "big") / 2**32
 
 
-def model_of(*servers: ScriptedServer) -> RemoteModel:
+@contextlib.asynccontextmanager
+async def model_of(*scripts: Script) -> AsyncIterator[RemoteModel]:
     """The model `m` of replicas, with `probe`."""
-    urls = tuple(server.url for server in servers)
-    return RemoteModel(Fleet(OpenAIServer(name="s", base_urls=urls, probe=True), {}), "m")
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(ScriptedServer(script).serving()) for script in scripts]
+        urls = tuple(server.url for server in servers)
+        fleet = Fleet(OpenAIServer(name="s", base_urls=urls, probe=True), {})
+        stack.push_async_callback(fleet.aclose)
+        yield RemoteModel(fleet, "m")
 
 
 async def test_other_weights_are_found_every_time():
     """Weights that change at one of two replicas are found, whichever they are."""
     scripts = Weights(noise=0.05), Weights(noise=0.05)
     ends = collections.Counter()
-    async with ScriptedServer(scripts[0]).serving() as one, ScriptedServer(scripts[1]).serving() as other:
-        model = model_of(one, other)
+    async with model_of(*scripts) as model:
         for number in range(SWAPS):
             scripts[0].text = scripts[1].text = f"before {number}"
             await model.record_weights()
@@ -69,8 +76,7 @@ async def test_other_weights_are_found_every_time():
 async def test_noise_below_the_tolerance_is_no_change():
     """Twice the noise lies between two measurements: the tolerance bounds it, from both sides."""
     for noise, changed in ((TOLERANCE / 2 - 0.001, False), (TOLERANCE / 2 + 0.001, True)):
-        async with ScriptedServer(Weights(noise=noise)).serving() as server:
-            model = model_of(server)
+        async with model_of(Weights(noise=noise)) as model:
             await model.record_weights()
             if changed:
                 with pytest.raises(BridgeError, match=f"more than {TOLERANCE:g}"):
@@ -81,17 +87,17 @@ async def test_noise_below_the_tolerance_is_no_change():
 
 async def test_replicas_with_different_weights_are_refused_at_the_start():
     """The name is the same, and the weights are not."""
-    async with ScriptedServer(Weights("a")).serving() as one, ScriptedServer(Weights("b")).serving() as other:
+    async with model_of(Weights("a"), Weights("b")) as model:
         with pytest.raises(BridgeError) as caught:
-            await model_of(one, other).record_weights()
+            await model.record_weights()
     assert caught.value.reason == "REPLICAS_DIFFER"
 
 
 async def test_a_server_without_log_probabilities_is_refused_at_the_start():
     """`probe` needs those of a prompt; the error says which servers return them."""
-    async with ScriptedServer().serving() as server:
+    async with model_of(lambda request: answer(request, "x") if request.body else Reply({"data": []})) as model:
         with pytest.raises(BridgeError) as caught:
-            await model_of(server).record_weights()
+            await model.record_weights()
     assert caught.value.reason == "NO_PROMPT_LOGPROBS"
 
 
@@ -113,11 +119,13 @@ async def test_an_evaluation_fails_if_the_weights_changed(tmp_path):
                 held.set()
             return reply
 
-        async with ScriptedServer(once).serving() as server:
-            async with worker_on(server, tmp_path / str(probe), probe=probe) as bridge:
-                ended = await bridge.evaluation.evaluate(
-                    model="openai:s/m", evaluators=["accuracy"], dataset=sample, sampling=SamplingParams(max_tokens=4)
-                )
+        async with (
+            ScriptedServer(once).serving() as server,
+            worker_on(server, tmp_path / str(probe), probe=probe) as bridge,
+        ):
+            ended = await bridge.evaluation.evaluate(
+                model="openai:s/m", evaluators=["accuracy"], dataset=sample, sampling=SamplingParams(max_tokens=4)
+            )
         assert held.is_set()
         assert state_of(ended) == expected
         assert script.calls == 2 * probe
@@ -126,4 +134,4 @@ async def test_an_evaluation_fails_if_the_weights_changed(tmp_path):
 def test_the_prompt_has_tokens_of_every_vocabulary():
     """They are below those of bytes, and no token follows another one twice."""
     assert all(0 < token < 128 for token in PROBE)
-    assert len(set(zip(PROBE, PROBE[1:]))) == len(PROBE) - 1
+    assert len(set(itertools.pairwise(PROBE))) == len(PROBE) - 1

@@ -95,7 +95,7 @@ def test_a_server_needs_its_program(tmp_path: Path):
 
 
 _names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,10}", fullmatch=True)
-_paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
+_paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 _devices = st.lists(st.from_regex(r"[0-9]{1,3}", fullmatch=True), max_size=4, unique=True)
 
 
