@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import InstalledModel
+from crucible_worker.backends.managed.replica import LOG_SECONDS
 from tests.robustness.harness import until
 from tests.service.managed_kit import (
     PROGRAMS,
@@ -117,6 +119,24 @@ async def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path):
     assert "CUDA out of memory" in caught.value.message
     assert "loading shard 99" in caught.value.message
     assert "loading shard 9\n" not in caught.value.message
+
+
+async def test_old_logs_are_removed(tmp_path):
+    """A start leaves the logs of the last days, and that of the process before in the same place."""
+    root, logs = tmp_path / "models", tmp_path / "logs"
+    save(root, "small", "w0")
+    save(root, "large", "w1", num_hidden_layers=24)
+    logs.mkdir()
+    old, young = logs / "s-1.log", logs / "s-2.log"
+    for file, age in ((old, LOG_SECONDS + 60), (young, LOG_SECONDS - 60)):
+        file.touch()
+        os.utime(file, (time.time() - age,) * 2)
+    async with backend_of(root, fake("vllm")) as backend:
+        await text_of(backend, "s/small")
+        await text_of(backend, "s/large")
+        (replica,) = deployment_of(backend).replicas
+        assert sorted(logs.iterdir()) == sorted([young, replica.log, replica.log.with_suffix(".log.before")])
+        assert "/small" in replica.log.with_suffix(".log.before").read_text()
 
 
 async def test_a_start_that_takes_too_long_is_refused(tmp_path):

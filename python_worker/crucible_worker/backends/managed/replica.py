@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +23,8 @@ POLL_SECONDS = 0.2
 """Between two requests for a server's health while it starts."""
 STOP_SECONDS = 0.8
 """How long the end of a server is awaited; its guard ends it after that, too."""
+LOG_SECONDS = 7 * 86_400.0
+"""A log without a new line for so long is removed when a server starts."""
 MAX_LOG_LINES = 20
 MAX_LINE_CHARS = 300
 """Of the log in an error."""
@@ -130,8 +134,14 @@ class Replica:
         return f"; last lines of {self.log}:\n" + "\n".join(lines) if lines else ""
 
     def _begin_log(self) -> None:
-        """Keep the log of the process before this one, and no more."""
-        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Keep the log of the process before this one, and no old ones of other processes."""
+        folder = self.log.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        oldest = time.time() - LOG_SECONDS
+        for file in folder.glob("*.log*"):
+            with contextlib.suppress(FileNotFoundError):  # another worker was first
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.before"))
 
