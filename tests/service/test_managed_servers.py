@@ -9,7 +9,9 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import InstalledModel
+from crucible_worker.backends.managed import replica as replica_module
 from crucible_worker.backends.managed.replica import LOG_SECONDS
+from crucible_worker.backends.managed.settings import ManagedServer
 from tests.robustness.harness import until
 from tests.service.managed_kit import (
     PROGRAMS,
@@ -21,6 +23,7 @@ from tests.service.managed_kit import (
     save_adapter,
     text_of,
 )
+from tests.service.processes_kit import runs
 from tests.tables import rows
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
@@ -143,19 +146,33 @@ async def test_a_start_that_takes_too_long_is_refused(tmp_path):
     """The wait for a healthy server is bounded, and ends its process."""
     root = tmp_path / "models"
     save(root, "m", "w")
-    server = fake("vllm", start_seconds=0.3)
-    server = type(server)(name="s", program="vllm", command=("sleep", "600", "{port}"), start_seconds=0.3)
+    command = ("sh", "-c", "sleep 600; : {port}")
+    server = ManagedServer(name="s", program="vllm", command=command, start_seconds=0.3)
     async with backend_of(root, server) as backend:
         with pytest.raises(BridgeError, match=r"was not healthy within 0.3 s \(start_seconds\)"):
             await text_of(backend, "s/m")
         assert pids(backend) == [0]
 
 
+async def test_a_server_that_ignores_its_signal_is_killed(tmp_path, monkeypatch):
+    """With all of its group, after a bounded wait."""
+    monkeypatch.setattr(replica_module, "STOP_SECONDS", 0.3)
+    root = tmp_path / "models"
+    save(root, "m", "w")
+    command = ("sh", "-c", "trap '' TERM; echo $$ > {model}/pid; while :; do sleep 600; done; : {port}")
+    server = ManagedServer(name="s", program="vllm", command=command, start_seconds=1.0)
+    async with backend_of(root, server) as backend:
+        with pytest.raises(BridgeError, match="was not healthy"):
+            await text_of(backend, "s/m")
+        pid = int((root / "m" / "pid").read_text())
+        await until(lambda: not runs(pid))
+
+
 async def test_a_command_that_does_not_exist_is_told(tmp_path):
     """Without the program the error says so."""
     root = tmp_path / "models"
     save(root, "m", "w")
-    server = type(fake("vllm"))(name="s", program="vllm", command=("no-such-program", "{port}"), start_seconds=30)
+    server = ManagedServer(name="s", program="vllm", command=("no-such-program", "{port}"), start_seconds=30)
     async with backend_of(root, server) as backend:
         with pytest.raises(BridgeError, match=r"cannot be started: .*no-such-program"):
             await text_of(backend, "s/m")

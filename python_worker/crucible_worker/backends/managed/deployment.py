@@ -299,8 +299,12 @@ class Deployment:
             if what := self._difference(replica, *result):
                 self._changed(target, what)
                 return
-        if ready and not answered:
-            raise next(error for error in found if isinstance(error, BaseException))
+        if not answered:
+            for error in found:
+                if isinstance(error, BaseException):
+                    raise error
+            message = f"no replica of the server {self.server.name!r} is ready"
+            raise BackendError(message, reason=Reason.BACKEND_UNREACHABLE, retryable=True)
 
     def _difference(self, replica: Replica, reported: Mapping[str, Any], measured: LogprobsOfProbe) -> str:
         """How a replica differs from what was recorded; empty if it does not."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.managed.control import Control, NoAnswer
+from crucible_worker.backends.managed.guard import GRACE_SECONDS
 from crucible_worker.children.process import Process, ending_of
 
 __all__ = ["Replica"]
@@ -21,8 +22,10 @@ __all__ = ["Replica"]
 GUARD = "crucible_worker.backends.managed.guard"
 POLL_SECONDS = 0.2
 """Between two requests for a server's health while it starts."""
-STOP_SECONDS = 0.8
-"""How long the end of a server is awaited; its guard ends it after that, too."""
+STOP_SECONDS = GRACE_SECONDS + 1.0
+"""How long the end of a server is awaited before another one takes its place."""
+CLOSE_SECONDS = 0.5
+"""How long it is awaited when the worker ends."""
 LOG_SECONDS = 7 * 86_400.0
 """A log without a new line for so long is removed when a server starts."""
 MAX_LOG_LINES = 20
@@ -78,13 +81,13 @@ class Replica:
             BackendError: it cannot be started, ends, or is not healthy in time (SERVER_NOT_STARTED).
         """
         await self.stop()
-        self._begin_log()
         # Programs next to this Python are found first: they are installed in its environment.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         variables = {**os.environ, "PATH": path, **environment}
         if self.devices:
             variables["CUDA_VISIBLE_DEVICES"] = self.devices.replace("+", ",")
         try:
+            self._begin_log()
             self._process, self._line = Process.start(GUARD, f"--log={self.log}", "--", *command, environment=variables)
         except OSError as error:
             raise self._not_started(f"cannot be started: {error.strerror}") from error
@@ -101,26 +104,34 @@ class Replica:
         return f"ended ({ending_of(self._reap())}){self.tail()}"
 
     async def stop(self) -> None:
-        """End the server, if there is one, and wait a little for that. Idempotent."""
+        """End the server, if there is one, and wait until its memory is free. Idempotent."""
+        if (process := self._let_go()) is None:
+            return
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await process.ended()
+        finally:
+            await process.end()
+
+    async def aclose(self) -> None:
+        """End the server, and free the port; if the end takes longer, its guard waits for it. Idempotent."""
+        process = self._let_go()
+        self._port.close()
+        if process is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await process.ended()
+                process.reap()
+
+    def _let_go(self) -> Process | None:
+        """Tell the guard to end the server; the guard."""
         self.ready = False
         process, line = self._process, self._line
         self._process = self._line = None
         if line is not None:
-            line.close()  # its guard ends it now, even if this process does not wait for that
-        if process is None:
-            return
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await process.ended()
-        except TimeoutError:
-            process.kill()
-            await process.ended()
-        process.reap()
-
-    async def aclose(self) -> None:
-        """End the server, and free the port. Idempotent."""
-        await self.stop()
-        self._port.close()
+            line.close()
+        return process
 
     def tail(self) -> str:
         """The last lines of the log, as the end of an error; empty if there are none."""
