@@ -172,6 +172,22 @@ async def test_an_adapter_that_appears_is_found(tmp_path):
     assert "adapters of" in ended.problem.message
 
 
+@rows("program", PROGRAMS)
+async def test_a_base_that_was_swapped_is_no_base_of_the_next_adapter(program, tmp_path):
+    """Weights that another program loaded between two adapters are replaced, though the base has the same name."""
+    root = tmp_path / program
+    save(root, "m", "w0")
+    other = save(root, "other", "others")
+    for step in range(2):
+        save_adapter(root, f"lora-{step}", f"a{step}")
+    async with rig(root, fake(program)) as worker:
+        for step in range(2):
+            name = f"s/m?adapter=lora-{step}"
+            ended = await worker.evaluate(name, numbered(2, f"w0+a{step}"), evaluation_id=f"e{step}")
+            assert ended.metrics.values["accuracy"] == 1.0
+            await swap_weights(worker.replicas[0].control, program, other)
+
+
 async def test_a_replica_that_is_killed_loses_nothing(tmp_path):
     """Each sample has one verdict, that of its weights, though a replica dies again and again."""
     root = tmp_path / "models"

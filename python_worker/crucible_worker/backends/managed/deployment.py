@@ -146,16 +146,19 @@ class Deployment:
         await self.fleet.connections()  # so that it knows the replicas that are ejected until they are ready
         await self._refuse_changed(target)
         before = self._loaded
+        known = self._changes.total()
         if before is not None:
             # What other evaluations have measured until now is compared before its evidence is gone.
             with contextlib.suppress(BridgeError):  # no replica answers: there is nothing to compare
                 await self._compare(before)
+        foreign = self._changes.total() > known
         await self._stop_watching()
         self._loaded = self._failure = None
         with_adapters = self._with_adapters or target.adapter_name is not None
         same_form = before is not None and before.form == target.form and with_adapters == self._with_adapters
         self._with_adapters = with_adapters
-        work = [self._bring(replica, before if same_form else None, target) for replica in self.replicas]
+        present = before if same_form else None
+        work = [self._bring(replica, present, target, foreign=foreign) for replica in self.replicas]
         failed = [error for error in await asyncio.gather(*work, return_exceptions=True) if error is not None]
         for error in failed:
             if not isinstance(error, BackendError) or len(failed) == len(work):
@@ -180,20 +183,21 @@ class Deployment:
                 reason=Reason.CHECKPOINT_CHANGED,
             )
 
-    async def _bring(self, replica: Replica, before: Target | None, target: Target) -> None:
+    async def _bring(self, replica: Replica, before: Target | None, target: Target, *, foreign: bool) -> None:
         """Have one replica serve a checkpoint: loaded in place if it can be, else by a new process.
 
         Args:
             replica: which.
             before: what it serves now; None if it cannot take over the weights.
             target: what it is to serve.
+            foreign: whether another program has loaded something.
 
         Raises:
             BackendError: it cannot be started (SERVER_NOT_STARTED).
         """
         if before is not None and replica.ready:
             try:
-                await self._exchange(replica, before, target)
+                await self._exchange(replica, before, target, foreign=foreign)
             except (NotLoaded, NoAnswer, BackendError) as error:
                 _log.warning("weights_not_loaded_in_place", server=self.server.name, error=str(error))
             else:
@@ -201,8 +205,8 @@ class Deployment:
         await self._start(replica, target)
         self._admit(replica)
 
-    async def _exchange(self, replica: Replica, before: Target, target: Target) -> None:
-        """Load what differs between two checkpoints.
+    async def _exchange(self, replica: Replica, before: Target, target: Target, *, foreign: bool) -> None:
+        """Load what differs between two checkpoints; all of it if something foreign was loaded, or may have been.
 
         Raises:
             NotLoaded: the server refuses or fails, or has the former weights all the same.
@@ -211,7 +215,7 @@ class Deployment:
         """
         if before.adapter_name is not None:
             await self.program.unload_adapter(replica.control, before.adapter_name)
-        if before.base_fingerprint != target.base_fingerprint or before == target:
+        if foreign or before.base_fingerprint != target.base_fingerprint or before == target:
             await self.program.load(replica.control, target)
         await self._add_adapter(replica, target)
         _, now = await self._look(replica, target)
