@@ -1091,8 +1091,8 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         False,
         _CALL | _ITEM | _END,
-        "A server of models that the worker starts did not start, or did not load weights; the message has the last lines "
-        "of its log.",
+        "A server of models that the worker starts did not start, or did not load weights; the message has the last "
+        "lines of its log.",
     )
     MODEL_NOT_OPEN = (
         "MODEL_NOT_OPEN",
