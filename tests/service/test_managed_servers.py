@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,16 @@ async def test_a_server_that_keeps_the_former_weights_is_replaced(tmp_path):
         finally:
             deployment.program.load = load
         assert pids(backend) != first
+
+
+async def test_servers_get_absolute_paths(tmp_path, monkeypatch):
+    """A checkpoint below a relative model root is no option and no model of the hub."""
+    monkeypatch.chdir(tmp_path)
+    save(Path("models"), "-m", "w")
+    async with backend_of(Path("models"), fake("vllm")) as backend:
+        assert await text_of(backend, "s/-m") == "w"
+        (replica,) = deployment_of(backend).replicas
+        assert f"model {tmp_path}/models/-m" in replica.log.read_text()
 
 
 async def test_each_device_has_a_process(tmp_path):

@@ -110,4 +110,7 @@ class ManagedBackend(Backend[InstalledModel]):
         if reference.adapter is not None:
             adapter = resolve(self._roots, reference.adapter, "model.adapter")
             check_adapter(adapter, self._roots)
-        return server, Checkpoint(directory=directory, adapter=adapter)
+        # A server parses a path that begins with "-" as an option, and takes one that is gone for a model of the hub.
+        return server, Checkpoint(
+            directory=directory.absolute(), adapter=None if adapter is None else adapter.absolute()
+        )
