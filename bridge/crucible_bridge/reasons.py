@@ -1069,7 +1069,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _END,
-        "The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.",
+        "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
     )
     CHECKPOINT_CHANGED = (
         "CHECKPOINT_CHANGED",
@@ -1092,6 +1092,14 @@ class Reason(enum.StrEnum):
         True,
         _CALL | _ITEM,
         "The process that computes local models cannot be started.",
+    )
+    SERVER_NOT_STARTED = (
+        "SERVER_NOT_STARTED",
+        Code.UNAVAILABLE,
+        False,
+        _CALL | _ITEM | _END,
+        "A server of models that the worker starts did not start, or did not load weights; the message has the last "
+        "lines of its log.",
     )
     MODEL_NOT_OPEN = (
         "MODEL_NOT_OPEN",

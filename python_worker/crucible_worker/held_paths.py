@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import PurePath
 
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
+from crucible_worker.managed_refs import as_managed
 
 __all__ = ["HOLD_FOLDER", "format_own_model", "own_model", "own_path"]
 
@@ -27,6 +28,9 @@ def own_path(path: str) -> str:
 
 def own_model(model: ModelRef) -> ModelRef:
     """A model with the trainer's own path in place of a held one, of its adapter too."""
+    if (managed := as_managed(model)) is not None:
+        adapter = None if managed.adapter is None else own_path(managed.adapter)
+        return dataclasses.replace(managed, path=own_path(managed.path), adapter=adapter).to_model()
     if not isinstance(model, LocalModel | HubModel):
         return model
     if model.adapter_path is not None:

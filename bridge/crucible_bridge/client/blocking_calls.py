@@ -598,7 +598,9 @@ class BlockingEvaluationClient:
                 name has no step, trainer_state.json has it.
             marker: a checkpoint is whole once it has a file of this name. If empty, once its weights are as long
                 as they say.
-            base_model: the model to which adapters belong; if None, the one that adapter_config.json names.
+            base_model: the model to which adapters belong; if None, the one that adapter_config.json names. A
+                managed server without a path, the InstalledModel `managed:vllm`, serves each checkpoint,
+                whole ones too, one after another.
             hold_folder: where checkpoints are held while they are read, below a model root;
                 "<directory>/.crucible" if empty.
             mark: put a file .released into a checkpoint once it is no longer read.

@@ -555,7 +555,9 @@ class FollowRunRequest:
     marker: str = ""
     """A checkpoint is whole once it has a file of this name. If empty, once its weights are as long as they say."""
     base_model: ModelRef | None = None
-    """The model to which adapters belong; if None, the one that adapter_config.json names."""
+    """The model to which adapters belong; if None, the one that adapter_config.json names. A managed server without
+    a path, the InstalledModel `managed:vllm`, serves each checkpoint, whole ones too, one after another.
+    """
     hold_folder: str = ""
     """Where checkpoints are held while they are read, below a model root; "<directory>/.crucible" if empty."""
     mark: bool = False

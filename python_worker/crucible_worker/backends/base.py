@@ -295,6 +295,26 @@ class Model(abc.ABC):
     async def find_engine(self) -> None:  # noqa: B027 (few servers say)
         """Find out, once the model is loaded, which program serves it; never fails, takes a few seconds at most."""
 
+    @property
+    def confirms_weights(self) -> bool:
+        """Whether `confirm_weights` can find that the model has other weights."""
+        return False
+
+    async def record_weights(self) -> None:  # noqa: B027 (few models can lose their weights)
+        """Remember which weights a loaded model has, for `confirm_weights`: at the start of an evaluation.
+
+        Raises:
+            BridgeError: that cannot be found out.
+        """
+
+    async def confirm_weights(self) -> None:  # noqa: B027 (as above)
+        """Check that the model has had the same weights since `record_weights`: at the end of an evaluation.
+
+        Raises:
+            FailedPrecondition: it has not (MODEL_CHANGED).
+            BridgeError: that cannot be found out.
+        """
+
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
     ) -> Sequence[SampledSequence]:

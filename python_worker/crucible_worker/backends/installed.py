@@ -41,20 +41,28 @@ T = TypeVar("T")
 
 
 class InstalledBackends(Backend[InstalledModel]):
-    """All of them; each is made when its first model is opened, and closed with the worker."""
+    """All of them; each is made when its first model is opened, and closed with the worker.
 
-    def __init__(self) -> None:
+    Args:
+        own: backends of the worker that open references of this form, by scheme; no package replaces them.
+    """
+
+    def __init__(self, own: Mapping[str, Backend[InstalledModel]] | None = None) -> None:
+        self._own = dict(own or {})
         self._made: dict[str, Backend[InstalledModel]] = {}
         self._loading: dict[str, asyncio.Task[tuple[str, type[Backend[InstalledModel]]]]] = {}
 
     def infos(self) -> list[BackendInfo]:
-        """The scheme of each; imports nothing."""
-        return [BackendInfo(name=scheme) for scheme in _schemes()]
+        """The description of the worker's own, and the scheme of each other; imports nothing."""
+        others = [BackendInfo(name=scheme) for scheme in _schemes() if scheme not in self._own]
+        return [*(backend.info() for backend in self._own.values()), *others]
 
     async def check(self, model: InstalledModel) -> None:
         """Have the backend refuse a model; raises as `open` does."""
+        if (own := self._own.get(model.scheme)) is not None:
+            return await own.check(model)
         backend = await self._backend(model.scheme)
-        await _guarded(model.scheme, backend.check, model)
+        return await _guarded(model.scheme, backend.check, model)
 
     async def open(self, model: InstalledModel) -> Model:
         """Have the backend open a model.
@@ -65,6 +73,8 @@ class InstalledBackends(Backend[InstalledModel]):
             BackendError: it failed (BACKEND_FAILED).
             BridgeError: what it raises.
         """
+        if (own := self._own.get(model.scheme)) is not None:
+            return await own.open(model)
         backend = await self._backend(model.scheme)
         opened = await _guarded(model.scheme, backend.open, model)
         if not isinstance(opened, Model):
@@ -76,6 +86,7 @@ class InstalledBackends(Backend[InstalledModel]):
 
     async def aclose(self) -> None:
         """Close those that were made; a failure is logged."""
+        await asyncio.gather(*(backend.aclose() for backend in self._own.values()))
         for scheme, backend in self._made.items():
             try:
                 await backend.aclose()
@@ -137,6 +148,19 @@ class _InstalledModel(WrappedModel):
     async def find_engine(self) -> None:
         """Have the model find out."""
         await _guarded(self._scheme, self._model.find_engine)
+
+    @property
+    def confirms_weights(self) -> bool:
+        """As the model says."""
+        return self._model.confirms_weights
+
+    async def record_weights(self) -> None:
+        """Have the model remember."""
+        await _guarded(self._scheme, self._model.record_weights)
+
+    async def confirm_weights(self) -> None:
+        """Have the model check."""
+        await _guarded(self._scheme, self._model.confirm_weights)
 
     def metered(self, meter: Meter) -> Model | None:
         """The model, if it reports what its calls take."""

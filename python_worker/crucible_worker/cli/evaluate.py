@@ -78,8 +78,9 @@ _Model = Annotated[
     list[str],
     typer.Option(
         metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, tinker://PATH, "
-        "tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each further one is compared with the first.",
+        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, "
+        "managed:SERVER/PATH, tinker://PATH, tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each "
+        "further one is compared with the first.",
     ),
 ]
 _State = Annotated[

@@ -102,7 +102,10 @@ _Marker = Annotated[
 ]
 _BaseModel = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="Model of adapters, local: or hub:. [default: the one that they name]"),
+    typer.Option(
+        metavar="MODEL",
+        help="Model of adapters, local: or hub:, or managed:SERVER for all. [default: the one that they name]",
+    ),
 ]
 _HoldFolder = Annotated[
     Path | None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crucible_worker.backends.endpoints import is_loopback
+from crucible_worker.backends.managed.settings import ManagedServer
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.config.plans import RunPlan
@@ -120,6 +121,8 @@ class Settings:
     """Folders of packages that programs and their tests may import if a request names them."""
     openai_servers: tuple[OpenAIServer, ...] = ()
     """OpenAI-compatible servers with models."""
+    managed_servers: tuple[ManagedServer, ...] = ()
+    """Servers of models that the worker starts itself, in addition to the default ones."""
     tinker_services: tuple[TinkerService, ...] = ()
     """Tinker services with models."""
     prices: tuple[ModelPrice, ...] = ()
@@ -197,7 +200,7 @@ class Settings:
             except ValueError as error:
                 raise SettingsError(Setting("plans"), f" {error}") from None
         _check_log_to(self.log_to)
-        for server in (*self.openai_servers, *self.tinker_services):
+        for server in (*self.openai_servers, *self.managed_servers, *self.tinker_services):
             try:
                 server.check()
             except ValueError as error:  # its text has no secret

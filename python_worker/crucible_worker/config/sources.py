@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from crucible_worker.backends.managed.settings import read_managed
 from crucible_worker.backends.openai.servers import read_servers
 from crucible_worker.backends.tinker.services import read_services
 from crucible_worker.config.plans import read_plans
@@ -318,6 +319,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "code_sandboxes": _whole,
     "code_images": read_images,
     "openai_servers": _endpoints(read_servers),
+    "managed_servers": _endpoints(read_managed),
     "tinker_services": _endpoints(read_services),
     "prices": read_prices,
     "plans": read_plans,

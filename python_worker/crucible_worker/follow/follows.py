@@ -15,12 +15,11 @@ from crucible_bridge.types import (
     FollowPolicy,
     FollowRunRequest,
     FollowRunResponse,
-    HubModel,
-    LocalModel,
     format_model,
 )
 from crucible_worker.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.follow.following import Following
+from crucible_worker.follow.models import takes_adapter
 from crucible_worker.follow.places import directory_below, is_below
 from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.runs.follow_records import FollowRecords
@@ -208,8 +207,10 @@ class Follows:
             else directory / HOLD_FOLDER
         )
         base = request.base_model
-        if base is not None and not (isinstance(base, LocalModel | HubModel) and base.adapter_path is None):
-            raise InvalidField("base_model", "is no local: or hub: model without an adapter, so it takes none")
+        if base is not None and not takes_adapter(base):
+            raise InvalidField(
+                "base_model", "is no local:, hub: or managed: model without an adapter, so it takes none"
+            )
         return FollowRow(
             run_id=request.run_id,
             plan_id=request.plan_id if request.plan is None else request.plan.plan_id,

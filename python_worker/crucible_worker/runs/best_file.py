@@ -19,6 +19,7 @@ from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.exports.files import whole_file
 from crucible_worker.held_paths import own_model, own_path
+from crucible_worker.managed_refs import as_managed
 
 __all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
 
@@ -45,11 +46,13 @@ def check_has_folder(model: ModelRef) -> str:
     path = model.adapter_path if isinstance(model, LocalModel | HubModel) else None
     if path is None and isinstance(model, LocalModel):
         path = model.path
+    if (managed := as_managed(model)) is not None:
+        path = managed.adapter or managed.path or None
     if path is None:
         raise InvalidField(
             "model",
             f"is {format_model(model)!r}: the file {BEST_FILE} is written next to checkpoints on the worker's disk, "
-            "local:PATH or ...?adapter=PATH",
+            "local:PATH, managed:SERVER/PATH or ...?adapter=PATH",
         )
     return path
 
@@ -117,6 +120,9 @@ def _is_there(roots: Sequence[Path], path: str) -> bool:
 
 def _with_folder(model: ModelRef, path: str) -> ModelRef:
     """The model with another folder of its checkpoint."""
+    if (managed := as_managed(model)) is not None:
+        part = "path" if managed.adapter is None else "adapter"
+        return dataclasses.replace(managed, **{part: path}).to_model()
     if isinstance(model, LocalModel | HubModel) and model.adapter_path is not None:
         return dataclasses.replace(model, adapter_path=path)
     return dataclasses.replace(model, path=path) if isinstance(model, LocalModel) else model

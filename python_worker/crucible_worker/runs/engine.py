@@ -57,6 +57,7 @@ from crucible_worker.runs.sampling import Item, retrieve_error
 from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import Spent
+from crucible_worker.runs.weights import confirm_weights
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -308,6 +309,8 @@ class Attempt:
         async with asyncio.TaskGroup() as group:
             for index in runs.unfinished:
                 group.create_task(self._failing(runs.end(index)))
+        if not self._stopped.done():
+            await confirm_weights(self._plan, self._gate)
         return self._outcome(run, runs)
 
     async def _write_parts(self, runs: EvaluatorRuns, before: Mapping[int, array[int]]) -> None:

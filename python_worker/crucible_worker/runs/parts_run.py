@@ -30,10 +30,12 @@ __all__ = ["PartsRun", "is_shareable"]
 def is_shareable(plan: Plan, runs: int) -> bool:
     """Whether several workers may run an attempt with so many runs of samples.
 
-    Not if it has few, if its caller has a part of it, or if a sample is a whole task with files of its own.
+    Not if it has few, if its caller has a part of it, or if a sample is a whole task with files of its own. Nor if the
+    weights of a model are confirmed at its end: other workers may have that model at other servers.
     """
+    confirmed = any(model.confirms_weights for model in plan.models)
     whole_tasks = any(stops_itself(evaluator) for _, evaluator in plan.evaluators)
-    return runs >= journal_parts.MIN_SHARED and plan.caller is None and not whole_tasks
+    return runs >= journal_parts.MIN_SHARED and plan.caller is None and not (whole_tasks or confirmed)
 
 
 class PartsRun:

@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.held_paths import format_own_model, own_model
+from crucible_worker.managed_refs import as_managed
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.journal import Journal
@@ -219,6 +220,9 @@ def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) 
 
 def _parts(model: ModelRef) -> tuple[str, str]:
     """The base model and the adapter, if the model has an adapter."""
+    managed = as_managed(model)
+    if managed is not None and managed.adapter is not None:
+        return format_model(dataclasses.replace(managed, adapter=None, devices=()).to_model()), managed.adapter
     if isinstance(model, LocalModel | HubModel) and model.adapter_path is not None:
         whole = dataclasses.replace(model, adapter_path=None, device=None, dtype=None)
         return format_model(whole), model.adapter_path

@@ -59,6 +59,7 @@ from crucible_worker.runs.renderings import of_auto, pinned
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import SampleKey, judged_usage
+from crucible_worker.runs.weights import record_weights
 
 __all__ = ["SampleRuns", "close_processes", "get_ready"]
 
@@ -290,6 +291,7 @@ async def get_ready(
     await gate.call(plan.model.load)
     await plan.model.find_engine()
     ready = await probe_likelihoods(await load_auxiliary_models(plan, gate), gate)
+    await record_weights(ready, gate)
     renderings = await journal.submit(lambda transaction: pinned(transaction, row.number, ready))
     for evaluator in _process_holders(ready):
         await evaluator.get_ready()

@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.installed import InstalledBackends
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.managed.backend import ManagedBackend
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
@@ -36,6 +37,7 @@ from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
+from crucible_worker.managed_refs import SCHEME
 from crucible_worker.runs.datasets import BUILTIN_DATASETS
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.preparation import Sources
@@ -148,7 +150,8 @@ async def build_with(
         FailedPrecondition: the journal cannot be used.
     """
     # It only refuses: its error names the call that reaches the orchestrator's model.
-    orchestrator, installed = OrchestratorBackend(), InstalledBackends()
+    managed = ManagedBackend(settings.managed_servers, settings.model_roots, settings.state_dir / "managed")
+    orchestrator, installed = OrchestratorBackend(), InstalledBackends({SCHEME: managed})
     backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
     # Its children are forked when it starts.
     grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)

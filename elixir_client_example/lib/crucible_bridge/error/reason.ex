@@ -169,6 +169,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :samples_missing
           | :sample_timeout
           | :sandbox_lost
+          | :server_not_started
           | :stalled
           | :state_dir_locked
           | :state_dir_unusable
@@ -245,16 +246,16 @@ defmodule CrucibleBridge.Error.Reason do
     other_follow other_log other_model other_plan other_specification outside_root out_of_memory
     out_of_range path_out_of_root permission_denied pickled_weights_refused prompt_too_long
     queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
-    response_too_long retention rollout_failed samples_missing sample_timeout sandbox_lost stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    response_too_long retention rollout_failed samples_missing sample_timeout sandbox_lost
+    server_not_started stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
+    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -354,7 +355,7 @@ defmodule CrucibleBridge.Error.Reason do
   no What the samples are is not recorded, or not completely; evaluate the data set once with `record` full.
   no The model does not offer the kind of call that the evaluator needs.
   no The worker needs a token, and the call carries none.
-  no The checkpoint is not what it was when the evaluation started; restore it, or start another evaluation.
+  no The model is not what it was when the evaluation started; restore it, or start another evaluation.
   no The model or its tokenizer failed; the worker's log has the traceback.
   no No model root has this directory, or a file of it is missing.
   no The model is no longer open in the process that computes it.
@@ -417,6 +418,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
+  no A server of models that the worker starts did not start, or did not load weights; the message has the last lines of its log.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.

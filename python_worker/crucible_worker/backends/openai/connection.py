@@ -94,6 +94,10 @@ class Connection:
         """
         return await (await self._ready()).send("/models", None, "", max_bytes(0))
 
+    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+        """Itself, by its base URL: as of several replicas."""
+        return {self.server.base_url: self}
+
     async def look(self, path: str) -> tuple[bytes, str]:
         """What the server returns at a path, and the name of its program; see `Client.look`.
 

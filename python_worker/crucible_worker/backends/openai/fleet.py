@@ -68,6 +68,7 @@ class Fleet:
         environment: that its key is read from.
         clock: seconds that never decrease.
         resolver: of names, if each of their addresses is a replica.
+        admits: whether a replica that answers may serve, given its name.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class Fleet:
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
         resolver: Resolve = resolve,
+        admits: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.server = server
         self._environment = environment
         self._clock = clock
         self._resolver = resolver
+        self._admits = admits
         self._replicas: dict[str, Connection] = {}
         self._balancer = Balancer((), most_requests=server.max_connections, clock=clock)
         self._resolved_at: float | None = None
@@ -95,6 +98,28 @@ class Fleet:
     def states(self) -> tuple[ReplicaState, ...]:
         """The state of each replica; its name is its base URL, with its address if the name has several."""
         return self._balancer.states()
+
+    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+        """The connection to each replica, by its name.
+
+        Args:
+            serving: leave out those that get no requests now.
+
+        Raises:
+            BackendError: no name has an address (BACKEND_UNREACHABLE).
+        """
+        await self._find_first()
+        return {state.name: self._replicas[state.name] for state in self.states() if state.serving or not serving}
+
+    def eject(self, url: str) -> None:
+        """Send a replica no further request until `admit`, or until a probe finds it."""
+        self._balancer.eject(url)
+        self._grant()
+
+    def admit(self, url: str) -> None:
+        """Let a replica serve now."""
+        self._returned(url)
+        self._grant()
 
     async def reach(self, model: str) -> None:
         """Check that a replica is reachable, that all accept the key, and that they show the same model.
@@ -338,7 +363,7 @@ class Fleet:
         try:
             replica = self._replicas.get(url)
             content = None if replica is None else await self._listed(replica, strictly=True)
-            works = isinstance(content, bytes) and self._shows_the_same(url, content)
+            works = isinstance(content, bytes) and self._admits(url) and self._shows_the_same(url, content)
         finally:
             if works:
                 self._returned(url)

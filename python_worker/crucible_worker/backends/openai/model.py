@@ -6,8 +6,8 @@ import asyncio
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
@@ -18,31 +18,62 @@ from crucible_worker.backends.openai.answers import chat_answer, completion_answ
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.documents import apart
-from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
 from crucible_worker.backends.openai.served import Served
-from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW
+from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW, OpenAIServer
+from crucible_worker.backends.openai.weights import (
+    LogprobsOfProbe,
+    measure_all,
+    refuse_change,
+    refuse_difference,
+    told_of_distance,
+)
 
-__all__ = ["RemoteModel"]
+__all__ = ["Reachable", "RemoteModel"]
+
+
+class Reachable(Protocol):
+    """What a model needs of the connection to its server: of one server, of replicas, or of a managed one."""
+
+    @property
+    def server(self) -> OpenAIServer:
+        """The server."""
+        ...
+
+    async def reach(self, model: str) -> None:
+        """Check that it can be used; see `Connection.reach`."""
+
+    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+        """The connection to each replica, by its name."""
+        ...
+
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """What it returns at a path; see `Connection.look`."""
+        ...
+
+    async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
+        """Send a request; see `Connection.ask`."""
+        ...
 
 
 class RemoteModel(Model):
     """A model of an OpenAI-compatible server."""
 
-    def __init__(self, connection: Connection | Fleet, name: str) -> None:
+    def __init__(self, connection: Reachable, name: str) -> None:
         self._connection = connection
         self._server = connection.server
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
         self._meter: Meter | None = None
         self._served = Served()
+        self._measured: Mapping[str, LogprobsOfProbe] | None = None
         self.renderer = RAW if self._server.renderer == RAW else CHAT_TEMPLATE
         """How an evaluator's text is sent if its option is `auto`: as the server's settings say, else as a chat."""
         # With the former values of the setting, so that evaluations of earlier releases resume.
         self.fingerprint = self._identity("chat" if self._server.renderer == CHAT_TEMPLATE else "completion")
         """SHA-256 of the names of server and model, and of how text is sent.
 
-        No server reports the content of its weights: another model under the same name is not detected.
+        Servers do not report the content of their weights: see `record_weights`.
         """
 
     def metered(self, meter: Meter) -> RemoteModel:
@@ -69,6 +100,34 @@ class RemoteModel(Model):
             BackendError: the server cannot be reached, or refuses the key.
         """
         await self._connection.reach(self._name)
+
+    @property
+    def confirms_weights(self) -> bool:
+        """Whether the server's settings have `probe`."""
+        return self._server.probe
+
+    async def record_weights(self) -> None:
+        """Measure a fixed prompt at each replica, if the server's settings have `probe`.
+
+        Raises:
+            FailedPrecondition: two replicas have different weights (REPLICAS_DIFFER).
+            FailedPrecondition: the server returns no log-probabilities of a prompt (NO_PROMPT_LOGPROBS).
+            BackendError: no replica answers.
+        """
+        if self._server.probe:
+            self._measured = await measure_all(self._connection, self._name)
+            refuse_difference(self._server.name, self._name, self._measured)
+
+    async def confirm_weights(self) -> None:
+        """Measure the same prompt again, if it was measured.
+
+        Raises:
+            FailedPrecondition: the model has other weights than before (MODEL_CHANGED).
+            BackendError: no replica answers.
+        """
+        if self._measured is not None:
+            now = await measure_all(self._connection, self._name)
+            refuse_change(self._server.name, self._name, told_of_distance(self._measured, now))
 
     async def find_engine(self) -> None:
         """Query which program the server is; what it does not report in time stays unknown."""

@@ -67,6 +67,9 @@ class OpenAIServer:
     """
     logprobs: bool = False
     """Whether answers are requested with the log-probabilities of their tokens; some servers refuse that."""
+    probe: bool = False
+    """Whether the log-probabilities of a fixed prompt are compared at the start and the end of each evaluation, so that
+    other weights under the same name are found; the server must return those of a prompt."""
     max_connections: int = 64
     """Most concurrent requests, to each replica if there are several; further ones wait."""
     stall_seconds: float = 120.0
@@ -208,6 +211,7 @@ _KIND = Kind(
         "renderer": _renderer,
         "text": _text,
         "logprobs": read_flag,
+        "probe": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,
         "insecure_no_tls": read_flag,

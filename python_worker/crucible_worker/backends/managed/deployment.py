@@ -1,0 +1,408 @@
+"""The replicas of one managed server: started, loaded with one checkpoint after another, watched, and restarted.
+
+Requests go to them through the balancer of OpenAI-compatible servers. A replica that dies is ejected at once.
+It returns when its new process has the same weights as the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import contextvars
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.managed.control import NoAnswer
+from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded
+from crucible_worker.backends.managed.replica import Replica
+from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
+from crucible_worker.backends.managed.target import Target, identify
+from crucible_worker.backends.managed.turns import Turns
+from crucible_worker.backends.openai.connection import closed
+from crucible_worker.backends.openai.fleet import Fleet
+from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.backends.openai.weights import LogprobsOfProbe, measure, refuse_difference, told_of_distance
+
+__all__ = ["Deployment"]
+
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 60.0
+"""Before a replica is started again; doubled each time, until one has served for the longest wait."""
+
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+_log = structlog.get_logger(__name__)
+
+
+class Deployment:
+    """The replicas of a server on given devices. Making one starts nothing.
+
+    Args:
+        server: its settings.
+        devices: of each replica; one replica without devices if there are none.
+        folder: of the logs.
+        fingerprints: of checkpoints.
+    """
+
+    def __init__(self, server: ManagedServer, devices: Sequence[str], folder: Path, fingerprints: Fingerprints) -> None:
+        self.server = server
+        self.program = PROGRAMS[server.program]
+        self._fingerprints = fingerprints
+        self._replicas = {
+            replica.url: replica
+            for device in (devices or ("",))
+            for replica in (Replica(server.name, device, folder, server.start_seconds),)
+        }
+        self.endpoint = OpenAIServer(
+            name=server.name,
+            base_urls=tuple(self._replicas),
+            renderer=server.renderer,
+            logprobs=server.logprobs,
+            max_connections=server.max_connections,
+            stall_seconds=server.stall_seconds,
+        )
+        self.fleet = Fleet(self.endpoint, {}, admits=lambda url: self._replicas[url].ready)
+        self._turns: Turns[Target] = Turns(self._serve, time.monotonic)
+        self._with_adapters = False
+        self._loaded: Target | None = None  # in the processes that run
+        self._reported: dict[str, Mapping[str, Any]] = {}
+        self._measured: dict[str, LogprobsOfProbe] = {}
+        self._changes: collections.Counter[str] = collections.Counter()
+        self._last_change: dict[str, str] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._became_ready = asyncio.Event()
+        self._failure: BridgeError | None = None
+        self._closed = False
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """Its replicas."""
+        return tuple(self._replicas.values())
+
+    @contextlib.asynccontextmanager
+    async def serving(self, target: Target) -> AsyncIterator[None]:
+        """Use the replicas while they serve a checkpoint, once one of them is ready.
+
+        Raises:
+            BackendError: it cannot be started or loaded (SERVER_NOT_STARTED).
+            Unavailable: the backend is closed.
+        """
+        if self._closed:
+            raise closed()
+        async with self._turns.of(target):
+            await self._until_ready()
+            yield
+
+    async def begin(self, target: Target) -> int:
+        """Check that a checkpoint is served by its name, and have it loaded again if something else is.
+
+        Returns:
+            How often something else was found in its place until now: for `confirm`.
+
+        Raises:
+            BridgeError: as of `serving`, or no replica answers.
+        """
+        async with self.serving(target):
+            await self._compare(target)
+        async with self.serving(target):
+            return self._changes[target.fingerprint]
+
+    async def confirm(self, target: Target, since: int) -> str:
+        """Check that a checkpoint was served by its name since `begin`.
+
+        Args:
+            target: the checkpoint.
+            since: what `begin` returned.
+
+        Returns:
+            What was found in its place; empty if nothing was.
+
+        Raises:
+            BridgeError: no replica answers.
+        """
+        async with self.serving(target):
+            await self._compare(target)
+        return self._last_change[target.fingerprint] if self._changes[target.fingerprint] > since else ""
+
+    async def aclose(self) -> None:
+        """End all replicas, within a second. Idempotent."""
+        self._closed = True
+        await self._turns.aclose()
+        await self._stop_watching()
+        await asyncio.gather(self.fleet.aclose(), *(replica.aclose() for replica in self.replicas))
+
+    async def _serve(self, target: Target) -> None:
+        """Have the replicas serve a checkpoint; no request is under way."""
+        if self._closed:
+            raise closed()
+        await self.fleet.connections()  # so that it knows the replicas that are ejected until they are ready
+        await self._refuse_changed(target)
+        before = self._loaded
+        known = self._changes.total()
+        if before is not None:
+            # What other evaluations have measured until now is compared before its evidence is gone.
+            with contextlib.suppress(BridgeError):  # no replica answers: there is nothing to compare
+                await self._compare(before)
+        foreign = self._changes.total() > known
+        await self._stop_watching()
+        self._loaded = self._failure = None
+        with_adapters = self._with_adapters or target.adapter_name is not None
+        same_form = before is not None and before.form == target.form and with_adapters == self._with_adapters
+        self._with_adapters = with_adapters
+        present = before if same_form else None
+        work = [self._bring(replica, present, target, foreign=foreign) for replica in self.replicas]
+        failed = [error for error in await asyncio.gather(*work, return_exceptions=True) if error is not None]
+        for error in failed:
+            if not isinstance(error, BackendError) or len(failed) == len(work):
+                raise error
+            _log.warning("replica_not_started", server=self.server.name, error=error.message)
+        self._loaded = target
+        self._reported, self._measured = {}, {}
+        await asyncio.gather(*(self._note(replica, target) for replica in self.replicas if replica.ready))
+        refuse_difference(self.server.name, target.checkpoint.directory.name, self._measured)
+        self._watch(target)
+
+    async def _refuse_changed(self, target: Target) -> None:
+        """Refuse to load files that are no longer what they were.
+
+        Raises:
+            NotFound: they are gone.
+            FailedPrecondition: they have changed (CHECKPOINT_CHANGED).
+        """
+        if await asyncio.to_thread(identify, target.checkpoint, self._fingerprints) != target:
+            raise FailedPrecondition(
+                f"the files of {target.checkpoint.directory.name!r} have changed since the evaluation began",
+                reason=Reason.CHECKPOINT_CHANGED,
+            )
+
+    async def _bring(self, replica: Replica, before: Target | None, target: Target, *, foreign: bool) -> None:
+        """Have one replica serve a checkpoint: loaded in place if it can be, else by a new process.
+
+        Args:
+            replica: which.
+            before: what it serves now; None if it cannot take over the weights.
+            target: what it is to serve.
+            foreign: whether another program has loaded something.
+
+        Raises:
+            BackendError: it cannot be started (SERVER_NOT_STARTED).
+        """
+        if before is not None and replica.ready:
+            try:
+                await self._exchange(replica, before, target, foreign=foreign)
+            except (NotLoaded, NoAnswer, BackendError) as error:
+                _log.warning("weights_not_loaded_in_place", server=self.server.name, error=str(error))
+            else:
+                return
+        await self._start(replica, target)
+        self._admit(replica)
+
+    async def _exchange(self, replica: Replica, before: Target, target: Target, *, foreign: bool) -> None:
+        """Load what differs between two checkpoints; all of it if something foreign was loaded, or may have been.
+
+        Raises:
+            NotLoaded: the server refuses or fails, or has the former weights all the same.
+            NoAnswer: the server does not answer.
+            BackendError: likewise, after the weights were loaded.
+        """
+        if before.adapter_name is not None:
+            await self.program.unload_adapter(replica.control, before.adapter_name)
+        if foreign or before.base_fingerprint != target.base_fingerprint or before == target:
+            await self.program.load(replica.control, target)
+        await self._add_adapter(replica, target)
+        _, now = await self._look(replica, target)
+        if before.base_fingerprint != target.base_fingerprint and now == self._measured.get(replica.url):
+            raise NotLoaded("the log-probabilities of a fixed prompt are exactly those of the former weights")
+        _log.info("weights_loaded_in_place", server=self.server.name, replica=replica.url)
+
+    async def _add_adapter(self, replica: Replica, target: Target) -> None:
+        if target.adapter_name is not None:
+            await self.program.load_adapter(replica.control, target.adapter_name, str(target.checkpoint.adapter))
+
+    async def _start(self, replica: Replica, target: Target) -> None:
+        """Start a replica with a checkpoint.
+
+        Raises:
+            BackendError: it does not start, or does not load the adapter (SERVER_NOT_STARTED).
+        """
+        self.fleet.eject(replica.url)
+        await replica.start(self._command(replica, target), {**self.program.environment, **self.server.environment})
+        try:
+            await self.program.started(replica.control, target)
+            await self._add_adapter(replica, target)
+        except (NotLoaded, NoAnswer) as error:
+            tail = replica.tail()
+            await replica.stop()
+            raise BackendError(
+                f"the server {self.server.name!r} {error}{tail}", reason=Reason.SERVER_NOT_STARTED, retryable=False
+            ) from None
+
+    def _admit(self, replica: Replica) -> None:
+        replica.ready = True
+        self.fleet.admit(replica.url)
+        self._became_ready.set()
+        _log.info("replica_ready", server=self.server.name, replica=replica.url, devices=replica.devices)
+
+    def _command(self, replica: Replica, target: Target) -> list[str]:
+        given = self.server.adapter_arguments
+        adapters = self.program.adapter_arguments if given is None else given
+        values = {
+            "model": str(target.checkpoint.directory),
+            "port": str(replica.port),
+            "name": SERVED_NAME,
+            "gpus": str(replica.devices.count("+") + 1),
+        }
+        texts = [*(self.server.command or self.program.command), *self.server.arguments]
+        texts += adapters if self._with_adapters else ()
+        return [_filled(text, values) for text in texts]
+
+    async def _note(self, replica: Replica, target: Target) -> None:
+        """Record what a replica has now, for comparisons.
+
+        Raises:
+            BackendError: it does not answer.
+        """
+        self._reported[replica.url], self._measured[replica.url] = await self._look(replica, target)
+
+    async def _look(self, replica: Replica, target: Target) -> tuple[Mapping[str, Any], LogprobsOfProbe]:
+        """What a replica reports, and what it measures.
+
+        Raises:
+            BackendError: it does not answer.
+        """
+        try:
+            reported = await self.program.reported(replica.control)
+        except NoAnswer as error:
+            raise BackendError(
+                f"the server {self.server.name!r}: {error}", reason=Reason.BACKEND_UNREACHABLE, retryable=True
+            ) from None
+        connection = (await self.fleet.connections(serving=False))[replica.url]
+        return reported, await measure(connection, self.program.name_of(target.adapter_name))
+
+    async def _compare(self, target: Target) -> None:
+        """Count a change if a replica has now something else than when the checkpoint was loaded.
+
+        Raises:
+            BridgeError: no replica answers.
+        """
+        ready = [replica for replica in self.replicas if replica.ready]
+        found = await asyncio.gather(*(self._look(replica, target) for replica in ready), return_exceptions=True)
+        answered = 0
+        for replica, result in zip(ready, found, strict=True):
+            if isinstance(result, BaseException):
+                continue
+            answered += 1
+            if what := self._difference(replica, *result):
+                self._changed(target, what)
+                return
+        if not answered:
+            for error in found:
+                if isinstance(error, BaseException):
+                    raise error
+            message = f"no replica of the server {self.server.name!r} is ready"
+            raise BackendError(message, reason=Reason.BACKEND_UNREACHABLE, retryable=True)
+
+    def _difference(self, replica: Replica, reported: Mapping[str, Any], measured: LogprobsOfProbe) -> str:
+        """How a replica differs from what was recorded; empty if it does not."""
+        before = self._reported.get(replica.url, next(iter(self._reported.values()), reported))
+        for key in sorted({*before, *reported}):
+            if before.get(key) != reported.get(key):
+                return f"{key} of {replica.url} was {before.get(key)!r}, and is now {reported.get(key)!r}"
+        return told_of_distance(self._measured or {replica.url: measured}, {replica.url: measured})
+
+    def _changed(self, target: Target, what: str) -> None:
+        self._changes[target.fingerprint] += 1
+        self._last_change[target.fingerprint] = what
+        _log.error("weights_changed", server=self.server.name, what=what)
+        # The next request has the checkpoint loaded again.
+        self._turns.forget()
+
+    def _watch(self, target: Target) -> None:
+        for replica in self.replicas:
+            # Its lines in the log are not of the evaluation that happened to load the checkpoint.
+            task = asyncio.create_task(
+                self._keep(replica, target), name="watch over a managed server", context=contextvars.Context()
+            )
+            self._watchers[replica.url] = task
+
+    async def _stop_watching(self) -> None:
+        watchers, self._watchers = self._watchers, {}
+        for task in watchers.values():
+            task.cancel()
+        await asyncio.gather(*watchers.values(), return_exceptions=True)
+
+    async def _keep(self, replica: Replica, target: Target) -> None:
+        """Start a replica again whenever it has ended, as long as the checkpoint's files are what they were."""
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            began = time.monotonic()
+            if replica.ready:
+                why = await replica.ended()
+                self.fleet.eject(replica.url)
+                _log.warning("replica_ended", server=self.server.name, replica=replica.url, why=why)
+            if time.monotonic() - began > LONGEST_WAIT_SECONDS:
+                wait = FIRST_WAIT_SECONDS
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            try:
+                await self._restart(replica, target)
+            except BackendError as error:
+                _log.warning("replica_not_started", server=self.server.name, replica=replica.url, error=error.message)
+            except BridgeError as error:
+                # The files are gone or others: who waits for a replica need not, and the next checkpoint starts it.
+                _log.warning("replica_left_out", server=self.server.name, replica=replica.url, error=error.message)
+                if not any(other.ready for other in self.replicas):
+                    self._failure = error
+                    self._became_ready.set()
+                    self._turns.forget()
+                return
+
+    async def _restart(self, replica: Replica, target: Target) -> None:
+        """Start a replica again with the checkpoint of the others.
+
+        Raises:
+            BridgeError: it does not start, or the checkpoint's files are gone or others.
+        """
+        await self._refuse_changed(target)
+        await self._start(replica, target)
+        reported, measured = await self._look(replica, target)
+        if what := self._difference(replica, reported, measured):
+            self._changed(target, what)
+        self._reported[replica.url], self._measured[replica.url] = reported, measured
+        self._admit(replica)
+
+    async def _until_ready(self) -> None:
+        """Wait while replicas are being started again, and none is ready.
+
+        Raises:
+            BackendError: that takes too long (SERVER_NOT_STARTED).
+            BridgeError: none can be started again with the same checkpoint.
+        """
+        try:
+            async with asyncio.timeout(self.server.start_seconds):
+                while not any(replica.ready for replica in self.replicas):
+                    if self._closed:
+                        raise closed()
+                    if self._failure is not None:
+                        raise self._failure.with_traceback(None)
+                    self._became_ready.clear()
+                    await self._became_ready.wait()
+        except TimeoutError:
+            raise BackendError(
+                f"no replica of the server {self.server.name!r} was ready within {self.server.start_seconds:g} s "
+                f"(start_seconds){self.replicas[0].tail()}",
+                reason=Reason.SERVER_NOT_STARTED,
+                retryable=False,
+            ) from None
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)

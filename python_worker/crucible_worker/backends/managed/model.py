@@ -1,0 +1,79 @@
+"""A checkpoint at a managed server, as evaluations see it: a remote model that is served by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from crucible_worker.backends.managed.deployment import Deployment
+from crucible_worker.backends.managed.target import Target
+from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.model import RemoteModel
+from crucible_worker.backends.openai.weights import refuse_change
+
+__all__ = ["ManagedModel"]
+
+
+class Seat:
+    """The connection to a deployment for one checkpoint: each request is sent while that is served."""
+
+    def __init__(self, deployment: Deployment, target: Target) -> None:
+        self.server = deployment.endpoint
+        self._deployment = deployment
+        self._target = target
+
+    async def reach(self, model: str) -> None:
+        """Have the checkpoint served; raises as `Deployment.serving`."""
+        async with self._deployment.serving(self._target):
+            return
+
+    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+        """The connections to the replicas."""
+        return await self._deployment.fleet.connections(serving=serving)
+
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """What a replica returns at a path; see `Fleet.look`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.look(path)
+
+    async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
+        """Send a request to a replica; see `Fleet.ask`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.ask(path, body, model, tokens=tokens)
+
+
+class ManagedModel(RemoteModel):
+    """A checkpoint at a managed server."""
+
+    def __init__(self, deployment: Deployment, target: Target) -> None:
+        self._content = (deployment.server.program, target.fingerprint)
+        super().__init__(Seat(deployment, target), deployment.program.name_of(target.adapter_name))
+        self._deployment = deployment
+        self._target = target
+        self._changes = 0
+
+    def _identity(self, asked: str) -> str:
+        """SHA-256 of its server's program, of the checkpoint's content, and of how text is sent."""
+        identity = ("managed", *self._content, asked)
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    @property
+    def confirms_weights(self) -> bool:
+        """Always."""
+        return True
+
+    async def record_weights(self) -> None:
+        """Check that the server has the checkpoint, by its report and by the log-probabilities of a fixed prompt."""
+        self._changes = await self._deployment.begin(self._target)
+
+    async def confirm_weights(self) -> None:
+        """Check the same again.
+
+        Raises:
+            FailedPrecondition: the server had something else meanwhile (MODEL_CHANGED).
+            BridgeError: no replica answers.
+        """
+        what = await self._deployment.confirm(self._target, self._changes)
+        refuse_change(self._server.name, self._target.checkpoint.directory.name, what)

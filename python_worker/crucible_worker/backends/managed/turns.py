@@ -1,0 +1,134 @@
+"""Who may use a server that serves one thing at a time: requests for the same thing share it, others wait.
+
+A change costs a load. It is made when what is served has been idle for a moment, or when others have waited for a slice
+of time, which grows with what the last change took: then no further request gets in, and those under way end first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["IDLE_SECONDS", "SLICE_SECONDS", "Turns"]
+
+IDLE_SECONDS = 0.5
+"""Without a request for so long, what is served is idle: an evaluation has another one at once."""
+SLICE_SECONDS = 30.0
+"""How long others wait at least while what is served is busy."""
+CHANGES_IN_A_SLICE = 10.0
+"""A slice is so many times as long as the last change, so that changes take at most a tenth of the time."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Turns(Generic[K]):
+    """Turns at one server.
+
+    Args:
+        change: makes the server serve something else; while it runs, no request does.
+        clock: seconds that never decrease.
+    """
+
+    def __init__(self, change: Callable[[K], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._change = change
+        self._clock = clock
+        self._served: K | None = None
+        self._active = 0
+        self._since = self._last = clock()
+        self._slice = SLICE_SECONDS
+        self._changing: tuple[K, asyncio.Task[None]] | None = None
+        # By the time of the first that waits.
+        self._waiting: collections.OrderedDict[K, int] = collections.OrderedDict()
+        self._news = asyncio.Event()
+
+    @property
+    def served(self) -> K | None:
+        """What is served; None before the first change, and after one that failed."""
+        return self._served
+
+    @contextlib.asynccontextmanager
+    async def of(self, key: K) -> AsyncIterator[None]:
+        """Use the server while it serves something.
+
+        Raises:
+            Exception: what the change to it raised.
+        """
+        await self._enter(key)
+        try:
+            yield
+        finally:
+            self._active -= 1
+            self._last = self._clock()
+            self._tell()
+
+    def forget(self) -> None:
+        """What is served has to be made served again, even for those that want the same."""
+        self._served = None
+        self._tell()
+
+    async def aclose(self) -> None:
+        """End a change that is under way."""
+        if self._changing is not None:
+            _, task = self._changing
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _enter(self, key: K) -> None:
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        try:
+            while True:
+                if self._changing is None and self._served == key and not self._is_over(key):
+                    break
+                if self._changing is None and not self._active and self._may_change(key):
+                    task = asyncio.create_task(self._make(key), name="weights of a managed server")
+                    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+                    self._changing = (key, task)
+                if self._changing is not None and self._changing[0] == key:
+                    # If this request is cancelled, the change goes on: half of it would be neither.
+                    await asyncio.shield(self._changing[1])
+                    continue
+                await self._until_news()
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                self._tell()
+        self._active += 1
+
+    def _is_over(self, key: K) -> bool:
+        """Whether others have waited for a slice of the time of what is served."""
+        others = any(other != key for other in self._waiting)
+        return others and self._clock() - self._since > self._slice
+
+    def _may_change(self, key: K) -> bool:
+        """Whether it is now time to serve something else, and the turn of this one."""
+        first = next((other for other in self._waiting if other != self._served), None)
+        if first != key:
+            return False
+        idle = self._clock() - self._last >= IDLE_SECONDS and self._served not in self._waiting
+        return self._served is None or idle or self._clock() - self._since > self._slice
+
+    async def _make(self, key: K) -> None:
+        began = self._clock()
+        try:
+            self._served = None
+            await self._change(key)
+            self._served = key
+        finally:
+            self._since = self._last = self._clock()
+            self._slice = max(SLICE_SECONDS, CHANGES_IN_A_SLICE * (self._since - began))
+            self._changing = None
+            self._tell()
+
+    async def _until_news(self) -> None:
+        # A time may pass without an event: that something is idle, or that its slice is over.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_SECONDS / 2):
+                await self._news.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
