@@ -209,7 +209,7 @@ def test_a_plan_of_a_file_says_when(tmp_path: Path):
         (["mine", *WHAT, "--name-pattern=/"], "--name-pattern "),
         (["mine", *WHAT, "--base-model=models/base"], "--base-model is 'models/base': a folder below a model root is "),
         (["mine", *WHAT, "--marker=a/b"], "--marker "),
-        (["mine", *WHAT, "--base-model=embedded:arithmetic@320"], "--base-model is no local: or hub: model"),
+        (["mine", *WHAT, "--base-model=embedded:arithmetic@320"], "--base-model is no local:, hub: or managed: model"),
         (["mine", *WHAT, "--plan=plan.toml"], "--data and --plan exclude each other"),
         (["mine", "--plan=plan.toml"], "--plan is 'plan.toml': No such file or directory"),
         (["mine", "--plan=empty.toml"], "--plan empty.toml: evaluations is empty"),
