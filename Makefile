@@ -106,8 +106,9 @@ test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline),
 	$(LOGGERS_VENV)/bin/python -m pytest tests/service/test_lightning_callback.py
 
 # Tests of workers as a whole that open no file of the journal themselves.
-POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.py events.py identity.py plans.py samples.py spans.py) \
-	tests/robustness/test_kill.py tests/robustness/test_plans.py tests/robustness/test_subscribers.py
+POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.py events.py identity.py pause.py plans.py samples.py spans.py) \
+	tests/robustness/test_kill.py tests/robustness/test_pause.py tests/robustness/test_plans.py \
+	tests/robustness/test_subscribers.py
 
 test-postgres: $(READY) ## a journal in PostgreSQL: its own tests, then those of workers on it; needs its server (apt install postgresql)
 	$(BIN)/pytest -m "postgres and not torture" --numprocesses=$(PROCESSES) --dist=worksteal

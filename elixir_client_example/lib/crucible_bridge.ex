@@ -110,6 +110,25 @@ defmodule CrucibleBridge do
   def cancel(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.cancel(conn, evaluation_id, opts)
 
   @doc """
+  Pauses an evaluation: samples under way finish, no other begins, and its deadline does not count. It stays paused,
+  over restarts of workers as well, until `resume_evaluation/3`. One that has ended is an error with reason
+  EVALUATION_ENDED.
+  """
+  @spec pause_evaluation(conn, String.t(), keyword) :: result(map)
+  def pause_evaluation(conn \\ @conn, evaluation_id, opts \\ []),
+    do: Evaluation.pause_evaluation(conn, evaluation_id, opts)
+
+  @doc "Ends the pause of an evaluation; one that is not paused stays as it is."
+  @spec resume_evaluation(conn, String.t(), keyword) :: result(map)
+  def resume_evaluation(conn \\ @conn, evaluation_id, opts \\ []),
+    do: Evaluation.resume_evaluation(conn, evaluation_id, opts)
+
+  @doc "Changes how many samples of an evaluation may be at work at once, now and in later attempts."
+  @spec set_evaluation_concurrency(conn, String.t(), pos_integer, keyword) :: result(map)
+  def set_evaluation_concurrency(conn \\ @conn, evaluation_id, concurrency, opts \\ []),
+    do: Evaluation.set_evaluation_concurrency(conn, evaluation_id, concurrency, opts)
+
+  @doc """
   Deletes an evaluation that has ended, with its samples, and returns what it was last. One that is queued or running is an
   error with reason NOT_ENDED: `cancel/3` ends it. Its events stay, its id is free.
   """

@@ -205,6 +205,9 @@ def events_of_every_kind() -> Iterator[Event]:
     yield run_events.start(row, "worker")
     yield run_events.resume(row, "worker")
     yield run_events.interrupt(row, "cause")
+    yield run_events.paused(row, EventKind.EVALUATION_PAUSED)
+    yield run_events.paused(row, EventKind.EVALUATION_RESUMED)
+    yield run_events.concurrency(row, 2, 1)
     yield run_events.progress(row, 1.0, {"questions_done": 1.0, "questions_total": 2.0})
     yield run_events.sample_complete(
         row, SampleResult(evaluator="acc", sample_id="a", verdict=Verdict.CORRECT, score=1.0), 1

@@ -265,6 +265,11 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
     worker.replies |= {
         "ListEvaluators": evaluation_pb2.ListEvaluatorsResponse(evaluators=[codec.evaluator_info_to_v1(info)]),
         "CancelEvaluation": evaluation_pb2.CancelEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
+        "PauseEvaluation": evaluation_pb2.PauseEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
+        "ResumeEvaluation": evaluation_pb2.ResumeEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
+        "SetEvaluationConcurrency": evaluation_pb2.SetEvaluationConcurrencyResponse(
+            evaluation=codec.evaluation_to_v1(EVALUATION)
+        ),
         "DeleteEvaluation": evaluation_pb2.DeleteEvaluationResponse(evaluation=codec.evaluation_to_v1(EVALUATION)),
         "GenerateReport": evaluation_pb2.GenerateReportResponse(report="# Report"),
         "GetInfo": worker_pb2.GetInfoResponse(worker=worker_pb2.WorkerInfo(worker_id="w", running=2)),
@@ -274,6 +279,9 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
     async with crucible_bridge.connect(address) as bridge:
         assert await bridge.evaluation.list_evaluators() == (info,)
         assert await bridge.evaluation.cancel_evaluation("e-1", "enough") == EVALUATION
+        assert await bridge.evaluation.pause_evaluation("e-3") == EVALUATION
+        assert await bridge.evaluation.resume_evaluation("e-4") == EVALUATION
+        assert await bridge.evaluation.set_evaluation_concurrency("e-5", 7) == EVALUATION
         assert await bridge.evaluation.delete_evaluation("e-2") == EVALUATION
         assert await bridge.evaluation.generate_report("e-1", ReportFormat.JSON) == "# Report"
         html = ReportFormat.HTML
@@ -284,6 +292,8 @@ async def test_every_other_call_decodes_its_reply(worker: CannedWorker, address:
 
     sent = dict(worker.requests)
     assert (sent["CancelEvaluation"].evaluation_id, sent["CancelEvaluation"].reason) == ("e-1", "enough")
+    assert [sent[name].evaluation_id for name in ("PauseEvaluation", "ResumeEvaluation")] == ["e-3", "e-4"]
+    assert (sent["SetEvaluationConcurrency"].evaluation_id, sent["SetEvaluationConcurrency"].concurrency) == ("e-5", 7)
     assert sent["DeleteEvaluation"].evaluation_id == "e-2"
     json, markdown = evaluation_pb2.REPORT_FORMAT_JSON, evaluation_pb2.REPORT_FORMAT_MARKDOWN
     assert [request for name, request in worker.requests if name == "GenerateReport"] == [

@@ -116,6 +116,9 @@ defmodule CrucibleBridge.CallsTest do
     test "one that is cancelled says by whom, and a list finds it by its state", %{conn: conn} do
       endless = specification(evaluation_id: "e-3", run_id: "run-3", limit: nil, limits: [concurrency: 1])
       {:ok, %{existed: false}} = CrucibleBridge.start_evaluation(conn, endless)
+      assert {:ok, %{paused: true}} = CrucibleBridge.pause_evaluation(conn, "e-3")
+      assert {:ok, %{paused: true, concurrency: 2}} = CrucibleBridge.set_evaluation_concurrency(conn, "e-3", 2)
+      assert {:ok, %{paused: false}} = CrucibleBridge.resume_evaluation(conn, "e-3")
 
       assert {:ok, %{state: :cancelled, problem: %{message: "enough"}}} =
                CrucibleBridge.cancel(conn, "e-3", reason: "enough")
@@ -125,6 +128,7 @@ defmodule CrucibleBridge.CallsTest do
 
       assert {:ok, %{evaluations: []}} = CrucibleBridge.list_evaluations(conn, run_id: "run-3", states: [:completed])
 
+      assert {:error, %Error{reason: "EVALUATION_ENDED"}} = CrucibleBridge.pause_evaluation(conn, "e-3")
       assert {:ok, %{evaluation_id: "e-3", state: :cancelled}} = CrucibleBridge.delete_evaluation(conn, "e-3")
       assert {:error, %Error{reason: "UNKNOWN_EVALUATION"}} = CrucibleBridge.delete_evaluation(conn, "e-3")
       assert {:error, %Error{field: "states"}} = CrucibleBridge.list_evaluations(conn, states: [:finished])

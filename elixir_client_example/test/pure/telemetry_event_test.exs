@@ -43,7 +43,10 @@ defmodule CrucibleBridge.Telemetry.EventTest do
       EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau],
       EVENT_KIND_CHECKPOINT_FOUND: [:crucible_bridge, :checkpoint, :found],
       EVENT_KIND_CHECKPOINT_SKIPPED: [:crucible_bridge, :checkpoint, :skipped],
-      EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released]
+      EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released],
+      EVENT_KIND_EVALUATION_PAUSED: [:crucible_bridge, :evaluation, :paused],
+      EVENT_KIND_EVALUATION_RESUMED: [:crucible_bridge, :evaluation, :resumed],
+      EVENT_KIND_EVALUATION_CONCURRENCY: [:crucible_bridge, :evaluation, :concurrency]
     }
 
     for {kind, name} <- names, do: assert(Event.name(kind) == name)

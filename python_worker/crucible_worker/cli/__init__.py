@@ -12,6 +12,9 @@ import typer
 
 from crucible_worker.cli.best import best as _best
 from crucible_worker.cli.compare import compare as _compare
+from crucible_worker.cli.controls import concurrency as _concurrency
+from crucible_worker.cli.controls import pause as _pause
+from crucible_worker.cli.controls import resume as _resume
 from crucible_worker.cli.demo import demo as _demo
 from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
@@ -62,6 +65,9 @@ for _command in (
     _report,
     _view,
     _watch,
+    _pause,
+    _resume,
+    _concurrency,
     _cancel,
     _export,
     _prompt,

@@ -31,6 +31,7 @@ _LISTED = (
     "run_id",
     "step",
     "state",
+    "paused",
     "model",
     "dataset",
     "labels",
@@ -212,8 +213,10 @@ def _every_metric(evaluation: Evaluation) -> Sequence[str]:
 
 def _progress(evaluation: Evaluation) -> str:
     """The state; of one at work, with how far it has come."""
-    state = evaluation.state.value
-    return f"{state} {evaluation.done:,} of {evaluation.total:,}" if state == "running" else state
+    from crucible_worker.reports.facts import state_text
+
+    text = state_text(evaluation)
+    return f"{text} {evaluation.done:,} of {evaluation.total:,}" if evaluation.state.value == "running" else text
 
 
 def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:

@@ -38,7 +38,7 @@ WIDE_COLUMNS = 120
 NARROW_BAR = 8
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
 """Events that leave the phase shown: the model is not yet loaded."""
-_WITH_COUNTS = (Phase.ASKING, Phase.GRADING)
+_WITH_COUNTS = (Phase.ASKING, Phase.GRADING, Phase.PAUSED)
 """Phases that lines with counts name."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 
@@ -206,6 +206,12 @@ def _note(event: Event) -> str:
             return f"{event.evaluator or 'the evaluation'} failed{reason}"
         case EventKind.EVALUATION_INTERRUPT:
             return "interrupted"
+        case EventKind.EVALUATION_PAUSED:
+            return "paused"
+        case EventKind.EVALUATION_RESUMED:
+            return "resumed"
+        case EventKind.EVALUATION_CONCURRENCY:
+            return f"concurrency {event.measurements.get('concurrency', 0):,.0f}"
         case EventKind.EVALUATION_STOP:
             return event.metadata.get("state", "over")
         case _:

@@ -44,6 +44,7 @@ EvaluationIdArgument = Annotated[
 _TYPED_AS = {
     "evaluation_id": "ID",
     "evaluation_ids": "ID",
+    "concurrency": "N",
     "run_id": "--run",
     "baseline_id": "--baseline",
     "cluster_by": "--cluster-by",

@@ -142,6 +142,12 @@ async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown, sett
         await asyncio.sleep(PAUSE_SECONDS)
 
 
+def _state(evaluation: Evaluation) -> str:
+    from crucible_worker.reports.facts import state_text
+
+    return state_text(evaluation)
+
+
 def _words(evaluation: Evaluation, pace: Pace) -> str:
     if not evaluation.total:
         return "reading the data set"
@@ -194,13 +200,13 @@ class _Lines:
 
     def update(self, evaluation: Evaluation) -> None:
         identity, state = evaluation.evaluation_id, evaluation.state.value
-        said = (state, evaluation.done)
+        said = (_state(evaluation), evaluation.done)
         if self._said.get(identity) == said:
             return
         self._said[identity] = said
         if state in _AT_WORK:
             pace = self._paces.setdefault(identity, Pace())
-            typer.echo(f"{identity}: {state}, {_words(evaluation, pace)}")
+            typer.echo(f"{identity}: {_state(evaluation)}, {_words(evaluation, pace)}")
         else:
             for line in self._results.ended(evaluation):
                 typer.echo(line)
@@ -248,7 +254,7 @@ class _Bars:
             self._bars[identity],
             completed=evaluation.done,
             total=evaluation.total or None,
-            words=f"{state}, {_words(evaluation, pace)}" if at_work else state,
+            words=f"{_state(evaluation)}, {_words(evaluation, pace)}" if at_work else state,
         )
         if not at_work:
             self._ended.add(identity)

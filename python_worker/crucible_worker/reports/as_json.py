@@ -67,6 +67,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "evaluation_id": evaluation.evaluation_id,
         "state": evaluation.state.value,
+        "paused": evaluation.paused,
         "run_id": request.run_id,
         "step": request.step,
         "model": format_own_model(request.model),
@@ -77,6 +78,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "rendering": [dataclasses.asdict(one) for one in evaluation.rendering],
         "sampling": _sampling(request.sampling),
         "limits": _limits(request.limits),
+        "concurrency": evaluation.concurrency,
         "metric_prefix": request.metric_prefix,
         "labels": dict(request.labels),
         "metrics": dict(evaluation.metrics.values),

@@ -33,6 +33,7 @@ __all__ = [
     "metric_keys",
     "problem_text",
     "shown_failures",
+    "state_text",
     "usage_as_data",
 ]
 
@@ -44,7 +45,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
     """What it was asked to be and how it went, as pairs of a word and a text; empty texts left out."""
     request = evaluation.request
     facts = {
-        "state": evaluation.state.value,
+        "state": state_text(evaluation),
         "run": request.run_id,
         "step": "" if request.step is None else str(request.step),
         "model": format_own_model(request.model),
@@ -55,11 +56,17 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         # Those of a data set that was not read are not counted.
         "results": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
+        "concurrency": "" if evaluation.concurrency is None else f"{evaluation.concurrency:,}",
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def state_text(evaluation: Evaluation) -> str:
+    """Its state in words: "running, paused"."""
+    return f"{evaluation.state.value}, paused" if evaluation.paused else evaluation.state.value
 
 
 def _format_engine(engine: ServerEngine | None) -> str:

@@ -49,6 +49,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
     return {
         "id": evaluation.evaluation_id,
         "state": evaluation.state.value,
+        "paused": evaluation.paused,
         "run": request.run_id,
         "step": request.step,
         "model": format_own_model(request.model),
@@ -100,6 +101,7 @@ def results_as_data(name: str, metrics: Metrics) -> dict[str, Any]:
         {
             "id": name,
             "state": EvaluationState.COMPLETED.value,
+            "paused": False,
             "run": "",
             "step": None,
             "model": "",

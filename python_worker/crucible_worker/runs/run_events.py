@@ -81,7 +81,7 @@ def paused(row: Row, kind: EventKind) -> Event:
 
 def concurrency(row: Row, now: int, previous: int | None) -> Event:
     """EVALUATION_CONCURRENCY; `previous` is what a caller or the request had set before, None if neither had."""
-    before = {} if previous is None else {"previous": float(previous)}
+    before = {} if previous is None else {"previous_concurrency": float(previous)}
     return _event(row, EventKind.EVALUATION_CONCURRENCY, measurements={"concurrency": float(now), **before})
 
 

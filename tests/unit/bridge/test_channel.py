@@ -84,7 +84,8 @@ def test_only_reads_are_asked_again():
     models = {"ComputeKLPostUpdate", "IncorporateKLPenalty"}
     repeated = {name["method"] for name in method["name"]}
     assert {"GetEvaluation", "ComputeMeanNLL", "Subscribe"} <= repeated
-    assert not {"Evaluate", "StartEvaluation", "CancelEvaluation", "DeleteEvaluation", "Drain", *models} & repeated
+    changing = {f"{verb}Evaluation" for verb in ("Start", "Cancel", "Delete", "Pause", "Resume")}
+    assert not {"Evaluate", *changing, "SetEvaluationConcurrency", "Drain", *models} & repeated
     assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
 
 

@@ -69,6 +69,17 @@ defmodule CrucibleBridge.Calls.Evaluation do
          do: Calls.unary(conn, request, opts, :evaluation)
   end
 
+  def pause_evaluation(conn, evaluation_id, opts),
+    do: Calls.unary(conn, %V1.PauseEvaluationRequest{evaluation_id: evaluation_id}, opts, :evaluation)
+
+  def resume_evaluation(conn, evaluation_id, opts),
+    do: Calls.unary(conn, %V1.ResumeEvaluationRequest{evaluation_id: evaluation_id}, opts, :evaluation)
+
+  def set_evaluation_concurrency(conn, evaluation_id, concurrency, opts) do
+    request = %V1.SetEvaluationConcurrencyRequest{evaluation_id: evaluation_id, concurrency: concurrency}
+    Calls.unary(conn, request, opts, :evaluation)
+  end
+
   def delete_evaluation(conn, evaluation_id, opts),
     do: Calls.unary(conn, %V1.DeleteEvaluationRequest{evaluation_id: evaluation_id}, opts, :evaluation)
 

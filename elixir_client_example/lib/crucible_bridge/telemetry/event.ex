@@ -48,7 +48,10 @@ defmodule CrucibleBridge.Telemetry.Event do
     EVENT_KIND_RUN_PLATEAU: [:crucible_bridge, :run, :plateau],
     EVENT_KIND_CHECKPOINT_FOUND: [:crucible_bridge, :checkpoint, :found],
     EVENT_KIND_CHECKPOINT_SKIPPED: [:crucible_bridge, :checkpoint, :skipped],
-    EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released]
+    EVENT_KIND_CHECKPOINT_RELEASED: [:crucible_bridge, :checkpoint, :released],
+    EVENT_KIND_EVALUATION_PAUSED: [:crucible_bridge, :evaluation, :paused],
+    EVENT_KIND_EVALUATION_RESUMED: [:crucible_bridge, :evaluation, :resumed],
+    EVENT_KIND_EVALUATION_CONCURRENCY: [:crucible_bridge, :evaluation, :concurrency]
   }
 
   # What a newer worker sends and this version does not know.
@@ -59,7 +62,8 @@ defmodule CrucibleBridge.Telemetry.Event do
   # What events count; no metric_prefix stands before them.
   @counts Map.new(
             ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors sample_count
-               tokens count correct questions_done questions_total lag_steps lag_seconds)a,
+               tokens count correct questions_done questions_total lag_steps lag_seconds
+               concurrency previous_concurrency)a,
             &{Atom.to_string(&1), &1}
           )
   # What the events of a run measure. The metrics of an evaluation may have such names, too.

@@ -406,6 +406,8 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :rendering, 17, repeated: true, type: CrucibleBridge.V1.EvaluatorRendering
   field :usage, 16, type: CrucibleBridge.V1.Usage
   field :engine, 18, type: CrucibleBridge.V1.ServerEngine
+  field :paused, 19, type: :bool
+  field :concurrency, 20, proto3_optional: true, type: :int32
 end
 
 defmodule CrucibleBridge.V1.EvaluatorRendering.OthersEntry do
@@ -747,6 +749,67 @@ end
 defmodule CrucibleBridge.V1.CancelEvaluationResponse do
   @moduledoc """
   The answer to CancelEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.PauseEvaluationRequest do
+  @moduledoc """
+  Pauses an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+end
+
+defmodule CrucibleBridge.V1.PauseEvaluationResponse do
+  @moduledoc """
+  The answer to PauseEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.ResumeEvaluationRequest do
+  @moduledoc """
+  Ends the pause of an evaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+end
+
+defmodule CrucibleBridge.V1.ResumeEvaluationResponse do
+  @moduledoc """
+  The answer to ResumeEvaluation.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation, 1, type: CrucibleBridge.V1.Evaluation
+end
+
+defmodule CrucibleBridge.V1.SetEvaluationConcurrencyRequest do
+  @moduledoc """
+  Changes how many samples of an evaluation may be at work at once.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :concurrency, 2, proto3_optional: true, type: :int32
+end
+
+defmodule CrucibleBridge.V1.SetEvaluationConcurrencyResponse do
+  @moduledoc """
+  The answer to SetEvaluationConcurrency.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -1416,6 +1479,18 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   rpc :CancelEvaluation,
       CrucibleBridge.V1.CancelEvaluationRequest,
       CrucibleBridge.V1.CancelEvaluationResponse
+
+  rpc :PauseEvaluation,
+      CrucibleBridge.V1.PauseEvaluationRequest,
+      CrucibleBridge.V1.PauseEvaluationResponse
+
+  rpc :ResumeEvaluation,
+      CrucibleBridge.V1.ResumeEvaluationRequest,
+      CrucibleBridge.V1.ResumeEvaluationResponse
+
+  rpc :SetEvaluationConcurrency,
+      CrucibleBridge.V1.SetEvaluationConcurrencyRequest,
+      CrucibleBridge.V1.SetEvaluationConcurrencyResponse
 
   rpc :DeleteEvaluation,
       CrucibleBridge.V1.DeleteEvaluationRequest,

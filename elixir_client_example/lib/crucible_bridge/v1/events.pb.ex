@@ -25,6 +25,9 @@ defmodule CrucibleBridge.V1.EventKind do
   field :EVENT_KIND_CHECKPOINT_FOUND, 16
   field :EVENT_KIND_CHECKPOINT_SKIPPED, 17
   field :EVENT_KIND_CHECKPOINT_RELEASED, 18
+  field :EVENT_KIND_EVALUATION_PAUSED, 19
+  field :EVENT_KIND_EVALUATION_RESUMED, 20
+  field :EVENT_KIND_EVALUATION_CONCURRENCY, 21
 end
 
 defmodule CrucibleBridge.V1.Event.MeasurementsEntry do

@@ -10,7 +10,7 @@ async function evaluationPage(source, [id]) {
     concerns: (change) => change.id === id,
     again: data.complete === false ? 1000 : null,
     content: [
-      h("p", { class: "facts" }, stateMark(data.state), " ", shortened(data.model, 120), " · ", data.dataset,
+      h("p", { class: "facts" }, stateMark(data.state), pausedMark(data), " ", shortened(data.model, 120), " · ", data.dataset,
         data.run ? [" · ", link(`run ${data.run}`, ["run", data.run])] : null),
       data.problem ? h("p", { class: "problem", role: "alert" }, problemText(data.problem)) : null,
       data.state === "running" || data.state === "queued" ? section("Progress", throughput(data)) : null,

@@ -52,7 +52,7 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     link(shortened(one.id, 60), ["evaluation", one.id]),
     ...(withRun ? [one.run ? link(one.run, ["run", one.run]) : ""] : []),
     one.step === null ? "" : count(one.step),
-    one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state),
+    [one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state), pausedMark(one)],
     shortened(one.model, 60),
     ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
     one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",
@@ -72,6 +72,10 @@ function headlines(evaluations) {
   }
   const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]);
   return ordered.slice(0, 3).map(([key]) => key);
+}
+
+function pausedMark(evaluation) {
+  return evaluation.paused ? [" ", stateMark("paused")] : null;
 }
 
 function stateMark(state) {
