@@ -45,7 +45,6 @@ __all__ = [
     "head",
     "list_rows",
     "metadata_by_sample",
-    "only_head",
     "read_events",
     "read_samples",
     "results_of",
@@ -196,16 +195,7 @@ def head(source: Reads) -> Head:
     Raises:
         JournalDamaged: its row is missing.
     """
-    return only_head(source.execute("SELECT log_id, sequence, oldest FROM head"))
-
-
-def only_head(found: Found) -> Head:
-    """The log's identity and bounds, from the row with these columns.
-
-    Raises:
-        JournalDamaged: there is none.
-    """
-    row = found.fetchone()
+    row = source.execute("SELECT log_id, sequence, oldest FROM head").fetchone()
     if row is None:
         raise JournalDamaged("the journal is damaged: the row of its event log is missing")
     return Head(*row)

@@ -72,65 +72,20 @@ def is_lost(error: Exception, connection: psycopg.Connection[Any] | None) -> boo
 
 
 class Statements:
-    """Runs the statements of a transaction of the writer, in a pipeline.
-
-    A statement is sent without waiting for those before it. What it returns is waited for when it is asked for. So a
-    statement that fails raises its error later: at the next one that returns something, or at the end.
-    """
+    """Runs the statements of a transaction of the writer."""
 
     def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
         """For a connection."""
         self._connection, self._dialect = connection, dialect
-        self._pipelines = contextlib.ExitStack()
-        self._pipeline: psycopg.Pipeline | None = None
         self.changes = 0
-        """Statements of the transaction so far that may have changed something."""
+        """Statements so far that may have changed something."""
 
-    def begin(self) -> None:
-        """Wait for nothing from now on."""
-        self.changes = 0
-        self._pipeline = self._pipelines.enter_context(self._connection.pipeline())
-
-    def end(self) -> None:
-        """Wait for all that was sent.
-
-        Raises:
-            psycopg.Error: a statement has failed.
-        """
-        self._pipeline = None
-        self._pipelines.close()
-
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Found:
-        """Send one statement."""
-        assert self._pipeline is not None, "no transaction has begun"
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
+        """Run one statement."""
         if not sql.startswith(("SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK")):
             self.changes += 1
         cursor = self._connection.cursor(binary=True)
-        return _Sent(cursor.execute(self._dialect.translated(sql), parameters), self._pipeline)
-
-
-class _Sent:
-    """What a statement in a pipeline returns, once it is asked for."""
-
-    __slots__ = ("_cursor", "_pipeline")
-
-    def __init__(self, cursor: psycopg.Cursor[Any], pipeline: psycopg.Pipeline) -> None:
-        self._cursor, self._pipeline = cursor, pipeline
-
-    @property
-    def rowcount(self) -> int:
-        if self._cursor.pgresult is None:
-            self._pipeline.sync()
-        return self._cursor.rowcount
-
-    def fetchone(self) -> Any:
-        return self._cursor.fetchone()
-
-    def fetchall(self) -> list[Any]:
-        return self._cursor.fetchall()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._cursor)
+        return cursor.execute(self._dialect.translated(sql), parameters)
 
 
 class PostgresReader:

@@ -61,7 +61,7 @@ class Session:
         if self._locked_by is not connection:
             # Of the connection, not of the transaction. An older connection of this worker may have it still.
             connection.execute("SELECT pg_advisory_unlock_all()")
-            connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_LOCK_CLASS, self.token)).fetchone()
+            connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_LOCK_CLASS, self.token))
             self._locked_by = connection
         return transaction
 

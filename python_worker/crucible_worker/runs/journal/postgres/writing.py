@@ -9,7 +9,6 @@ the commit, the server is asked what became of the transaction.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from typing import Any, LiteralString
@@ -29,7 +28,7 @@ from crucible_worker.runs.journal.postgres.connections import (
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.place import recognize
 from crucible_worker.runs.journal.postgres.sessions import Session
-from crucible_worker.runs.journal.queries import Head, only_head
+from crucible_worker.runs.journal.queries import Head, head
 
 __all__ = ["CHANNEL", "PostgresWriting"]
 
@@ -64,24 +63,22 @@ class PostgresWriting:
     def begin(self) -> Head:
         """Begin a transaction in which no other worker writes; returns the log as committed."""
         connection = self._connection or self._connect()
-        source = self.source
-        source.begin()
         connection.execute("BEGIN")
-        locked = source.execute("SELECT log_id, sequence, oldest FROM head FOR UPDATE")
+        connection.execute("SELECT 1 FROM head FOR UPDATE")
         self._transaction = self._session.renew(connection)
-        return only_head(locked)
+        self.source.changes = 0
+        return head(self.source)
 
     def commit(self, before: int, sequence: int) -> None:
         """Commit, with the log's last sequences before and after the transaction."""
         connection, source = self._connection, self.source
         assert connection is not None
+        if sequence != before:
+            source.execute("UPDATE head SET sequence = ?", (sequence,))
+        if source.changes:
+            connection.execute(_NOTIFY)
         try:
-            if sequence != before:
-                source.execute("UPDATE head SET sequence = ?", (sequence,))
-            if source.changes:
-                connection.execute(_NOTIFY)
             connection.execute("COMMIT")
-            source.end()
         except psycopg.OperationalError as error:
             if not is_lost(error, connection) or not self._was_committed():
                 raise
@@ -93,8 +90,6 @@ class PostgresWriting:
         """Undo the transaction, if there is one."""
         if self._connection is None:
             return
-        with contextlib.suppress(psycopg.Error):  # the error for which all is undone, or one that follows from it
-            self.source.end()
         try:
             if not self._connection.closed:
                 self._connection.execute("ROLLBACK")
