@@ -20,6 +20,8 @@ from tests.service.evaluation_kit import asked, log_of, numbered, refused, rig, 
 from tests.service.plans_kit import plan
 
 SAMPLES = 12
+MANY = 300
+"""Samples of an evaluation that another worker pauses before they are done."""
 LIMIT_SECONDS = 3.0
 """A deadline, or a time without progress."""
 PAUSE_SECONDS = 4.0
@@ -93,24 +95,28 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[RunningWorker, RunningWork
 async def test_samples_under_way_finish_and_no_other_begins(pair):
     """By a call at another worker: the state stays RUNNING, and ResumeEvaluation lets the rest begin."""
     one, other, model = pair
-    await one.bridge.evaluation.start_evaluation(steps())
+    request = steps(dataset=numbered(MANY))
+    await one.bridge.evaluation.start_evaluation(request)
     await until(lambda: model.waiting == 3)
 
     paused = await other.bridge.evaluation.pause_evaluation("e")
     assert (paused.state, paused.paused) == (EvaluationState.RUNNING, True)
-    await asyncio.sleep(CALM_SECONDS)  # news of it comes within some 20 ms
-    model.permit(3)
-    await done(one.bridge, 3)
+    finished = 0
+    while model.waiting:  # until news of the pause has come, others begin
+        model.permit(1)
+        finished += 1
+        await done(one.bridge, finished)
     await asyncio.sleep(CALM_SECONDS)
-    assert (model.waiting, model.calls) == (0, 3)
+    assert (model.waiting, model.calls) == (0, finished)
+    assert finished < MANY
     assert (await one.bridge.evaluation.get_evaluation("e")).paused
 
     resumed = await other.bridge.evaluation.resume_evaluation("e")
     assert not resumed.paused
     await until(lambda: model.waiting == 3)
-    model.permit(SAMPLES)
-    ended = await one.bridge.evaluation.evaluate(steps())
-    assert (ended.state, ended.done, ended.attempt, ended.paused) == (EvaluationState.COMPLETED, SAMPLES, 1, False)
+    model.permit(MANY)
+    ended = await one.bridge.evaluation.evaluate(request)
+    assert (ended.state, ended.done, ended.attempt, ended.paused) == (EvaluationState.COMPLETED, MANY, 1, False)
 
 
 async def test_each_change_is_told_once(pair):
@@ -233,7 +239,7 @@ async def test_the_limit_goes_up_and_down(pair):
     await other.bridge.evaluation.set_evaluation_concurrency("e", 5)
     await until(lambda: model.waiting == 5)
     await other.bridge.evaluation.set_evaluation_concurrency("e", 2)
-    await asyncio.sleep(CALM_SECONDS)
+    await one.bridge.evaluation.set_evaluation_concurrency("e", 2)  # the owner has heeded it once it answers
     for finished in (1, 2, 3):
         model.permit(1)
         await done(one.bridge, finished)

@@ -5,6 +5,8 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
 
 While it is paused no sample begins, and its time does not count; see `throttle`.
 
+A large one may be run in parts, by several workers: then this worker leads it, and runs parts as well; see `parts_run`.
+
 Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
 
 The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.

@@ -145,6 +145,7 @@ class EvaluatorRuns:
                 prefix=self._request.metric_prefix,
                 limits=self._request.limits,
                 usage=self._spent.of(index),
+                unreadable=self._journal.errors,
             )
             result = unless_taken(result, self._results.values())
             row, active_ns = self._row, self._active_ns()

@@ -76,6 +76,7 @@ def summarise(
     prefix: str,
     limits: Limits,
     usage: Usage | None = None,
+    unreadable: tuple[type[Exception], ...] = (),
 ) -> EvaluatorResult:
     """Aggregate the results of an evaluator from the journal, in the data set's order.
 
@@ -90,6 +91,7 @@ def summarise(
         prefix: put before every key.
         limits: how many unscored samples fail an evaluator.
         usage: total of the samples.
+        unreadable: what the journal raises when it cannot be read: no fault of the evaluator, so it is raised.
     """
     n = samples * evaluator.repeats
     if refused is not None:
@@ -102,6 +104,8 @@ def summarise(
             {metric_key(prefix, spec, key): value for key, value in bare.values.items()},
             {metric_key(prefix, spec, key): reason for key, reason in bare.undefined.items()},
         )
+    except unreadable:
+        raise
     except BridgeError as error:
         problem = problem_of(error)
     except Exception as error:

@@ -36,6 +36,11 @@ class OwnersJournal:
         """See `Journal.folder`."""
         return self._journal.folder
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See `Journal.errors`."""
+        return self._journal.errors
+
     async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """See `Journal.read`."""
         return await self._journal.read(function, *arguments, **named)
