@@ -3,6 +3,7 @@ defmodule CrucibleBridge.PoolTest do
 
   @moduletag :integration
   @moduletag :capture_log
+  @moduletag timeout: 300_000
 
   alias CrucibleBridge.{Connection, Error, TestWorker}
 
