@@ -116,7 +116,7 @@ defmodule CrucibleBridge.PoolTest do
             evaluation_id: id,
             model: "embedded:arithmetic@600",
             evaluators: [:nll],
-            dataset: "builtin:arithmetic"
+            dataset: [{"17+25=", "42"}]
           )
 
         {result, false}
