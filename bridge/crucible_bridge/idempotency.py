@@ -37,8 +37,11 @@ def service_modules() -> tuple[ModuleType, ...]:
 
 
 def of_one_worker() -> frozenset[str]:
-    """Paths of the calls that mean the worker which receives them: repeated at another one, they mean that one."""
-    return frozenset({"/crucible_bridge.v1.WorkerService/Drain"})
+    """Paths of the calls about the worker that receives them; all others mean the same at every worker of a pool."""
+    from crucible_bridge.v1 import worker_pb2
+
+    service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
+    return frozenset(f"/{service.full_name}/{method.name}" for method in service.methods)
 
 
 @functools.cache
@@ -49,8 +52,8 @@ def without_side_effects() -> frozenset[str]:
 
 @functools.cache
 def repeatable() -> frozenset[str]:
-    """Paths of the calls that may be repeated at any worker of a pool: also those that are IDEMPOTENT."""
-    return _of_level(MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT) - of_one_worker()
+    """Paths of the calls that may be repeated at any worker of a pool: also IDEMPOTENT ones, if they mean no worker."""
+    return without_side_effects() | _of_level(MethodOptions.IDEMPOTENT) - of_one_worker()
 
 
 def _of_level(*levels: MethodOptions.IdempotencyLevel) -> frozenset[str]:

@@ -15,6 +15,7 @@ from tests.service.pool_kit import LONG, PoolWorker, ids_of, owner_of, pool, slo
 
 
 def addresses(workers):
+    """Where workers listen."""
     return [worker.address for worker in workers]
 
 
@@ -125,7 +126,8 @@ async def test_streams_continue_whichever_worker_they_were_at(tmp_path):
             async for event in bridge.telemetry.subscribe():
                 found.append(event.sequence)
                 if event.kind is EventKind.EVALUATION_STOP:
-                    return found
+                    break
+            return found
 
         async with asyncio.timeout(LONG):
             readers = [asyncio.create_task(read()) for _ in range(6)]
@@ -147,8 +149,7 @@ async def test_a_client_of_one_worker_is_told_of_its_end(tmp_path):
         with pytest.raises(Unavailable):
             await waiting
         with pytest.raises(Unavailable):
-            while True:
-                await anext(stream)
+            _ = [event async for event in stream]
 
 
 async def test_patience_waits_for_the_successor_of_the_only_worker(tmp_path):

