@@ -56,7 +56,7 @@ def repeatable() -> frozenset[str]:
     return without_side_effects() | _of_level(MethodOptions.IDEMPOTENT) - of_one_worker()
 
 
-def _of_level(*levels: MethodOptions.IdempotencyLevel) -> frozenset[str]:
+def _of_level(*levels: int) -> frozenset[str]:
     return frozenset(
         f"/{service.full_name}/{method.name}"
         for module in service_modules()

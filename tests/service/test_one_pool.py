@@ -2,8 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from google.protobuf import json_format
 
@@ -103,7 +105,7 @@ def dataset():
 def request_to(path, method):
     """The request of a call; that of RenderSample is made of an evaluation's."""
     name = path.rpartition("/")[2]
-    request = message(method.input_type, REQUESTS.get(name, {}))
+    request: Any = message(method.input_type, REQUESTS.get(name, {}))
     if name == "RenderSample":
         request.request.CopyFrom(evaluate_request_to_v1(request_of(None, **fields("three"))))
     return request

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import signal
+from typing import Any
 
 import pytest
 
@@ -203,7 +204,8 @@ async def test_a_name_of_dns_has_all_its_workers_and_their_successors(tmp_path):
 
 async def test_what_is_no_pool_is_refused():
     """A wrong patience names its parameter; a list with TLS needs the name in the certificates."""
-    for patience in (-1, float("nan"), "60"):
+    wrong: tuple[Any, ...] = (-1, float("nan"), "60")
+    for patience in wrong:
         with pytest.raises(InvalidField, match="patience"):
             async with crucible_bridge.connect("127.0.0.1:1", patience=patience):
                 pass
