@@ -48,6 +48,32 @@ async def test_calls_take_turns_over_the_workers(tmp_path):
         assert set((await counted(bridge, 30)).items()) == {(name, 15) for name in left}
 
 
+async def test_no_call_fails_that_may_be_repeated(tmp_path):
+    """Callers that read and callers that grade, without a pause: a worker is killed under them, and none sees it."""
+    async with pool(tmp_path, 3) as workers, crucible_bridge.connect(addresses(workers)) as bridge:
+        await all_connected(bridge, await ids_of(workers))
+        killed, answered = asyncio.Event(), 0
+
+        async def call(kind):
+            nonlocal answered
+            after = 0
+            while after < 50:
+                if kind == "reads":
+                    await bridge.evaluation.list_evaluations()
+                else:
+                    assert (await bridge.grading.score([("a", "a")], "exact_match"))[0].score == 1
+                answered += 1
+                after += killed.is_set()
+
+        async with asyncio.timeout(LONG), asyncio.TaskGroup() as callers:
+            for kind in ("reads", "grades") * 4:
+                callers.create_task(call(kind))
+            while answered < 100:
+                await asyncio.sleep(0.01)
+            workers[0].kill()
+            killed.set()
+
+
 async def test_a_draining_worker_gets_no_more_calls(tmp_path):
     """SIGTERM: gRPC learns of it by the worker's health, so that no call of the client fails."""
     async with pool(tmp_path, 2) as workers, crucible_bridge.connect(",".join(addresses(workers))) as bridge:

@@ -237,6 +237,6 @@ def test_a_pool_without_workers_is_said_to_be_one():
     }
     for beginning, said in whole.items():
         error = grpc.aio.AioRpcError(
-            grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), f"{beginning}; {refused}"
+            grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), f"{beginning}; {refused}", None
         )
         assert str(from_rpc_error(error)).startswith(said)
