@@ -110,6 +110,10 @@ class Site:
     def __init__(self, folder, programs_folder, user, command):
         self.folder, self._user = folder, user
         self.pool = folder / "crucible-pool-7"
+        # Where the user may read it, as Slurm copies it, too.
+        self._script = folder / "bin" / "pool.sbatch"
+        self._script.write_text(SCRIPT.read_text())
+        self._script.chmod(0o755)
         self._environment = {
             "PATH": os.pathsep.join([str(folder / "bin"), str(programs_folder), "/usr/bin", "/bin"]),
             "HOME": str(folder),
@@ -125,7 +129,7 @@ class Site:
         """Start a task of the array, as the leader of a process group."""
         with (self.folder / f"task-{index}.out").open("ab") as log:
             return subprocess.Popen(
-                ["/bin/bash", self._copy()],
+                ["/bin/bash", self._script],
                 env={**self._environment, "SLURM_ARRAY_TASK_ID": str(index)},
                 cwd=self.folder,
                 stdout=log,
@@ -133,13 +137,6 @@ class Site:
                 start_new_session=True,
                 **self._user.started_as,
             )
-
-    def _copy(self):
-        """The script where the user may read it, as Slurm copies it, too."""
-        path = self.folder / "bin" / "pool.sbatch"
-        path.write_text(SCRIPT.read_text())
-        path.chmod(0o755)
-        return path
 
     def addresses(self):
         """What clients read: the address of each worker that serves."""
