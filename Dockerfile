@@ -46,7 +46,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
 
 FROM pip AS light-libraries
 ARG PIP_EXTRA_INDEX_URL
-ARG LIGHT_EXTRAS="openai text tinker"
+ARG LIGHT_EXTRAS="openai postgres text tinker"
 COPY pyproject.toml constraints.txt docker/requirements.py ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \

@@ -12,7 +12,7 @@ import grpc.aio
 
 from crucible_bridge.buffers import keep_large_buffers
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.idempotency import without_side_effects
+from crucible_bridge.idempotency import repeatable, without_side_effects
 from crucible_bridge.reasons import Code
 
 __all__ = [
@@ -40,6 +40,10 @@ _KEEPALIVE_TIMEOUT_MS = 20_000
 # gRPC's defaults are one second and two minutes: a client would notice a starting worker long after it serves.
 _FIRST_RECONNECT_MS = 200
 _LONGEST_RECONNECT_MS = 5_000
+# gRPC's default is 30 s: a client would find the successor of a lost worker that much later.
+_BETWEEN_LOOKUPS_MS = 2_000
+# Targets of several addresses, none of which is a name that a certificate could have.
+_NUMBERS = ("ipv4:", "ipv6:")
 # Below the client's interval, so that the server never considers its pings abuse.
 _MIN_PING_INTERVAL_MS = 30_000
 
@@ -108,8 +112,8 @@ def parse_address(text: str) -> Address:
     return Address(target=f"[{host}]:{port}" if bracketed else f"{host}:{port}", host=host, port=int(port))
 
 
-def channel_options() -> list[tuple[str, Any]]:
-    """Options of a client's channel.
+def channel_options(*, pool: bool = False) -> list[tuple[str, Any]]:
+    """Options of a client's channel, to one worker or to those of a pool.
 
     Keepalive pings only while a call is open. Never compressed: gzip on streams breaks elixir-grpc, and tensors do not
     shrink. Workers are addressed directly, so proxies of the environment are ignored.
@@ -124,7 +128,8 @@ def channel_options() -> list[tuple[str, Any]]:
         ("grpc.max_reconnect_backoff_ms", _LONGEST_RECONNECT_MS),
         ("grpc.enable_http_proxy", 0),
         ("grpc.enable_retries", 1),
-        ("grpc.service_config", json.dumps(_service_config())),
+        ("grpc.dns_min_time_between_resolutions_ms", _BETWEEN_LOOKUPS_MS),
+        ("grpc.service_config", json.dumps(_service_config(pool))),
     ]
 
 
@@ -155,32 +160,39 @@ def authorization(token: str | None) -> tuple[tuple[str, str], ...]:
     return ((AUTHORIZATION_KEY, f"Bearer {token}"),)
 
 
-def open_channel(address: str, tls: Tls | str | Path | None = None) -> grpc.aio.Channel:
-    """A channel to a worker; it connects with its first call. Needs a running event loop.
+def open_channel(address: str, tls: Tls | str | Path | None = None, *, pool: bool = False) -> grpc.aio.Channel:
+    """A channel to a worker, or to those of a pool; it connects with its first call. Needs a running event loop.
 
     Args:
-        address: in a form that `parse_address` reads.
+        address: in a form that `parse_address` reads; for a pool, gRPC's target of its workers.
         tls: certificates, or the path of the authority's certificate alone; plain text if None.
+        pool: calls take turns over the workers that serve.
 
     Raises:
         InvalidField: the address or the certificates cannot be used.
     """
-    target = parse_address(address).target
+    target = address if pool else parse_address(address).target
     keep_large_buffers()
+    options = channel_options(pool=pool)
     if tls is None:
-        return grpc.aio.insecure_channel(target, options=channel_options())
+        return grpc.aio.insecure_channel(target, options=options)
     certificates = tls if isinstance(tls, Tls) else Tls(ca=tls)
-    options = channel_options()
+    if certificates.server_name is None and target.startswith(_NUMBERS):
+        raise InvalidField("tls.server_name", "is needed with several addresses: the name in the workers' certificates")
     if certificates.server_name is not None:
         options.append(("grpc.ssl_target_name_override", certificates.server_name))
     return grpc.aio.secure_channel(target, certificates.credentials(), options=options)
 
 
-def _service_config() -> dict[str, Any]:
-    # Calls that only read or compute are repeated after UNAVAILABLE. Calls that may query a model are not: the worker
-    # has already retried that. Nor are calls that start an evaluation: they are repeatable only if its id is given.
-    retried = [path.removeprefix("/").split("/") for path in sorted(without_side_effects())]
+def _service_config(pool: bool) -> dict[str, Any]:
+    # Calls that only read or compute are repeated after UNAVAILABLE. With one worker, calls that may query a model are
+    # not: the worker has already retried that. In a pool the worker itself may be lost, so all calls are that mean the
+    # same when they are repeated. Calls that start an evaluation need its id for that: the client repeats them.
+    retried = [path.removeprefix("/").split("/") for path in sorted(repeatable() if pool else without_side_effects())]
+    # A worker that warms up, drains, or is without its journal gets no calls: gRPC watches the health of each.
+    balanced = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}} if pool else {}
     return {
+        **balanced,
         "methodConfig": [
             {
                 "name": [{"service": service, "method": method} for service, method in retried],
@@ -192,7 +204,7 @@ def _service_config() -> dict[str, Any]:
                     "retryableStatusCodes": [Code.UNAVAILABLE.value],
                 },
             }
-        ]
+        ],
     }
 
 

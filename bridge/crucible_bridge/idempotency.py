@@ -1,4 +1,4 @@
-"""The calls that only read or compute, by the `idempotency_level` in their protos alone."""
+"""The calls that only read or compute, and those that may be repeated: by the `idempotency_level` in their protos."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 from google.protobuf.descriptor_pb2 import MethodOptions
 
-__all__ = ["service_modules", "without_side_effects"]
+__all__ = ["of_one_worker", "repeatable", "service_modules", "without_side_effects"]
 
 
 def service_modules() -> tuple[ModuleType, ...]:
@@ -36,13 +36,31 @@ def service_modules() -> tuple[ModuleType, ...]:
     )
 
 
+def of_one_worker() -> frozenset[str]:
+    """Paths of the calls about the worker that receives them; all others mean the same at every worker of a pool."""
+    from crucible_bridge.v1 import worker_pb2
+
+    service = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
+    return frozenset(f"/{service.full_name}/{method.name}" for method in service.methods)
+
+
 @functools.cache
 def without_side_effects() -> frozenset[str]:
     """Paths of the calls that are NO_SIDE_EFFECTS: "/crucible_bridge.v1.WorkerService/GetInfo"."""
+    return _of_level(MethodOptions.NO_SIDE_EFFECTS)
+
+
+@functools.cache
+def repeatable() -> frozenset[str]:
+    """Paths of the calls that may be repeated at any worker of a pool: also IDEMPOTENT ones, if they mean no worker."""
+    return without_side_effects() | _of_level(MethodOptions.IDEMPOTENT) - of_one_worker()
+
+
+def _of_level(*levels: int) -> frozenset[str]:
     return frozenset(
         f"/{service.full_name}/{method.name}"
         for module in service_modules()
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
-        if method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+        if method.GetOptions().idempotency_level in levels
     )

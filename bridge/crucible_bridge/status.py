@@ -85,9 +85,11 @@ _RETRYABLE = "retryable"
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
 # gRPC's own text in this process, if there is no socket or no process listens on it.
 _NOT_THERE = re.compile(
-    r"^failed to connect to all addresses; last error: \w+: (?:ipv[46]:)?(?P<address>\S+): "
+    r"^(?P<whom>failed to connect to all addresses|connections to all backends failing); "
+    r"last error: \w+: (?:ipv[46]:)?(?P<address>\S+): "
     r".*(?P<why>Connection refused|No such file or directory) \(\d+\)$"
 )
+_ALL_OF_A_POOL = "connections to all backends failing"
 # Base64 grows by groups, so the size is off by less than this.
 _BASE64_STEP = 4
 # protobuf's Duration ends at 10,000 years; a day is already longer than any caller waits.
@@ -178,6 +180,8 @@ def _without_details(code: Code, text: str) -> BridgeError:
     if code is Code.UNAVAILABLE and (found := _NOT_THERE.search(text)):
         address = urllib.parse.unquote(found["address"])
         text = f"nothing listens on {address} ({found['why']}); crucible-worker serve starts a worker"
+        if found["whom"] == _ALL_OF_A_POOL:
+            text = f"no worker of the pool can be reached; {text}"
     retryable = code in _RETRYABLE_WITHOUT_DETAILS
     if code is Code.INVALID_ARGUMENT:
         return InvalidField("", text)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 SAYS = {
     "Connect": [[r"version \S+ draining False"], ["serving True", "CLIENT_CLOSED"]],
+    "Several workers": [[r"worker [0-9a-f]{32}"]],
     "Token and TLS": [[r"calls \d+"]],
     "Evaluate": [[r"completed 0\.7\d+"]],
     "Handle errors": [["UNKNOWN_EVALUATION False", r"\w+ evaluators\[0\]\.kind"]],

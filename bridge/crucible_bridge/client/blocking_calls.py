@@ -24,7 +24,8 @@ from crucible_bridge.client.loop_thread import (
 )
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient, Prompt
-from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW
+from crucible_bridge.client.orchestrator import DEFAULT_WINDOW
+from crucible_bridge.client.patience import DEFAULT_PATIENCE_SECONDS
 from crucible_bridge.client.plans import RegisteredPlan, StartedEvaluation
 from crucible_bridge.client.rendering import ConversationLike, RenderingClient, ResponseLike, TokenIds
 from crucible_bridge.client.request_fields import EvaluateFields, FieldsButModel
@@ -133,6 +134,8 @@ class BlockingEvaluationClient:
         **fields: Unpack[EvaluateFields],
     ) -> Evaluation:
         """Run an evaluation to its end.
+
+        A client of several workers resumes it at another worker, under the same id, if its worker stops.
 
         Args:
             request: what to run, or None with its fields as keywords; keywords replace fields of a given request.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
+from crucible_bridge.addresses import located, parse_workers
 from crucible_bridge.channel import Tls, authorization, open_channel
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.evaluation import EvaluationClient
@@ -19,10 +20,12 @@ from crucible_bridge.client.following import PlannedFields, as_given, followed_r
 from crucible_bridge.client.grading import GradingClient
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_bridge.client.models import ModelsClient
+from crucible_bridge.client.patience import DEFAULT_PATIENCE_SECONDS
 from crucible_bridge.client.readiness import wait_for_worker
 from crucible_bridge.client.rendering import RenderingClient
 from crucible_bridge.client.telemetry import TelemetryClient
 from crucible_bridge.client.worker import WorkerClient
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluationPlan, FollowPolicy, FollowRunResponse, ModelRef, parse_model
 
 __all__ = ["Bridge", "connect"]
@@ -148,24 +151,37 @@ class Bridge:
 
 @contextlib.asynccontextmanager
 async def connect(
-    address: str, *, token: str | None = None, tls: Tls | str | Path | None = None
+    address: str | Sequence[str],
+    *,
+    token: str | None = None,
+    tls: Tls | str | Path | None = None,
+    patience: float | None = None,
 ) -> AsyncIterator[Bridge]:
-    """Connect to a worker.
+    """Connect to a worker, or to the workers of one pool, which share a journal.
 
     The connection is made with the first call, and made again when it breaks. Leaving the block ends every call and
-    stream that is still open.
+    stream that is still open. Calls to a pool take turns over its workers.
 
     Args:
-        address: "host:port" or "unix:/path".
+        address: "host:port" or "unix:/path"; for a pool several of the first kind, as a sequence or with commas, or
+            "dns:///name:port" for the workers that a name has.
         token: sent with every call; the text of the worker's token file.
         tls: certificates, or the path of the authority's certificate alone; plain text if None.
+        patience: seconds for which evaluations and event streams are continued when their worker is lost; if None, 60
+            for a pool and 0 for one worker.
 
     Raises:
-        InvalidField: the address, the token or the certificates cannot be used.
+        InvalidField: the address, the token, the certificates or the patience cannot be used.
+        Unavailable: a name in a list has no address.
     """
     metadata = authorization(token)
-    channel = open_channel(address, tls)
+    workers = parse_workers(address)
+    if patience is None:
+        patience = DEFAULT_PATIENCE_SECONDS if workers.pool else 0.0
+    if not isinstance(patience, int | float) or not patience >= 0:
+        raise InvalidField("patience", f"is {patience!r}, must be a number of seconds, at least 0")
+    channel = open_channel(await located(workers), tls, pool=workers.pool)
     try:
-        yield Bridge(Calls(channel, metadata, address=address))
+        yield Bridge(Calls(channel, metadata, address=str(workers), patience=patience))
     finally:
         await channel.close(None)

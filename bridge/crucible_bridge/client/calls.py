@@ -13,12 +13,15 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from crucible_bridge.client.exchange import Exchange
+from crucible_bridge.client.patience import repeated
 from crucible_bridge.client.streams import EventStream, cancelled_from_outside
 from crucible_bridge.errors import Cancelled, InternalError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
 
 __all__ = ["Calls", "Page", "all_items"]
+
+_LEAST_TIMEOUT_SECONDS = 0.001
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -27,10 +30,19 @@ T_co = TypeVar("T_co", covariant=True)
 class Calls:
     """Makes calls on one channel; every failure is a BridgeError."""
 
-    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], *, address: str = "") -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        metadata: tuple[tuple[str, str], ...],
+        *,
+        address: str = "",
+        patience: float = 0.0,
+    ) -> None:
         self.channel = channel
         self.address = address
         """The address of the channel, as errors show it."""
+        self.patience = patience
+        """Seconds for which evaluations and event streams are continued when their worker is lost; 0 for not at all."""
         self._metadata = metadata
         self._methods: dict[str, Any] = {}
 
@@ -74,17 +86,41 @@ class Calls:
         except InvalidField as error:
             raise InternalError(f"the worker's reply is malformed: {error}", reason=Reason.MALFORMED_REPLY) from error
 
+    async def repeatable(
+        self, method: Any, request: Any, decode: Callable[[Any], T], timeout: float | None = None
+    ) -> T:
+        """As `unary`, for a call that may be made again while there is patience: its request has an evaluation_id.
+
+        Raises:
+            BridgeError: as of `unary`; of the last attempt.
+        """
+        if not self.patience:
+            return await self.unary(method, request, decode, timeout)
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+
+        async def attempt() -> T:
+            # What a moment past the end is left of it would be refused as a wrong timeout.
+            left = timeout if until is None else max(until - loop.time(), _LEAST_TIMEOUT_SECONDS)
+            return await self.unary(method, request, decode, left)
+
+        return await repeated(attempt, self.patience)
+
     def events(self, method: Any, request: Any, *, after_sequence: int, log_id: str) -> EventStream:
-        """Open a stream of event batches.
+        """Open a stream of event batches; its request has the same position in `after_sequence` and `log_id`.
 
         Raises:
             Cancelled: the client is closed.
         """
-        try:
-            call = method(request, metadata=self._metadata)
-        except grpc.aio.UsageError as error:
-            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
-        return EventStream(call, after_sequence=after_sequence, log_id=log_id)
+
+        def opened(after_sequence: int, log_id: str) -> Any:
+            request.after_sequence, request.log_id = after_sequence, log_id
+            try:
+                return method(request, metadata=self._metadata)
+            except grpc.aio.UsageError as error:
+                raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from error
+
+        return EventStream(opened, after_sequence=after_sequence, log_id=log_id, patience=self.patience)
 
     def answers(self, method: Any, request: Any) -> Exchange:
         """Open a call whose reply is a stream of messages.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Unpack
 
@@ -13,7 +14,8 @@ from crucible_bridge.client.caller_parts import EnvironmentFactory, GraderFuncti
 from crucible_bridge.client.calls import Calls, all_items
 from crucible_bridge.client.comparisons import ComparisonCalls
 from crucible_bridge.client.datasets import DatasetCalls
-from crucible_bridge.client.orchestrator import DEFAULT_PATIENCE_SECONDS, DEFAULT_WINDOW, evaluate_here
+from crucible_bridge.client.orchestrator import DEFAULT_WINDOW, evaluate_here
+from crucible_bridge.client.patience import DEFAULT_PATIENCE_SECONDS
 from crucible_bridge.client.plain_calls import PlainEvaluationCalls
 from crucible_bridge.client.plans import PlanCalls, StartedEvaluation
 from crucible_bridge.client.request_fields import EvaluateFields, FieldsButModel
@@ -74,6 +76,8 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
     ) -> Evaluation:
         """Run an evaluation to its end.
 
+        A client of several workers resumes it at another worker, under the same id, if its worker stops.
+
         Args:
             request: what to run, or None with its fields as keywords; keywords replace fields of a given request.
             timeout: seconds to wait for the end; the evaluation itself is bounded by `limits.deadline_ms` alone.
@@ -82,8 +86,9 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         Raises:
             BridgeError: it was refused, or the wait ended; DeadlineExceeded has the `evaluation_id` in its metadata.
         """
-        message = evaluate_request_to_v1(request_of(request, **fields))
-        return await self._calls.unary(self._stub.Evaluate, message, _evaluation, timeout)
+        asked = self._identified(request_of(request, **fields))
+        message = evaluate_request_to_v1(asked)
+        return await self._calls.repeatable(self._stub.Evaluate, message, _evaluation, timeout)
 
     async def evaluate_with_orchestrator_model(
         self,
@@ -161,8 +166,9 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
         Raises:
             AlreadyExists: the id belongs to another specification.
         """
-        message = evaluation_pb2.StartEvaluationRequest(request=evaluate_request_to_v1(request_of(request, **fields)))
-        return await self._calls.unary(
+        asked = self._identified(request_of(request, **fields))
+        message = evaluation_pb2.StartEvaluationRequest(request=evaluate_request_to_v1(asked))
+        return await self._calls.repeatable(
             self._stub.StartEvaluation,
             message,
             lambda reply: StartedEvaluation(evaluation=_evaluation(reply), existed=reply.existed),
@@ -378,6 +384,12 @@ class EvaluationClient(PlainEvaluationCalls, ComparisonCalls, DatasetCalls, Plan
             max_samples=max_samples,
         )
         return await self._calls.unary(self._stub.GenerateReport, request, lambda reply: reply.report, timeout)
+
+    def _identified(self, request: EvaluateRequest) -> EvaluateRequest:
+        """The request; with an id made here if it may have to be sent again."""
+        if request.evaluation_id or not self._calls.patience:
+            return request
+        return dataclasses.replace(request, evaluation_id=uuid.uuid4().hex)
 
 
 def _evaluation(reply: Any) -> Evaluation:

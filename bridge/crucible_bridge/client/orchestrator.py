@@ -17,7 +17,6 @@ import asyncio
 import dataclasses
 import logging
 import operator
-import random
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from crucible_bridge.client.caller_parts import CallerParts, EnvironmentFactory,
 from crucible_bridge.client.calling import UsersThreads, problem_in
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.exchange import Exchange
+from crucible_bridge.client.patience import Patience
 from crucible_bridge.codec import orchestrator as codec
 from crucible_bridge.errors import BackendError, BridgeError, InvalidField
 from crucible_bridge.problems import problem_of
@@ -55,10 +55,7 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 
 __all__ = [
-    "BACKOFF_SECONDS",
-    "DEFAULT_PATIENCE_SECONDS",
     "DEFAULT_WINDOW",
-    "MAX_BACKOFF_SECONDS",
     "Answerer",
     "Orchestrator",
     "evaluate_here",
@@ -66,12 +63,6 @@ __all__ = [
 
 DEFAULT_WINDOW = 32
 """Calls of the model at once, if the caller does not set it."""
-DEFAULT_PATIENCE_SECONDS = 60.0
-"""How long a broken stream may take to open again, if the caller does not set it."""
-BACKOFF_SECONDS = 0.05
-"""Wait before the first reconnection; doubled each time, and drawn uniformly from half of it to all of it."""
-MAX_BACKOFF_SECONDS = 5.0
-"""Longest wait between two attempts, if the worker does not give another one."""
 
 _METHODS = {
     OrchestratorCall.SAMPLE: "sample",
@@ -199,20 +190,17 @@ class Orchestrator:
         Raises:
             BridgeError: the evaluation is refused, taken over, or the worker did not come back in time.
         """
-        loop = asyncio.get_running_loop()
-        attempt, until = 0, loop.time() + patience
+        left = Patience(patience)
         while True:
             self._accepted = False
             try:
                 return await self._stay()
             except BridgeError as error:
-                if self._accepted:
-                    attempt, until = 0, loop.time() + patience
-                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
-                if not error.retryable or loop.time() + wait > until:
+                if not error.retryable:
                     raise
-            attempt += 1
-            await asyncio.sleep(wait)
+                if self._accepted:
+                    left.restart()
+                await left.wait(error)
 
     async def _stay(self) -> Evaluation:
         """One stream, from its start to its end."""
@@ -286,8 +274,3 @@ class Orchestrator:
         # Removed first, so that a withdrawal does not stop a message half-way.
         answering.pop(asked.id, None)
         await stream.write(frame)
-
-
-def _backoff(attempt: int) -> float:
-    ceiling = min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** min(attempt, 16))
-    return random.uniform(ceiling / 2, ceiling)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc.aio
 
+from crucible_bridge.client.patience import Patience, is_lost
 from crucible_bridge.codec.events import EventBatch, batch_from_v1
-from crucible_bridge.errors import Cancelled, InternalError, InvalidField
+from crucible_bridge.errors import BridgeError, Cancelled, InternalError, InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
 from crucible_bridge.status import from_rpc_error
@@ -29,11 +30,24 @@ class EventStream(AsyncIterator[Event]):
 
     Resume with another call that has `after_sequence=stream.through_sequence, log_id=stream.log_id`. Leaving an
     `async with` block, `aclose()` and dropping the last reference all end the call on the worker; cancelling a pending
-    `anext` ends it too. It does not reconnect by itself: the caller decides when to do so.
+    `anext` ends it too. A client of one worker does not reconnect by itself: the caller decides when to do so. A client
+    of several workers continues at another one, from the same position.
     """
 
-    def __init__(self, call: Any, *, after_sequence: int, log_id: str) -> None:
-        self._call = call
+    def __init__(
+        self, opened: Callable[[int, str], Any], *, after_sequence: int, log_id: str, patience: float = 0.0
+    ) -> None:
+        """Open the call.
+
+        Args:
+            opened: opens it after a sequence of a log.
+            after_sequence: where it begins.
+            log_id: the log of this sequence; unchecked if empty.
+            patience: seconds for which it is opened again when its worker is lost; 0 for not at all.
+        """
+        self._opened, self._patience = opened, Patience(patience)
+        self._continues = patience > 0
+        self._call = opened(after_sequence, log_id)
         self._closed = False
         self._events: Iterator[Event] = iter(())
         self._batch_through = after_sequence
@@ -84,18 +98,7 @@ class EventStream(AsyncIterator[Event]):
         await self.aclose()
 
     async def _read(self) -> EventBatch | None:
-        if self._closed:
-            return None
-        try:
-            message = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
-        except asyncio.CancelledError:
-            if cancelled_from_outside():
-                raise
-            if self._closed:
-                return None
-            raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
+        message = await self._message()
         # Anything other than a message is gRPC's marker for the end.
         if not isinstance(message, events_pb2.EventBatch):
             return None
@@ -106,4 +109,29 @@ class EventStream(AsyncIterator[Event]):
             raise InternalError(f"the worker's reply is malformed: {error}", reason=Reason.MALFORMED_REPLY) from error
         self.log_id = batch.log_id
         self._batch_through = batch.through_sequence
+        self._patience.restart()
         return batch
+
+    async def _message(self) -> Any:
+        """The next message, of this call or of the one that continues it; None if the stream was closed here."""
+        while not self._closed:
+            try:
+                return await self._call.read()
+            except grpc.aio.AioRpcError as failure:
+                error = from_rpc_error(failure)
+                if not self._continues or not is_lost(error):
+                    raise error from failure
+                await self._continue(error)
+            except asyncio.CancelledError:
+                if cancelled_from_outside():
+                    raise
+                if self._closed:
+                    return None
+                raise Cancelled("the client is closed", reason=Reason.CLIENT_CLOSED) from None
+        return None
+
+    async def _continue(self, error: BridgeError) -> None:
+        """Open the call again, after what was read; it is read once everything before it was returned."""
+        await self._patience.wait(error)
+        if not self._closed:
+            self._call = self._opened(self._batch_through, self.log_id)

@@ -9,10 +9,17 @@ defmodule CrucibleBridge.Connection do
   `retry_after_ms` is when the next attempt may be made; `await/2` waits until there is one. A call that was under way
   when the connection broke may have been handled: evaluations have ids so that they can be asked for again.
 
+  Several workers of one journal are a pool. Calls take turns over those that can be reached, a stream is opened at one of
+  them, and a worker that is gone is left out until it is back:
+
+      children = [{CrucibleBridge.Connection, address: ["10.0.0.1:50051", "10.0.0.2:50051"]}]
+      children = [{CrucibleBridge.Connection, address: "dns:///crucible-bridge:50051"}]
+
   Options:
 
     * `:name` - `CrucibleBridge.Connection` if absent, `nil` for none
-    * `:address` - `"127.0.0.1:50051"` if absent, `"[::1]:50051"`, or `"unix:/path"`; or a
+    * `:address` - `"127.0.0.1:50051"` if absent, `"[::1]:50051"`, or `"unix:/path"`; for a pool a list of these, or text
+      with commas, or `"dns:///name:port"` for the workers that a name has, looked up every 5 seconds; or a
       function that gives `{:ok, address}` or `{:error, reason}`, asked anew for each connection
     * `:token`, text or a function that gives it, or `:token_file`, read at each call
     * `:tls` - options of `:ssl` such as `cacertfile:`, `certfile:` and `keyfile:`; `[]` trusts the system's authorities,
@@ -27,7 +34,7 @@ defmodule CrucibleBridge.Connection do
 
   use GenServer
 
-  alias CrucibleBridge.Connection.{Call, Link, Reader, Target}
+  alias CrucibleBridge.Connection.{Call, Link, Pool, Reader, Target}
   alias CrucibleBridge.Error
 
   @default_timeout 30_000
@@ -48,10 +55,24 @@ defmodule CrucibleBridge.Connection do
   @spec start_link(keyword) :: GenServer.on_start()
   def start_link(opts \\ []) do
     {name, opts} = Keyword.pop(opts, :name, __MODULE__)
+    server = if(name, do: [name: name], else: [])
+
     # What is wrong with an option is said without the options: one of them is a secret.
-    with {:ok, target} <- Target.new(opts),
-         {:ok, timeout} <- default_timeout(opts) do
-      GenServer.start_link(__MODULE__, {target, timeout}, if(name, do: [name: name], else: []))
+    case Pool.place(opts[:address]) do
+      :one ->
+        with {:ok, target} <- Target.new(opts),
+             {:ok, timeout} <- default_timeout(opts),
+             do: GenServer.start_link(__MODULE__, {target, timeout}, server)
+
+      {:ok, place} ->
+        opts = Keyword.delete(opts, :address)
+
+        with {:ok, _target} <- Target.new(opts),
+             {:ok, _timeout} <- default_timeout(opts),
+             do: Pool.start_link(place, opts, server)
+
+      {:error, error} ->
+        {:error, error}
     end
   end
 
@@ -79,7 +100,7 @@ defmodule CrucibleBridge.Connection do
   @spec stream(conn, module, atom, struct, keyword) :: {:ok, Enumerable.t()} | {:error, Error.t()}
   def stream(conn, stub, function, request, opts \\ []) do
     with :ok <- wait(opts),
-         {:ok, %{target: target, timeout: timeout}} <- describe(conn),
+         {:ok, %{target: target, timeout: timeout}} <- reachable(conn),
          {:ok, metadata} <- Target.metadata(target) do
       Reader.open(target, metadata, stub, function, request, Keyword.get(opts, :timeout, timeout))
     end
@@ -99,7 +120,7 @@ defmodule CrucibleBridge.Connection do
   """
   @spec open(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
   def open(conn) do
-    with {:ok, %{target: target}} <- describe(conn),
+    with {:ok, %{target: target}} <- reachable(conn),
          {:ok, channel} <- Link.open(target, make_ref()) do
       Link.close_after(channel, self())
       {:ok, channel}
@@ -119,19 +140,63 @@ defmodule CrucibleBridge.Connection do
   @doc "Waits until there is a connection, however often that takes to try."
   @spec await(conn, timeout) :: :ok | {:error, Error.t()}
   def await(conn, timeout \\ 5_000) do
-    with :ok <- wait(timeout: timeout), do: ask(conn, :await, timeout)
+    with :ok <- wait(timeout: timeout) do
+      case ask(conn, :await, timeout) do
+        {:workers, _workers} -> await_any(conn, timeout, now())
+        answer -> answer
+      end
+    end
   catch
     :exit, {:timeout, _call} -> {:error, Error.timeout(timeout)}
   end
 
+  defp await_any(conn, timeout, since) do
+    case connected_link(conn) do
+      {:ok, _link} ->
+        :ok
+
+      {:error, %Error{retryable: true} = error} ->
+        pause = error.retry_after_ms || @first_pause
+
+        if timeout != :infinity and now() + pause > since + timeout do
+          {:error, Error.timeout(timeout)}
+        else
+          Process.sleep(pause)
+          await_any(conn, timeout, since)
+        end
+
+      {:error, error} ->
+        {:error, error}
+    end
+  end
+
   defp link(conn) do
-    with {:ok, link} <- ask(conn, :link, :infinity),
+    with {:ok, link} <- connected_link(conn),
          {:ok, metadata} <- Target.metadata(link.target) do
       {:ok, Map.put(link, :metadata, metadata)}
     end
   end
 
-  defp describe(conn), do: ask(conn, :describe, :infinity)
+  defp connected_link(conn) do
+    with {:workers, workers} <- ask(conn, :link, :infinity), do: Pool.first(workers, &unless_slow(&1, :link, &2))
+  end
+
+  defp unless_slow(worker, question, timeout) do
+    ask(worker, question, timeout)
+  catch
+    :exit, {:timeout, _call} -> :slow
+  end
+
+  defp describe(conn) do
+    with {:workers, workers} <- ask(conn, :describe, :infinity),
+         do: Pool.first(workers, &unless_slow(&1, :describe, &2))
+  end
+
+  # What has a connection of its own is opened at a worker that can be reached: of a pool, one that is connected.
+  defp reachable(conn) do
+    with {:workers, workers} <- ask(conn, :describe, :infinity),
+         do: Pool.first(workers, &unless_slow(&1, :link, &2))
+  end
 
   # Arguments that moved up by one, most likely: options want the connection said.
   defp ask(conn, _question, _timeout) when not (is_pid(conn) or is_atom(conn) or is_tuple(conn)) do
@@ -181,6 +246,10 @@ defmodule CrucibleBridge.Connection do
 
   @impl true
   def handle_call(:describe, _from, state), do: {:reply, {:ok, Map.take(state, [:target, :timeout])}, state}
+
+  def handle_call(:connected?, _from, state) do
+    {:reply, match?(%GRPC.Channel{}, state.channel) and Link.alive?(state.channel), state}
+  end
 
   def handle_call(:link, _from, state) do
     {result, state} = connected(state)

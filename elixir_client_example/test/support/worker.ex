@@ -19,13 +19,15 @@ defmodule CrucibleBridge.TestWorker do
 
   @doc """
   Starts a worker and waits until it is warm. Options: `:args` for further arguments, `:unix` for a Unix socket in place of
-  a port, `:connect` for what a connection to it needs (`:token`, `:tls`).
+  a port, `:state` for the state directory of another worker, `:connect` for what a connection to it needs (`:token`,
+  `:tls`).
   """
   def start(opts \\ []) do
     folder = Path.join(System.tmp_dir!(), "crucible-elixir-#{System.unique_integer([:positive])}-#{System.pid()}")
     File.mkdir_p!(folder)
     {place, address} = place(folder, opts[:unix])
-    args = ["serve", "--state-dir", Path.join(folder, "state"), "--log-level", "error"] ++ place ++ (opts[:args] || [])
+    state = opts[:state] || Path.join(folder, "state")
+    args = ["serve", "--state-dir", state, "--log-level", "error"] ++ place ++ (opts[:args] || [])
 
     worker =
       run(%__MODULE__{

@@ -35,7 +35,10 @@ _T = TypeVar("_T")
 
 Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Query this worker, or one at unix:PATH, instead of a state directory."),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Query this worker, one at unix:PATH, or several of one journal with commas, not a state directory.",
+    ),
 ]
 EvaluationIdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The evaluation.", autocompletion=evaluation_ids)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crucible_bridge.channel import channel_options
-from crucible_bridge.idempotency import service_modules, without_side_effects
+from crucible_bridge.idempotency import repeatable, service_modules, without_side_effects
 from crucible_worker.interceptors.methods import Method
 
 ROOT = Path(__file__).parents[3]
@@ -73,3 +73,15 @@ def test_no_second_list_of_calls_is_kept():
     ]
 
     assert lists == []
+
+
+def test_a_pool_repeats_idempotent_calls_of_any_worker():
+    """Those that mean one worker are excepted: repeated at another one, a drain would drain that, too."""
+    config = json.loads(dict(channel_options(pool=True))["grpc.service_config"])
+    wanted = {path for path, _, level in levels() if level in ("NO_SIDE_EFFECTS", "IDEMPOTENT")}
+    wanted.remove("/crucible_bridge.v1.WorkerService/Drain")
+
+    (method,) = config["methodConfig"]
+    assert {f"/{name['service']}/{name['method']}" for name in method["name"]} == wanted == repeatable()
+    assert config["loadBalancingConfig"] == [{"round_robin": {}}]
+    assert config["healthCheckConfig"] == {"serviceName": ""}

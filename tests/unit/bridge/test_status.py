@@ -224,3 +224,19 @@ async def test_an_address_where_nothing_listens_is_named_with_the_cure(kind: str
 
     assert str(caught.value) == f"nothing listens on {address} ({why}); crucible-worker serve starts a worker"
     assert (caught.value.reason, caught.value.retryable) == ("TRANSPORT", True)
+
+
+def test_a_pool_without_workers_is_said_to_be_one():
+    """The last address stands for all; a call to one worker names that alone."""
+    refused = (
+        "last error: UNKNOWN: ipv4:127.0.0.1:2: Failed to connect to remote host: connect: Connection refused (111)"
+    )
+    whole = {
+        "failed to connect to all addresses": "nothing listens on 127.0.0.1:2",
+        "connections to all backends failing": "no worker of the pool can be reached; nothing listens on 127.0.0.1:2",
+    }
+    for beginning, said in whole.items():
+        error = grpc.aio.AioRpcError(
+            grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), f"{beginning}; {refused}", None
+        )
+        assert str(from_rpc_error(error)).startswith(said)
