@@ -16,6 +16,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.messages import error_from_map, pack, unpack
 from crucible_worker.children.process import Process, ending_of
+from crucible_worker.grading.fanout.address import LOCAL
 
 __all__ = ["START_SECONDS", "Connection", "Lost"]
 
@@ -32,6 +33,8 @@ _ENVIRONMENT = {
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",
     "PYTHONUNBUFFERED": "1",
 }
+# A cluster of one machine listens on 127.0.0.1; Ray would take the machine's address in its network.
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 class Lost(Exception):
@@ -58,9 +61,8 @@ class Connection:
             Unavailable: the cluster does not answer (reason FANOUT_UNREACHABLE).
         """
         try:
-            process, end = Process.start(
-                _HOST, f"--address={address}", environment={**os.environ, **_ENVIRONMENT}, logs=True
-            )
+            environment = {**os.environ, **_ENVIRONMENT, **(_LOOPBACK if address == LOCAL else {})}
+            process, end = Process.start(_HOST, f"--address={address}", environment=environment, logs=True)
         except OSError as error:
             raise _unreachable(address, f"its process cannot be started: {error}") from error
         channel = await Channel.over(end)
