@@ -64,15 +64,17 @@ def ray_cluster(nodes: int, **head: Any) -> Iterator[RayCluster]:
             "node_ip_address": "127.0.0.1",
             **head,
         }
+        handled = signal.getsignal(signal.SIGTERM)
         cluster = Cluster(initialize_head=True, head_node_args=arguments)
         try:
-            patched.setenv("RAY_ADDRESS", cluster.address)
+            patched.setenv("RAY_ADDRESS", str(cluster.address))
             running = RayCluster(cluster=cluster)
             for _ in range(nodes):
                 running.add_node()
             yield running
         finally:
             cluster.shutdown()
+            signal.signal(signal.SIGTERM, handled)
 
 
 def pairs(count: int) -> list[GradeItem]:

@@ -234,15 +234,16 @@ async def test_a_worker_grades_and_evaluates_there():
             {"m": ScriptedModel(answer=lambda prompt: "So it is 42.")}, grading_processes=2, fanout="auto"
         ) as worker,
     ):
-        for grade in (lambda w: w.bridge.grading.grade_math(items), lambda w: w.bridge.grading.score(texts, options)):
-            here, there = await grade(local), await grade(worker)
-            assert timeless(there) == timeless(here)
+        graded = [await one.bridge.grading.grade_math(items) for one in (worker, local)]
+        scored = [await one.bridge.grading.score(texts, options) for one in (worker, local)]
+        assert timeless(graded[0].grades) == timeless(graded[1].grades)
+        assert timeless(scored[0]) == timeless(scored[1])
         with pytest.raises(InvalidField) as caught:
             await worker.bridge.grading.score(texts, ScoreOptions(scorer=ChoiceScorer(choices=("a", "a"))))
         assert caught.value.field.startswith("options")
         evaluation = await worker.bridge.evaluation.evaluate(
-            model="m",
-            samples=[Sample(id=str(n), input=f"{n}", targets=(str(n),)) for n in range(40, 44)],
+            model="embedded:m",
+            dataset=[Sample(id=str(n), input=f"{n}", targets=(str(n),)) for n in range(40, 44)],
             evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "math"})],
         )
     assert evaluation.metrics.values["accuracy"] == 0.25

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from crucible_worker.cli.nodes.worker import NodeWorker, Served
@@ -86,14 +88,15 @@ class Fleet:
 
 def connect(address: str) -> None:
     """Connect this process to a cluster; raises what Ray raises."""
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
 
 def begin(served: Served, resources: Mapping[str, float]) -> bool:
     """Start the actor that starts workers; False if there is one already."""
     if _found(FLEET) is not None:
         return False
-    fleet = ray.remote(Fleet).options(
+    fleet: Any = ray.remote(Fleet)
+    fleet = fleet.options(
         name=FLEET, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_restarts=-1, max_concurrency=4
     )
     ray.get(fleet.remote(served, resources).resources.remote())
@@ -105,7 +108,8 @@ def states(seconds: float) -> Sequence[NodeState] | None:
     fleet = _found(FLEET)
     if fleet is None:
         return None
-    resources, nodes = ray.get(fleet.resources.remote()), _nodes()
+    resources: Any = ray.get(fleet.resources.remote())
+    nodes = _nodes()
     asked = {node["NodeID"]: actor.address.remote() for node in nodes if (actor := _found(node["NodeID"]))}
     ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=seconds) if asked else ([], [])
     return [_state(node, asked.get(node["NodeID"]), ready, resources) for node in nodes]
@@ -120,7 +124,7 @@ def end() -> int | None:
     actors = [actor for node in _nodes() if (actor := _found(node["NodeID"]))]
     stopping = [actor.stop.remote() for actor in actors]
     for actor, stopped in zip(actors, stopping):
-        with contextlib.suppress(ray.exceptions.RayError):  # of an actor that has died meanwhile
+        with contextlib.suppress(RayError):  # of an actor that has died meanwhile
             ray.get(stopped)
         ray.kill(actor)
     ray.kill(fleet)
@@ -140,8 +144,8 @@ def _state(node: Mapping[str, Any], asked: Any, ready: Sequence[Any], resources:
     state, address = lacking(node, resources) or "starting", ""
     if asked in ready:
         try:
-            state, address = "ready", ray.get(asked)
-        except ray.exceptions.RayError as error:
+            state, address = "ready", str(ray.get(asked))
+        except RayError as error:
             state = f"lost: {type(error).__name__}"
     return NodeState(node_id=node["NodeID"], node_address=node["NodeManagerAddress"], state=state, address=address)
 
