@@ -80,7 +80,7 @@ async def test_every_node_has_a_worker_on_one_journal_also_a_later_one_and_after
         assert second in again.values()
 
         code, out, err = await run("down")
-        assert (code, out.strip()) == (0, "2 workers have ended"), err
+        assert (code, out.strip()) == (0, "workers that have ended: 2"), err
         assert (await run("status"))[0] == 1
 
 

@@ -101,7 +101,7 @@ def down(address: _Address = "auto") -> None:
     ended = _connected(address).end()
     if ended is None:
         _nothing_is_up()
-    typer.echo(f"{ended} workers have ended")
+    typer.echo(f"workers that have ended: {ended}")
 
 
 def _check_options(options: Sequence[str]) -> None:
@@ -118,7 +118,9 @@ def _check_options(options: Sequence[str]) -> None:
 
 def _connected(address: str) -> Any:
     """The module that talks to Ray, connected; it is not typed here, as it imports Ray."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from crucible_worker.grading.fanout.address import ray_variables
+
+    os.environ.update(ray_variables(address, os.environ))
     try:
         from crucible_worker.cli.nodes import fleet
     except ModuleNotFoundError as error:

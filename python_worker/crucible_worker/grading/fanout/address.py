@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AUTO", "LOCAL", "endpoint_of", "read_fanout"]
+__all__ = ["AUTO", "LOCAL", "endpoint_of", "ray_variables", "read_fanout"]
 
 AUTO = "auto"
 """The cluster of which this machine is a node."""
 LOCAL = "local"
 """A cluster of this machine alone, which ends with the worker."""
 
+_TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_TOKEN_FILE = Path(".ray", "auth_token")
 _CLIENT = re.compile(r"ray://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/:@\[\]]+):(?P<port>\d{1,5})")
 _MAX_PORT = 65_535
 
@@ -38,3 +41,18 @@ def endpoint_of(address: str) -> tuple[str, int] | None:
     if found is None or not 0 < (port := int(found["port"])) <= _MAX_PORT:
         return None
     return found["host"].strip("[]"), port
+
+
+def ray_variables(address: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process that connects to a cluster, besides those that it has.
+
+    A client of Ray sends no token unless it is told to, also where there is one; a node of a cluster does.
+    """
+    variables = {"RAY_USAGE_STATS_ENABLED": "0"}
+    has_token = any(environment.get(name) for name in _TOKEN_VARIABLES) or (Path.home() / _TOKEN_FILE).is_file()
+    if endpoint_of(address) is not None and has_token and not environment.get("RAY_AUTH_MODE"):
+        variables["RAY_AUTH_MODE"] = "token"
+    if address == LOCAL:
+        # It listens on 127.0.0.1; Ray would take the machine's address in its network.
+        variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return variables

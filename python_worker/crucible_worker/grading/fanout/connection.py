@@ -16,7 +16,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.messages import error_from_map, pack, unpack
 from crucible_worker.children.process import Process, ending_of
-from crucible_worker.grading.fanout.address import LOCAL
+from crucible_worker.grading.fanout.address import ray_variables
 
 __all__ = ["START_SECONDS", "Connection", "Lost"]
 
@@ -27,14 +27,11 @@ LEAVE_SECONDS = 0.5
 
 _HOST = "crucible_worker.grading.fanout.host"
 _ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     # Of a server of clients: it forgets a client that is gone for so long.
     "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "5",
     "PYTHONUNBUFFERED": "1",
 }
-# A cluster of one machine listens on 127.0.0.1; Ray would take the machine's address in its network.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 class Lost(Exception):
@@ -61,7 +58,7 @@ class Connection:
             Unavailable: the cluster does not answer (reason FANOUT_UNREACHABLE).
         """
         try:
-            environment = {**os.environ, **_ENVIRONMENT, **(_LOOPBACK if address == LOCAL else {})}
+            environment = {**os.environ, **_ENVIRONMENT, **ray_variables(address, os.environ)}
             process, end = Process.start(_HOST, f"--address={address}", environment=environment, logs=True)
         except OSError as error:
             raise _unreachable(address, f"its process cannot be started: {error}") from error

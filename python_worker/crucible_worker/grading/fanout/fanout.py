@@ -71,6 +71,11 @@ class Fanout:
         """Whether a node has graded, and the connection has not been lost since."""
         return self._connection is not None and not self._connection.lost.done()
 
+    @property
+    def cores(self) -> int:
+        """Processors of the cluster, as it last said; 0 while there is no connection."""
+        return 0 if self._connection is None else self._connection.cores
+
     async def start(self) -> None:
         """Connect, and wait until a node has graded.
 
@@ -93,8 +98,7 @@ class Fanout:
         if kind != "code" and len(items) < CHUNK_LEAST:
             return await self._gathered(kind, items, rules)
         least = PROGRAMS_LEAST if kind == "code" else CHUNK_LEAST
-        cores = 1 if self._connection is None else max(1, self._connection.cores)
-        size = min(max(-(-len(items) // cores), least), CHUNK_MOST)
+        size = min(max(-(-len(items) // max(1, self.cores)), least), CHUNK_MOST)
         chunks = [Order(kind=kind, items=items[at : at + size], rules=rules) for at in range(0, len(items), size)]
         return [grade for grades in await self._all(chunks) for grade in grades]
 

@@ -53,7 +53,7 @@ def _cure(address: str) -> str:
         return "Ray does not start here"
     if address == AUTO:
         return "this machine is no node of a Ray cluster: ray start --address=HEAD:6379, or --fanout local"
-    return "no Ray cluster answers there: ray start --head --ray-client-server-port=10001 opens it to clients"
+    return "no Ray cluster answers there, or it wants a token (RAY_AUTH_TOKEN); ray start --head opens port 10001"
 
 
 def cores() -> int:
