@@ -46,11 +46,11 @@ def endpoint_of(address: str) -> tuple[str, int] | None:
 def ray_variables(address: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of a process that connects to a cluster, besides those that it has.
 
-    A client of Ray sends no token unless it is told to, also where there is one; a node of a cluster does.
+    A cluster of which Ray's own files say nothing gets no token unless Ray is told to send it, also where there is one.
     """
     variables = {"RAY_USAGE_STATS_ENABLED": "0"}
     has_token = any(environment.get(name) for name in _TOKEN_VARIABLES) or (Path.home() / _TOKEN_FILE).is_file()
-    if endpoint_of(address) is not None and has_token and not environment.get("RAY_AUTH_MODE"):
+    if address != LOCAL and has_token and not environment.get("RAY_AUTH_MODE"):
         variables["RAY_AUTH_MODE"] = "token"
     if address == LOCAL:
         # It listens on 127.0.0.1; Ray would take the machine's address in its network.
