@@ -225,7 +225,7 @@ async def test_ray_that_is_not_installed_is_named(monkeypatch):
 
 async def test_a_worker_grades_and_evaluates_there():
     """Calls and evaluations, mathematics and texts; the worker itself has no children that grade."""
-    items = [(item.response, item.targets[0]) for item in pairs(600)]
+    items = pairs(600)
     texts = [GradeItem(answer=f"n{n}", targets=(r"n\d*7",)) for n in range(300)]
     options = ScoreOptions(scorer=RegexScorer())
     async with (

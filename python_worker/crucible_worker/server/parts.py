@@ -78,7 +78,8 @@ class Parts:
 
     def _pools(self) -> Iterable[GradingPool | Fanout]:
         """The pools for grading and for templates, which may be the same, and the cluster."""
-        return {pool for pool in (self.grading, self.templates, self.fanout) if pool is not None}
+        pools = (self.grading, self.templates, self.fanout)
+        return {id(pool): pool for pool in pools if pool is not None}.values()
 
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayTaskError
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
@@ -89,7 +89,7 @@ class Orders:
         except RayTaskError as error:
             message = f"a node of --fanout cannot grade, see the log of its Ray: {_last_line(error)}"
             raise FailedPrecondition(message, reason=Reason.FANOUT_NODE) from error
-        except (RayError, ConnectionError) as error:
+        except Exception as error:  # Ray's own kinds, and those of a connection that ends
             raise _gone(error) from error
 
     def _send(self, identity: int, *, error: BridgeError) -> None:
