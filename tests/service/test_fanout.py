@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     MathPolicy,
     RegexScorer,
     Sample,
+    SamplingParams,
     ScoreOptions,
     Verdict,
 )
@@ -228,11 +229,10 @@ async def test_a_worker_grades_and_evaluates_there():
     items = pairs(600)
     texts = [GradeItem(answer=f"n{n}", targets=(r"n\d*7",)) for n in range(300)]
     options = ScoreOptions(scorer=RegexScorer())
+    models = {"m": ScriptedModel(answer=lambda prompt: "So it is 42.")}
     async with (
-        run_worker({"m": ScriptedModel(answer=lambda prompt: "So it is 42.")}, grading_processes=2) as local,
-        run_worker(
-            {"m": ScriptedModel(answer=lambda prompt: "So it is 42.")}, grading_processes=2, fanout="auto"
-        ) as worker,
+        run_worker(models, grading_processes=2) as local,
+        run_worker(models, grading_processes=2, fanout="auto") as worker,
     ):
         graded = [await one.bridge.grading.grade_math(items) for one in (worker, local)]
         scored = [await one.bridge.grading.score(texts, options) for one in (worker, local)]
@@ -245,6 +245,7 @@ async def test_a_worker_grades_and_evaluates_there():
             model="embedded:m",
             dataset=[Sample(id=str(n), input=f"{n}", targets=(str(n),)) for n in range(40, 44)],
             evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "math"})],
+            sampling=SamplingParams(max_tokens=32),
         )
     assert evaluation.metrics.values["accuracy"] == 0.25
 
