@@ -132,7 +132,7 @@ async def test_a_large_chunk_is_halved(fanout, monkeypatch):
     grades = await ClusterMath(fanout).grade_batch(items)
 
     assert [grade.verdict is Verdict.CORRECT for grade in grades] == [n == 3 for n in range(8)]
-    assert set(sizes) == {2, 4, 8}
+    assert {2, 4, 8} <= set(sizes)
 
 
 async def test_no_more_chunks_are_on_their_way_than_the_limit(monkeypatch):
