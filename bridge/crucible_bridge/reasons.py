@@ -783,6 +783,20 @@ class Reason(enum.StrEnum):
         _ITEM,
         "The grader failed; the worker's log has the traceback under the error id of the message.",
     )
+    FANOUT_NODE = (
+        "FANOUT_NODE",
+        (Code.FAILED_PRECONDITION, Code.INTERNAL),
+        False,
+        _CALL | _ITEM,
+        "A node of the Ray cluster of --fanout cannot grade: install the same release of crucible-bridge there.",
+    )
+    FANOUT_UNREACHABLE = (
+        "FANOUT_UNREACHABLE",
+        Code.UNAVAILABLE,
+        True,
+        _CALL | _ITEM,
+        "The Ray cluster of --fanout does not answer, or lost the answers; start it, or serve without --fanout.",
+    )
     GRADING_CLOSED = (
         "GRADING_CLOSED",
         Code.UNAVAILABLE,

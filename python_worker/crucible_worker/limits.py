@@ -63,6 +63,8 @@ class WorkerLimits:
     recorded without."""
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
+    max_fanout_chunks: int = 64
+    """Chunks of answers that a worker with --fanout has on a Ray cluster at once; more wait."""
     max_model_items: int = 4_096
     """Items of a ModelService or RenderingService call; more are refused."""
     max_samples_per_item: int = 1_000

@@ -33,6 +33,7 @@ from crucible_worker.cli.listing import graders as _graders
 from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
+from crucible_worker.cli.ray import app as _ray
 from crucible_worker.cli.remove import remove as _remove
 from crucible_worker.cli.report import report as _report
 from crucible_worker.cli.runs import runs as _runs
@@ -82,6 +83,7 @@ for _command in (
 app.command("list", cls=_OnceCommand)(_list)
 app.command(cls=_GateCommand)(_gate)
 app.command("rm", cls=_OnceCommand)(_remove)
+app.add_typer(_ray)
 
 
 def _show_version(wanted: bool) -> None:

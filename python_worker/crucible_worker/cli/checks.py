@@ -240,6 +240,8 @@ def _grading(settings: Settings) -> str:
     """Grade an answer as a worker would; the processes end afterwards."""
     if settings.grading_processes == 0:
         return "none configured: grading_processes is 0"
+    if settings.fanout is not None:
+        return asyncio.run(_graded_by_cluster(settings.fanout))
     return asyncio.run(_graded(settings.grading_processes))
 
 
@@ -257,6 +259,19 @@ async def _graded(processes: int | None) -> str:
     if grade.verdict is not Verdict.CORRECT:
         raise _Missing(f"x(x+1) was graded {grade.verdict} against x^2+x: {grade.reason}")
     return f"sympy {_version('sympy')}, {pool.children} processes"
+
+
+async def _graded_by_cluster(address: str) -> str:
+    from crucible_worker.grading.fanout.fanout import Fanout
+    from crucible_worker.grading.fanout.graders import check_installed
+
+    check_installed()
+    fanout = Fanout(address, 1)
+    try:
+        await fanout.start()
+        return f"Ray {_version('ray')}, {fanout.cores} processors of the cluster {address}"
+    finally:
+        await fanout.aclose()
 
 
 def _sandbox(settings: Settings) -> str:

@@ -80,6 +80,14 @@ _CodeImage = Annotated[
         help="Folder of packages (pip install --target DIR) for programs of requests that name it; repeatable.",
     ),
 ]
+_Fanout = Annotated[
+    str | None,
+    typer.Option(
+        "--fanout",
+        metavar="CLUSTER",
+        help="Ray cluster that grades answers and runs programs: ray://HOST:PORT, auto (this machine's) or local.",
+    ),
+]
 _LogFormat = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
 ]
@@ -111,6 +119,7 @@ def serve(
     grading_processes: _Grading = None,
     code_sandboxes: _Code = None,
     code_image: _CodeImage = None,
+    fanout: _Fanout = None,
     openai_server: OpenAIServer = None,
     tinker_service: TinkerService = None,
     price: Price = None,
@@ -156,6 +165,7 @@ def serve(
         grading_processes=grading_processes,
         code_sandboxes=code_sandboxes,
         code_images=code_image,
+        fanout=fanout,
         openai_servers=openai_server,
         tinker_services=tinker_service,
         prices=price,

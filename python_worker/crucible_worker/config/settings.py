@@ -119,6 +119,9 @@ class Settings:
     """Programs that run at once; if None one per core, at most 4; with 0 the worker runs none."""
     code_images: tuple[CodeImage, ...] = ()
     """Folders of packages that programs and their tests may import if a request names them."""
+    fanout: str | None = None
+    """Ray cluster that grades answers and runs programs: ray://HOST:PORT, "auto" or "local"; the worker itself if
+    None."""
     openai_servers: tuple[OpenAIServer, ...] = ()
     """OpenAI-compatible servers with models."""
     managed_servers: tuple[ManagedServer, ...] = ()

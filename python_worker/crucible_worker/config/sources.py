@@ -24,6 +24,7 @@ from crucible_worker.config.plans import read_plans
 from crucible_worker.config.prices import read_prices
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
+from crucible_worker.grading.fanout.address import read_fanout
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["ENVIRONMENT_PREFIX", "evaluate_table", "load_settings", "read_settings", "set_in"]
@@ -318,6 +319,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "grading_processes": _whole,
     "code_sandboxes": _whole,
     "code_images": read_images,
+    "fanout": read_fanout,
     "openai_servers": _endpoints(read_servers),
     "managed_servers": _endpoints(read_managed),
     "tinker_services": _endpoints(read_services),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crucible_worker.grading.base import GraderType
     from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.fanout.fanout import Fanout
+    from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
 
 __all__ = ["NO_GRADING_PARTS", "GradingParts"]
@@ -18,9 +20,9 @@ __all__ = ["NO_GRADING_PARTS", "GradingParts"]
 class GradingParts:
     """The parts of one worker. A grader that needs a missing part is refused when it is made."""
 
-    pool: GradingPool | None = None
-    """The processes in which mathematics is computed."""
-    places: Places | None = None
+    pool: GradingPool | Fanout | None = None
+    """The processes in which mathematics is computed, or the cluster that has them."""
+    places: Places | ClusterPlaces | None = None
     """The places where programs run."""
     own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
     """Graders of files that a user names on the command line, by name; no call can add one."""

@@ -139,6 +139,7 @@ class GradingPool:
     Args:
         children: how many; `default_children` if None.
         modules: loaded before a child is forked.
+        at_once: how many of them work at the same time; all if None.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class GradingPool:
         children: int | None = None,
         *,
         modules: Sequence[str] = MATH_MODULES,
+        at_once: int | None = None,
     ) -> None:
         self.children = default_children() if children is None else children
         """How many processes."""
@@ -157,7 +159,7 @@ class GradingPool:
         self._processes: Processes | None = None
         self._start: asyncio.Task[Processes] | None = None
         self._closed = asyncio.Event()
-        self._turns = Turns(self.children)
+        self._turns = Turns(self.children if at_once is None else at_once)
         # A slow task takes one of these before it waits for its turn.
         self._slow = asyncio.Semaphore(self.children // 2)
         self._tasks: set[asyncio.Task[Any]] = set()

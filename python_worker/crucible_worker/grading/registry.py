@@ -16,10 +16,11 @@ from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
 from crucible_worker.grading.choice import MultipleChoice
 from crucible_worker.grading.code.options import CodeOptions
+from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.format import FormatOptions, format_of
 from crucible_worker.grading.judge.grader import rubric_of
 from crucible_worker.grading.judge.options import RubricOptions
-from crucible_worker.grading.math.grader import MathOptions, math_grader_of
+from crucible_worker.grading.math.grader import MathOptions
 from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.overlap import F1, Bleu, Rouge
@@ -29,6 +30,8 @@ from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.fanout.fanout import Fanout
+    from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
 
 __all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "handed", "names"]
@@ -37,7 +40,7 @@ __all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "handed", "n
 def handed(make: Callable[..., Any], parts: object) -> dict[str, Any]:
     """The parts that the keyword-only parameters of a function name.
 
-        def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader: ...
+        def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | Fanout | None) -> MathGrader: ...
 
     is handed the worker's pool, because `pool` is the name of a part in `GradingParts`.
 
@@ -77,7 +80,7 @@ class OwnGrader:
         return self._declared(**values_of(self._declared, options))
 
 
-def _code(options: Mapping[str, Any], *, places: Places | None) -> Grader:
+def _code(options: Mapping[str, Any], *, places: Places | ClusterPlaces | None) -> Grader:
     from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
 
     return code_of(options, places=places)
@@ -86,8 +89,8 @@ def _code(options: Mapping[str, Any], *, places: Places | None) -> Grader:
 def _rubric(
     options: Mapping[str, Any],
     *,
-    pool: GradingPool | None,
-    places: Places | None,
+    pool: GradingPool | Fanout | None,
+    places: Places | ClusterPlaces | None,
     own_graders: Mapping[str, GraderType],
 ) -> Grader:
     parts = GradingParts(pool=pool, places=places, own_graders=own_graders)

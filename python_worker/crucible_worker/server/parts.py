@@ -35,6 +35,8 @@ from crucible_worker.evaluators.inspect.allowed import Allowed
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.fanout.fanout import Fanout
+from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installed
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.managed_refs import SCHEME
@@ -65,19 +67,21 @@ class Parts:
     """Built-in data sets."""
     models: Mapping[type[ModelRef], Backend] = dataclasses.field(default_factory=dict)
     """Backends by the kind of reference that they open."""
-    grading: GradingPool | None = None
-    """Processes that grade math; the worker starts and closes them. None if it grades no math."""
+    grading: GradingPool | Fanout | None = None
+    """What grades math, processes or a cluster; the worker starts and closes it. None if it grades no math."""
     templates: GradingPool | None = None
     """Processes for templates of prompts; may be the same pool. None if the worker runs no templates."""
-    code: Places | None = None
+    code: Places | ClusterPlaces | None = None
     """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
+    fanout: Fanout | None = None
+    """The cluster that grades in the worker's place; None if the worker grades itself."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
 
-    def _pools(self) -> list[GradingPool]:
-        """The pools for grading and for templates, which may be the same."""
-        others = self.templates is not None and self.templates is not self.grading
-        return [pool for pool in (self.grading, self.templates if others else None) if pool is not None]
+    def _pools(self) -> Iterable[GradingPool | Fanout]:
+        """The pools for grading and for templates, which may be the same, and the cluster."""
+        pools = (self.grading, self.templates, self.fanout)
+        return {id(pool): pool for pool in pools if pool is not None}.values()
 
     def aclose_children(self) -> Awaitable[Any]:
         """End the processes of backends and graders, all at once."""
@@ -154,8 +158,9 @@ async def build_with(
     orchestrator, installed = OrchestratorBackend(), InstalledBackends({SCHEME: managed})
     backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
     # Its children are forked when it starts.
-    grading = None if settings.grading_processes == 0 else GradingPool(settings.grading_processes)
-    code = None if settings.code_sandboxes == 0 else Places(settings.code_sandboxes, settings.code_images)
+    fanout = _fanout(settings)
+    grading = None if settings.grading_processes == 0 else fanout or GradingPool(settings.grading_processes)
+    code = None if settings.code_sandboxes == 0 else _places(settings, fanout)
     parts = EvaluatorParts(
         grading=GradingParts(pool=grading, places=code, own_graders={} if own is None else own.graders),
         inspect=_inspect(settings),
@@ -163,7 +168,8 @@ async def build_with(
         own_evaluators={} if own is None else own.evaluators,
     )
     # Its processes load their modules with the first template, unless they grade as well.
-    templates = GradingPool(MIN_CHILDREN, modules=(TEMPLATE_MODULE,)) if grading is None else grading
+    own_pool = grading if isinstance(grading, GradingPool) else None
+    templates = GradingPool(MIN_CHILDREN, modules=(TEMPLATE_MODULE,)) if own_pool is None else own_pool
     sources = Sources(
         backends=backends,
         data_roots=settings.data_roots,
@@ -197,8 +203,22 @@ async def build_with(
         grading=grading,
         templates=templates,
         code=code,
+        fanout=fanout,
         plans=tuple(plan.load() for plan in settings.plans),
     )
+
+
+def _fanout(settings: Settings) -> Fanout | None:
+    if settings.fanout is None:
+        return None
+    check_installed()
+    return Fanout(settings.fanout, settings.limits.max_fanout_chunks)
+
+
+def _places(settings: Settings, fanout: Fanout | None) -> Places | ClusterPlaces:
+    if fanout is None:
+        return Places(settings.code_sandboxes, settings.code_images)
+    return ClusterPlaces(fanout, settings.code_images)
 
 
 def _inspect(settings: Settings) -> Allowed | None:

@@ -32,7 +32,8 @@ from crucible_bridge.v1 import (
 )
 from crucible_worker.config import Settings
 from crucible_worker.follow.follows import Follows
-from crucible_worker.grading.math.grader import MathGrader
+from crucible_worker.grading.fanout.fanout import Fanout
+from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
@@ -255,9 +256,9 @@ class Worker:
         charge = parts.evaluations.spending.charge
         self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
         self._models = ModelService(parts.models, charge, self._limits)
-        math = None if parts.grading is None else MathGrader(parts.grading)
+        math = None if parts.grading is None else math_on(parts.grading)
         self._grading = GradingService(
-            parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits
+            parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits, fanout=parts.fanout
         )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
         experiments = ExperimentService(parts.evaluations.experiments)
@@ -291,7 +292,7 @@ class Worker:
         self._health.set(WORKER, True)
         self._show_evaluation_service()
 
-    async def _keep_grading_warm(self, pool: GradingPool) -> None:
+    async def _keep_grading_warm(self, pool: GradingPool | Fanout) -> None:
         """Start the grading processes, and again when they end: health keeps away the callers that would start them."""
         cold = asyncio.Event()
 

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -26,6 +26,8 @@ from crucible_bridge.types import Grade, MathGrades
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_worker.grading.code.bubblewrap import none_wanted
 from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.fanout.fanout import CHUNK_LEAST, Fanout
+from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ProgramGrader, programs_on
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
@@ -39,9 +41,6 @@ from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
 
-if TYPE_CHECKING:
-    from crucible_worker.grading.code.grader import CodeGrader
-
 __all__ = ["GradingService"]
 
 T = TypeVar("T")
@@ -53,20 +52,22 @@ class GradingService:
     def __init__(
         self,
         note: Callable[[Event], None],
-        math: MathGrader | None,
-        places: Places | None,
+        math: MathGrader | ClusterMath | None,
+        places: Places | ClusterPlaces | None,
         models: Backends,
         charge: Charge,
         *,
         limits: WorkerLimits,
+        fanout: Fanout | None = None,
     ) -> None:
         """Report each call to `note`; refuse calls beyond the limits, and those without their grader or sandbox.
 
-        `charge` counts the usage of judges.
+        `charge` counts the usage of judges. Many texts are scored on `fanout`, if there is one.
         """
+        self._fanout = fanout
         self._note, self._math, self._places, self._models, self._limits = note, math, places, models, limits
         self._charge = charge
-        self._code: CodeGrader | None = None
+        self._code: ProgramGrader | None = None
         self._lanes = Lanes()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -116,7 +117,11 @@ class GradingService:
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._read(data, pb.ScoreRequest, codec.score_request_from_v1)
-        found = await self._lanes.sliced(lambda: map(scorer_of(request.options), request.items))
+        if self._fanout is None or len(request.items) < CHUNK_LEAST:
+            found = await self._lanes.sliced(lambda: map(scorer_of(request.options), request.items))
+        else:
+            await self._lanes.run(data, lambda: scorer_of(request.options))  # refuses options that cannot be used
+            found = await self._fanout.grades("text", request.items, request.options)
         grades = finished(request.items, found)
         response = await self._lanes.run(data, lambda: answers.scores_to_v1(grades).SerializeToString())
         self._report("Score", grades, started)
@@ -127,9 +132,7 @@ class GradingService:
         if self._places is None:
             raise none_wanted()
         if self._code is None:
-            from crucible_worker.grading.code.grader import CodeGrader  # takes 20 ms, which most workers never need
-
-            self._code = CodeGrader(self._places)
+            self._code = programs_on(self._places)
         request = await self._read(data, pb.GradeCodeRequest, programs.grade_code_request_from_v1)
         found = await self._code.grade_batch(request)
         result = dataclasses.replace(found, grades=finished(request.items, found.grades))

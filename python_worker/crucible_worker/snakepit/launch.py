@@ -38,6 +38,7 @@ _PATHS = {
 _TEXTS = {
     "--code-sandboxes": "code_sandboxes",
     "--device": "device",
+    "--fanout": "fanout",
     "--grading-processes": "grading_processes",
     "--journal": "journal",
     "--log-format": "log_format",

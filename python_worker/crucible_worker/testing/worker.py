@@ -43,6 +43,7 @@ async def run_worker(
     limits: WorkerLimits | None = None,
     grading_processes: int = 0,
     code_sandboxes: int = 0,
+    fanout: str | None = None,
     code_images: Mapping[str, Path] | None = None,
     inspect_roots: Sequence[Path] = (),
     inspect_packages: Sequence[str] = (),
@@ -60,6 +61,7 @@ async def run_worker(
         limits: limits other than the defaults.
         grading_processes: children that grade math: 2 or more, or 0 for none; they take seconds to start.
         code_sandboxes: programs that may run at once, 0 for none; needs bubblewrap.
+        fanout: Ray cluster that grades in place of the worker: "auto", "local" or "ray://HOST:PORT".
         code_images: folders of packages that programs may import, by name.
         inspect_roots: folders for files with tasks of Inspect.
         inspect_packages: installed packages whose tasks of Inspect may be run.
@@ -77,6 +79,7 @@ async def run_worker(
             limits=limits or WorkerLimits(),
             grading_processes=grading_processes,
             code_sandboxes=code_sandboxes,
+            fanout=fanout,
             code_images=tuple(CodeImage(name=name, directory=at) for name, at in (code_images or {}).items()),
             inspect_roots=tuple(inspect_roots),
             inspect_packages=tuple(inspect_packages),

@@ -248,6 +248,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "grading_processes": ("3", 3),
         "code_sandboxes": ("3", 3),
         "code_image": (f"sci={tmp_path}", (CodeImage(name="sci", directory=tmp_path),)),
+        "fanout": ("ray://[::1]:10001", "ray://[::1]:10001"),
         "openai_server": (
             "one=http://[::1]:8000/v1",
             (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),

@@ -66,6 +66,8 @@ defmodule CrucibleBridge.Error.Reason do
           | :extra_not_installed
           | :failed_fast
           | :failed_precondition
+          | :fanout_node
+          | :fanout_unreachable
           | :few_shot_refused
           | :file_reader_died
           | :grader_failed
@@ -315,6 +317,8 @@ defmodule CrucibleBridge.Error.Reason do
   no A package that this needs is not installed; the message names the extra.
   yes The sample was not begun, because another one had failed.
   no The request is well formed, and something that it needs is missing.
+  no A node of the Ray cluster of --fanout cannot grade: install the same release of crucible-bridge there.
+  yes The Ray cluster of --fanout does not answer, or lost the answers; start it, or serve without --fanout.
   no The source of a prompt's examples has too few rows, or one without a target.
   yes The process that reads a CSV or Parquet file died.
   no The grader failed; the worker's log has the traceback under the error id of the message.

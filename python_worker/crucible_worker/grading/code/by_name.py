@@ -11,12 +11,12 @@ from crucible_worker.declared_options import values_of
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
-from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
+from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
 
 __all__ = ["Code", "code_of"]
 
@@ -25,7 +25,7 @@ __all__ = ["Code", "code_of"]
 class Code:
     """Judges the program in a response. Choices are ignored."""
 
-    grader: CodeGrader
+    grader: ProgramGrader
     """The judge of programs, on the worker's places."""
     limits: CodeLimits = CodeLimits()
     """The limits of a program."""
@@ -55,7 +55,7 @@ class Code:
         return Grade.of(grade)
 
 
-def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
+def code_of(options: Mapping[str, Any], *, places: Places | ClusterPlaces | None) -> Grader:
     """A grader on the worker's places, from options that fit the schema of `CodeOptions`.
 
     Raises:
@@ -64,10 +64,11 @@ def code_of(options: Mapping[str, Any], *, places: Places | None) -> Grader:
     """
     if places is None:
         raise none_wanted()
-    find_bubblewrap()  # before anything is sampled
+    if isinstance(places, Places):
+        find_bubblewrap()  # before anything is sampled; nodes of a cluster look when they grade
     given = CodeOptions(**values_of(CodeOptions, options))
     return Code(
-        grader=CodeGrader(places),
+        grader=programs_on(places),
         limits=given.limits,
         comparison=given.comparison,
         image=places.image(given.image, '["image"]'),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -21,7 +21,7 @@ from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 
-__all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
+__all__ = ["MAX_PLACES", "Place", "Places", "default_places", "image_of"]
 
 MAX_PLACES = 64
 """The most places of one worker."""
@@ -35,6 +35,18 @@ _Kind = tuple[CodeImage | None, str]
 def default_places() -> int:
     """Default number of places of a worker: one for each core, at most `DEFAULT_MAX_PLACES`."""
     return min(len(os.sched_getaffinity(0)), DEFAULT_MAX_PLACES)
+
+
+def image_of(images: Mapping[str, CodeImage], name: str, field: str) -> CodeImage | None:
+    """The image of a name; None for the empty name.
+
+    Raises:
+        InvalidField: it does not exist; the error is at `field`.
+    """
+    if name and name not in images:
+        known = f"there are {', '.join(images)}" if images else "this worker has none (--code-image)"
+        raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
+    return images.get(name)
 
 
 class Place:
@@ -166,10 +178,7 @@ class Places:
         Raises:
             InvalidField: it does not exist; the error is at `field`.
         """
-        if name and name not in self._images:
-            known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
-            raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
-        return self._images.get(name)
+        return image_of(self._images, name, field)
 
     @contextlib.asynccontextmanager
     async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import structlog
@@ -26,9 +26,9 @@ from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, bla
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
-from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool, no_pool
+from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 
-__all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "math_grader_of"]
+__all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "graded_alone"]
 
 POLICY_VERSION = "4"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
@@ -105,12 +105,7 @@ class MathGrader:
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
         """Judge one response; if the targets name choices, by the choice that its answer is."""
-        (grade,) = await self.grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-        asked = chosen.Question.of(targets, choices) if grade.problem is None and grade.extracted else None
-        if asked is not None:
-            grade = asked.grade(grade, await self.grade_batch(asked.items(grade.extracted)))
-        told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
-        return base.Grade.of(told)
+        return await graded_alone(self.grade_batch, response, targets, choices)
 
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
         """Judge items; each has its grade, in order, and an error in one does not affect the others.
@@ -209,15 +204,19 @@ class MathGrader:
         return _Found(answer.value, answer.duration_ns)
 
 
-def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | None) -> MathGrader:
-    """A grader on the worker's pool, made from options that passed the schema of `MathOptions`.
-
-    Raises:
-        FailedPrecondition: there is no pool (reason NO_GRADING_POOL).
-    """
-    if pool is None:
-        raise no_pool()
-    return MathGrader(pool, MathPolicy(**options))
+async def graded_alone(
+    grade_batch: Callable[[Sequence[GradeItem]], Awaitable[list[Grade]]],
+    response: str,
+    targets: Sequence[str],
+    choices: Sequence[str],
+) -> base.Grade:
+    """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
+    (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
+    asked = chosen.Question.of(targets, choices) if grade.problem is None and grade.extracted else None
+    if asked is not None:
+        grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
+    told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
+    return base.Grade.of(told)
 
 
 def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:

@@ -14,7 +14,8 @@ from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
 from crucible_worker.declared_options import schema_of
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
-from crucible_worker.grading.math.grader import MAX_TARGETS, MathGrader, MathOptions, math_grader_of
+from crucible_worker.grading.fanout.graders import math_grader_of
+from crucible_worker.grading.math.grader import MAX_TARGETS, MathGrader, MathOptions
 from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool

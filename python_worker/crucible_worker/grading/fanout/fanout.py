@@ -1,0 +1,229 @@
+"""The cluster that grades for a worker: answers go there in chunks, and each comes back with one grade.
+
+Ray places the chunks, and begins one again when its node dies. The worker only bounds how many are on their way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, InternalError, Unavailable
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Grade, GradeItem, MathPolicy
+from crucible_worker.grading.fanout.chunk import Item, Kind, Order, Rules, grades_of, sent
+from crucible_worker.grading.fanout.connection import Connection, Lost
+from crucible_worker.grading.fanout.release import release
+
+__all__ = ["CHUNK_BYTES", "CHUNK_LEAST", "CHUNK_MOST", "PROGRAMS_LEAST", "Fanout"]
+
+CHUNK_LEAST, CHUNK_MOST = 256, 1_024
+"""Answers of a chunk, if there are that many: a chunk costs some milliseconds, an answer 0.05."""
+PROGRAMS_LEAST = 16
+"""Programs of a chunk, if there are that many: each takes as long as hundreds of answers."""
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Bytes of a chunk on its way; a larger one is halved, unless it is one answer."""
+GATHER_SECONDS = 0.002
+"""How long a few answers wait for others to share their chunk."""
+
+_ATTEMPTS = 3  # at an order whose connection was lost
+_INLINE_ITEMS = 32  # more are packed and unpacked by a thread
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(slots=True)
+class _Gathering:
+    """Answers of several callers that share a chunk."""
+
+    items: list[Item] = dataclasses.field(default_factory=list)
+    callers: int = 0
+    task: asyncio.Task[Sequence[Grade]] | None = None
+
+
+class Fanout:
+    """Grades on a Ray cluster. Belongs to the event loop that uses it first.
+
+    Args:
+        address: ray://HOST:PORT, "auto" or "local".
+        max_chunks: chunks on their way at once; more wait.
+    """
+
+    def __init__(self, address: str, max_chunks: int) -> None:
+        self.address = address
+        """Of the cluster."""
+        self.on_warm_change: Callable[[bool], object] = lambda warm: None
+        """Called with `warm` whenever it changes."""
+        self._room = asyncio.Semaphore(max_chunks)
+        self._gatherings: dict[tuple[Kind, Rules], _Gathering] = {}
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self._log = structlog.get_logger("crucible_worker.grading")
+
+    @property
+    def warm(self) -> bool:
+        """Whether a node has graded, and the connection has not been lost since."""
+        return self._connection is not None and not self._connection.lost.done()
+
+    @property
+    def cores(self) -> int:
+        """Processors of the cluster, as it last said; 0 while there is no connection."""
+        return 0 if self._connection is None else self._connection.cores
+
+    async def start(self) -> None:
+        """Connect, and wait until a node has graded.
+
+        Raises:
+            Unavailable: the cluster does not answer (reason FANOUT_UNREACHABLE), or this is closed (GRADING_CLOSED).
+            FailedPrecondition: its nodes cannot grade (reason FANOUT_NODE).
+        """
+        await self._connected()
+
+    async def grades(self, kind: Kind, items: Sequence[Item], rules: Rules) -> list[Grade]:
+        """Grade items, in their order; those of a cancelled call are cancelled in the cluster.
+
+        Few answers share a chunk with those of other callers. A program does not: it takes long enough.
+
+        Raises:
+            BridgeError: as `start`; or a node cannot grade these.
+        """
+        if not items:
+            return []
+        if kind != "code" and len(items) < CHUNK_LEAST:
+            return await self._gathered(kind, items, rules)
+        least = PROGRAMS_LEAST if kind == "code" else CHUNK_LEAST
+        size = min(max(-(-len(items) // max(1, self.cores)), least), CHUNK_MOST)
+        chunks = [Order(kind=kind, items=items[at : at + size], rules=rules) for at in range(0, len(items), size)]
+        return [grade for grades in await self._all(chunks) for grade in grades]
+
+    async def aclose(self) -> None:
+        """Disconnect; a cluster that the worker has started ends. Calls in flight raise Unavailable. Idempotent."""
+        self._closed = True
+        async with self._connecting:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.aclose()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _all(self, chunks: Sequence[Order]) -> list[Sequence[Grade]]:
+        tasks = [asyncio.create_task(self._in_turn(chunk)) for chunk in chunks]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _in_turn(self, order: Order) -> Sequence[Grade]:
+        async with self._room:
+            return await self._graded(order)
+
+    async def _gathered(self, kind: Kind, items: Sequence[Item], rules: Rules) -> list[Grade]:
+        key = kind, rules
+        gathering = self._gatherings.get(key)
+        if gathering is None or len(gathering.items) + len(items) > CHUNK_MOST:
+            gathering = self._gatherings[key] = _Gathering()
+            gathering.task = self._spawn(self._shared(key, gathering))
+        assert gathering.task is not None
+        start = len(gathering.items)
+        gathering.items += items
+        gathering.callers += 1
+        try:
+            grades = await asyncio.shield(gathering.task)
+        finally:
+            gathering.callers -= 1
+            if not gathering.callers:
+                self._leave(key, gathering)
+                gathering.task.cancel()  # of no effect once it is done
+        return list(grades[start : start + len(items)])
+
+    async def _shared(self, key: tuple[Kind, Rules], gathering: _Gathering) -> Sequence[Grade]:
+        try:
+            async with self._room:
+                await asyncio.sleep(GATHER_SECONDS)
+                self._leave(key, gathering)
+                return await self._graded(Order(kind=key[0], items=tuple(gathering.items), rules=key[1]))
+        finally:
+            self._leave(key, gathering)
+
+    def _leave(self, key: tuple[Kind, Rules], gathering: _Gathering) -> None:
+        """Let nothing more join."""
+        if self._gatherings.get(key) is gathering:
+            del self._gatherings[key]
+
+    async def _graded(self, order: Order) -> Sequence[Grade]:
+        inline = len(order.items) <= _INLINE_ITEMS
+        body = sent(order) if inline else await asyncio.to_thread(sent, order)
+        if len(body) > CHUNK_BYTES and (half := len(order.items) // 2):
+            halves = order.items[:half], order.items[half:]
+            return [grade for items in halves for grade in await self._graded(dataclasses.replace(order, items=items))]
+        answer = await self._answered(body)
+        try:
+            return grades_of(order, answer) if inline else await asyncio.to_thread(grades_of, order, answer)
+        except ValueError as error:
+            raise InternalError(f"a node of --fanout gave no grades: {error}", reason=Reason.FANOUT_NODE) from error
+
+    async def _answered(self, body: bytes) -> bytes:
+        for _ in range(_ATTEMPTS):
+            connection = await self._connected()
+            try:
+                return await connection.ask(release(), body)
+            except Lost:
+                if self._closed:
+                    break
+        if self._closed:
+            raise _closed()
+        message = f"--fanout {self.address}: the connection to the cluster was lost {_ATTEMPTS} times"
+        raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE)
+
+    async def _connected(self) -> Connection:
+        async with self._connecting:
+            if self._closed:
+                raise _closed()
+            if self._connection is None or self._connection.lost.done():
+                self._connection = None
+                connection = await self._opened()
+                self._connection = connection
+                self._spawn(self._watched(connection))
+                self.on_warm_change(True)
+            return self._connection
+
+    async def _opened(self) -> Connection:
+        connection = await Connection.open(self.address)
+        try:
+            order = Order(kind="math", items=(GradeItem(answer="x(x+1)", targets=("x^2+x",)),), rules=MathPolicy())
+            grades_of(order, await connection.ask(release(), sent(order)))
+        except Lost as error:
+            message = f"--fanout {self.address}: the connection was lost at once ({error})"
+            raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE) from error
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+    async def _watched(self, connection: Connection) -> None:
+        await asyncio.wait((connection.lost,))
+        if not self._closed:
+            self._log.warning("fanout_lost", address=self.address)
+            self.on_warm_change(False)
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that waits receives it; there may be none
+
+
+def _closed() -> BridgeError:
+    return Unavailable("grading is closed", reason=Reason.GRADING_CLOSED, retryable=False)

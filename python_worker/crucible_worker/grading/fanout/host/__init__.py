@@ -1,0 +1,1 @@
+"""The process that talks to Ray, in a worker's place."""

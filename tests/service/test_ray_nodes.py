@@ -1,0 +1,107 @@
+"""`crucible-worker ray up`: a worker on every node of a Ray cluster, on one journal, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="ray is not installed: workers on the nodes of a Ray cluster are not tested")
+
+import crucible_bridge
+from tests.service.fanout_kit import ray_cluster
+
+SECONDS = 120.0
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    """Run a command; returns its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "crucible_worker", "ray", *arguments, stdout=-1, stderr=-1
+    )
+    out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def ready(wanted: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+    """The addresses of workers by node, once they are as wanted."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            _, out, err = await run("status", "--json")
+            found = {one["node_id"]: one["address"] for one in json.loads(out or "[]") if one["state"] == "ready"}
+            if wanted(found):
+                return found
+            assert not err, err
+
+
+async def described(address: str) -> Any:
+    """What a worker says of itself."""
+    async with crucible_bridge.connect(address) as bridge:
+        return await bridge.worker.get_info()
+
+
+@pytest.mark.postgres
+async def test_every_node_has_a_worker_on_one_journal_also_a_later_one_and_after_a_death(postgres_server, tmp_path):
+    """Each is another process, and each knows what another has evaluated."""
+    url = postgres_server.new_database()
+    serve = ("--port=0", f"--state-dir={tmp_path}", "--grading-processes=0", "--code-sandboxes=0")
+    with ray_cluster(1) as cluster:
+        code, out, err = await run("up", "--journal", url, "--num-cpus", "1", "--", *serve)
+        assert (code, "has 0 CPU" in " ".join(out.split())) == (0, True), out + err  # its first node has no processors
+        (first,) = (await ready(lambda found: len(found) == 1)).values()
+        code, _, err = await run("up", "--journal", url)
+        assert (code, "up already" in err) == (1, True)
+
+        cluster.add_node()  # in this thread: Ray handles signals
+        both = await ready(lambda found: len(found) == 2)
+        assert len({(await described(address)).worker_id for address in both.values()}) == 2
+        async with crucible_bridge.connect(first) as bridge:
+            await bridge.evaluation.evaluate(
+                evaluation_id="e",
+                model="embedded:arithmetic@320",
+                dataset="builtin:arithmetic",
+                evaluators="nll",
+            )
+        (second,) = set(both.values()) - {first}
+        async with crucible_bridge.connect(second) as bridge:
+            assert (await bridge.evaluation.get_evaluation("e")).done > 0
+
+        os.kill(_pid_of_worker(first), signal.SIGKILL)
+        again = await ready(lambda found: len(found) == 2 and first not in found.values())
+        assert second in again.values()
+
+        code, out, err = await run("down")
+        assert (code, out.strip()) == (0, "workers that have ended: 2"), err
+        assert (await run("status"))[0] == 1
+
+
+async def test_options_that_serve_would_refuse_are_refused_before_anything_starts():
+    """On the machine of the one who typed them, with the words of `serve`."""
+    code, _, err = await run("up", "--journal", "postgresql://me@host/lab", "--", "--prot", "0")
+    assert (code, "--prot" in err) == (2, True)
+
+    code, _, err = await run("up", "--journal", "postgresql://me@host/lab", "--", "--ready-file", "x")
+    assert (code, "--ready-file is given by this command alone" in err) == (2, True)
+
+    code, _, err = await run("up")
+    assert (code, "--journal is needed" in err) == (2, True)
+
+
+def _pid_of_worker(address: str) -> int:
+    """The `serve` that wrote an address into its ready file."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended, or its worker is not ready
+            for argument in command.read_text().split("\0"):
+                option, _, path = argument.partition("=")
+                if option == "--ready-file" and Path(path).read_text() == address:
+                    return int(command.parent.name)
+    raise LookupError(address)
