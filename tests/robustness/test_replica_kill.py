@@ -14,7 +14,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Limits, SamplingParams, Verdict
+from crucible_bridge.types import Limits, ReplicaState, SamplingParams, Verdict
 from tests.robustness.evidence import check_events, check_interrupted_run, log_of, samples_of
 from tests.robustness.harness import count_lines, until
 from tests.service.evaluation_kit import numbered
@@ -103,6 +103,7 @@ async def test_a_killed_and_a_slow_replica_lose_and_double_nothing(tmp_path):
             async with bridge.evaluation.watch_evaluation("e") as stream:
                 assert [event.kind async for event in stream][-1] is EventKind.EVALUATION_STOP
             evaluation = await bridge.evaluation.get_evaluation("e")
+            (shown,) = (await bridge.worker.get_info()).fleets
             log = await log_of(bridge)
             results = await samples_of(bridge, "e")
             await victim.start()
@@ -119,5 +120,13 @@ async def test_a_killed_and_a_slow_replica_lose_and_double_nothing(tmp_path):
     prompts = [line for replica in fleet for line in replica.record.read_text().splitlines()]
     assert set(prompts) == {f"q{index}" for index in range(SAMPLES)}
     assert len(prompts) <= 2 * SAMPLES + CONCURRENCY
+    assert (shown.backend, shown.name, [replica.address for replica in shown.replicas]) == ("openai", "s", urls)
+    killed, *alive = shown.replicas
+    assert (killed.state, {replica.state for replica in alive}) == (ReplicaState.EJECTED, {ReplicaState.SERVING})
+    assert killed.last_error in ("BACKEND_CONNECTION_LOST", "BACKEND_UNREACHABLE")
+    assert (sum(replica.done for replica in shown.replicas), sum(replica.outstanding for replica in alive)) == (
+        SAMPLES,
+        0,
+    )
     slow, fast = fleet[3].answered, fleet[1].answered
     assert 0 < slow < fast

@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     BackendInfo,
     EmbeddedModel,
     EvaluatorInfo,
+    Fleet,
     HubModel,
     InstalledModel,
     LocalModel,
@@ -71,6 +72,8 @@ class Parts:
     """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
+    fleets: Callable[[], Sequence[Fleet]] = tuple
+    """Returns the present state of the replicas of models that have several."""
 
     def _pools(self) -> list[GradingPool]:
         """The pools for grading and for templates, which may be the same."""
@@ -129,6 +132,7 @@ async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all:
             TinkerModel: tinker,
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
+        fleets=lambda: (*openai.fleets(), *local.fleets()),
         own=own,
         feed_all=feed_all,
     )
@@ -139,6 +143,7 @@ async def build_with(
     *,
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
+    fleets: Callable[[], Sequence[Fleet]] = tuple,
     own: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
@@ -194,6 +199,7 @@ async def build_with(
         templates=templates,
         code=code,
         plans=tuple(plan.load() for plan in settings.plans),
+        fleets=fleets,
     )
 
 
