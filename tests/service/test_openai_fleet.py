@@ -268,6 +268,27 @@ async def test_a_probe_that_fails_is_shown():
         assert rig.fleet.states()[0].last_error == "BACKEND_UNAUTHENTICATED"
 
 
+async def test_a_replica_whose_list_of_models_always_fails_returns():
+    """As of `transformers serve` without a cache of the hub: a probe that is answered as before the failures counts."""
+    well = {"now": True}
+
+    def script(request: Request) -> Reply:
+        return refusal(500) if request.method == "GET" or not well["now"] else shout(request)
+
+    async with fleet_of(script, script) as rig:
+        await rig.model.load()
+        assert await rig.texts("1", "2") == ["1", "2"]
+        well["now"] = False
+        await error_of(rig.model.sample_text("a", PARAMS))
+        await error_of(rig.model.sample_text("b", PARAMS))
+        await error_of(rig.model.sample_text("c", PARAMS))
+        assert rig.serving == [False, False]
+        well["now"] = True
+        rig.clock.now += FIRST_WAIT_SECONDS
+        assert await rig.texts("d", "e") == ["D", "E"]
+        await until(lambda: all(rig.serving))
+
+
 async def test_a_model_that_is_loaded_again_brings_replicas_back():
     """An evaluation that starts does not wait for a probe."""
     async with fleet_of(failing(refusal(500)), shout) as rig:

@@ -87,6 +87,8 @@ class Fleet:
         self._resolved_at: float | None = None
         self._resolving = asyncio.Lock()
         self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
+        # Those that could not list their models, and how many requests they had answered then.
+        self._unlisted: dict[str, int] = {}
         # In the order of their turns; those that a replica has failed come first.
         self._waiting: collections.OrderedDict[_Waiting, None] = collections.OrderedDict()
         self._alarm: asyncio.TimerHandle | None = None
@@ -125,6 +127,8 @@ class Fleet:
             if isinstance(content, bytes)
         }
         self._remember(model, refuse_difference(told, self.server.name, model))
+        done = {replica.address: replica.done for replica in self.states()}
+        self._unlisted = {url: done.get(url, 0) for url, content in answers.items() if content == b""}
         for url in answers:
             if (error := absent.get(url)) is None:
                 self._returned(url)
@@ -339,7 +343,7 @@ class Fleet:
         works, reason = False, ""
         try:
             replica = self._replicas.get(url)
-            content = None if replica is None else await self._listed(replica, strictly=True)
+            content = None if replica is None else await self._listed(replica, strictly=not self._serves_unlisted(url))
             if isinstance(content, BridgeError):
                 reason = content.reason
             elif content is not None:
@@ -351,6 +355,11 @@ class Fleet:
             else:
                 self._balancer.probed(url, works=False, reason=reason)
             self._grant()
+
+    def _serves_unlisted(self, url: str) -> bool:
+        """Whether a replica has answered requests although it cannot list its models."""
+        done = self._unlisted.get(url)
+        return done is not None and any(state.address == url and state.done > done for state in self.states())
 
     def _shows_the_same(self, url: str, content: bytes) -> bool:
         for model, shown in self._shown.items():
