@@ -48,7 +48,7 @@ def sees(request: Request) -> Reply:
 
 
 async def test_images_survive_the_worker_that_was_asked(tmp_path: Path):
-    """Each sample has one result, of its own image; those with a result are not asked again; records have the images."""
+    """Each sample has one result, of its own image; those with a result are not asked again. Records have images."""
     dataset = [
         Sample(id=f"s{number}", input=asked_about(number), targets=(hashlib.sha256(image(number)).hexdigest(),))
         for number in range(COUNT)
