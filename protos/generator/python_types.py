@@ -287,8 +287,10 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence usage prices",
+        " started_unix_ns log_id last_sequence usage prices fleets",
     ),
+    Type("Replica", needed="address"),
+    Type("Fleet", needed="backend name"),
     Type("DrainResponse", "DrainReport"),
     Type("LoggedMetrics", needed="values", asked=True, example='LoggedMetrics(values={"loss": 0.5}, step=3)'),
     Type("LoggerState", needed="logger"),

@@ -1,6 +1,7 @@
 """BridgeService as a pool calls it: tools, errors, streams, sessions, deadlines."""
 
 import asyncio
+import base64
 import json
 import re
 import struct
@@ -108,6 +109,21 @@ async def test_preference_pairs_of_models_are_lists_of_messages(tmp_path: Path):
         )
 
     assert answered["metrics"]["margin"] == 0.5 * ((-1 + 2) - (-3 + 2))
+
+
+async def test_images_are_parts_of_messages(tmp_path: Path):
+    """Their bytes are base64 in an object, in a request as in the sample's record."""
+    image = {"data": {"base64": base64.b64encode(b"\x89PNG\r\n\x1a\n of a dot").decode()}, "format": "png"}
+    parts = [{"text": "what is this?"}, {"image": image}]
+    sample = {"id": "s", "messages": [{"role": "user", "parts": parts}], "target": "WHAT IS THIS?"}
+    async with snakepit_worker(tmp_path, {"m": ScriptedModel(answer=str.upper)}) as (pool, _):
+        answered = await pool.execute("evaluate", {**evaluation("e"), "dataset": [sample], "record": "full"})
+        samples = await pool.execute("get_samples", {"evaluation_id": "e"})
+
+    assert answered["evaluation"]["metrics"]["accuracy"] == 1.0
+    (result,) = samples["samples"]
+    for asked in (result["prompt"], result["sample"]):
+        assert asked["conversation"]["messages"][0]["parts"] == parts
 
 
 async def test_tensors_come_back_as_bytes(tmp_path: Path):

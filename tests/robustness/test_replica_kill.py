@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Limits, SamplingParams, Verdict
+from crucible_bridge.types import Limits, ReplicaState, SamplingParams, Verdict
 from tests.robustness.evidence import check_events, check_interrupted_run, log_of, samples_of
-from tests.robustness.harness import count_lines, until
+from tests.robustness.harness import until
+from tests.robustness.replicas_kit import WAIT_SECONDS, replicas
 from tests.service.evaluation_kit import numbered
 from tests.service.serving import serving
 
@@ -26,58 +20,6 @@ SAMPLES = 1_200
 CONCURRENCY = 48
 SECONDS, SLOW_SECONDS = 0.02, 0.2
 """Of an answer, at the others and at the slow replica."""
-WAIT_SECONDS = 60.0
-"""For anything to happen, on a loaded machine."""
-
-
-class Replica:
-    """A replica that can be killed, and started again at its address."""
-
-    def __init__(self, folder: Path, seconds: float) -> None:
-        folder.mkdir()
-        self._ready, self.record, self._seconds = folder / "ready", folder / "record", seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        # Reserved before it listens: a killed replica has to come back at the same address.
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
-
-    @property
-    def url(self) -> str:
-        """Its base URL."""
-        return f"http://127.0.0.1:{self._port}/v1"
-
-    @property
-    def answered(self) -> int:
-        """Requests that it has answered, in all its lives."""
-        return count_lines(self.record)
-
-    async def start(self) -> None:
-        """Start it, and wait until it listens."""
-        self._ready.unlink(missing_ok=True)
-        arguments = [self._port, self._ready, self.record, self._seconds]
-        command = [sys.executable, "-m", "tests.robustness.model_replica", *map(str, arguments)]
-        self._process = subprocess.Popen(command)
-        await until(self._ready.exists, WAIT_SECONDS)
-
-    def kill(self) -> None:
-        """Kill it, as a machine that loses its power."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-@contextlib.asynccontextmanager
-async def replicas(folder: Path, *seconds: float) -> AsyncIterator[list[Replica]]:
-    """Replicas that take so long for an answer."""
-    made = [Replica(folder / f"replica-{number}", each) for number, each in enumerate(seconds)]
-    try:
-        for replica in made:
-            await replica.start()
-        yield made
-    finally:
-        for replica in made:
-            replica.kill()
 
 
 async def test_a_killed_and_a_slow_replica_lose_and_double_nothing(tmp_path):
@@ -103,6 +45,7 @@ async def test_a_killed_and_a_slow_replica_lose_and_double_nothing(tmp_path):
             async with bridge.evaluation.watch_evaluation("e") as stream:
                 assert [event.kind async for event in stream][-1] is EventKind.EVALUATION_STOP
             evaluation = await bridge.evaluation.get_evaluation("e")
+            (shown,) = (await bridge.worker.get_info()).fleets
             log = await log_of(bridge)
             results = await samples_of(bridge, "e")
             await victim.start()
@@ -119,5 +62,13 @@ async def test_a_killed_and_a_slow_replica_lose_and_double_nothing(tmp_path):
     prompts = [line for replica in fleet for line in replica.record.read_text().splitlines()]
     assert set(prompts) == {f"q{index}" for index in range(SAMPLES)}
     assert len(prompts) <= 2 * SAMPLES + CONCURRENCY
+    assert (shown.backend, shown.name, [replica.address for replica in shown.replicas]) == ("openai", "s", urls)
+    killed, *alive = shown.replicas
+    assert (killed.state, {replica.state for replica in alive}) == (ReplicaState.EJECTED, {ReplicaState.SERVING})
+    assert killed.last_error in ("BACKEND_CONNECTION_LOST", "BACKEND_UNREACHABLE")
+    assert (sum(replica.done for replica in shown.replicas), sum(replica.outstanding for replica in alive)) == (
+        SAMPLES,
+        0,
+    )
     slow, fast = fleet[3].answered, fleet[1].answered
     assert 0 < slow < fast

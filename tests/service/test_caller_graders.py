@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+import structlog
 
 import crucible_bridge
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1
@@ -60,6 +61,19 @@ async def test_a_grader_of_the_caller_sees_the_sample_and_the_answer():
     assert evaluation.metrics.values["accuracy"] == 1.0
     assert (result.verdict, result.score, result.method) == (Verdict.CORRECT, 1.0, "caller")
     assert threading.get_ident() not in grader.threads
+
+
+async def test_a_grader_that_no_evaluator_names_is_reported(caplog: Any):
+    """By the client, and in the worker's log; one that is named is not."""
+    with structlog.testing.capture_logs() as logs:
+        async with rig() as it:
+            graders = {"mine": Counting(), "other": Counting()}
+            fields = asked(dataset=numbered(1), evaluators=[accuracy(grader="caller:mine")])
+            await run(it, fields, graders=graders)
+    told = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
+    assert told == ['graders["other"] is not used: no evaluator has the option grader "caller:other"']
+    found = [(log["kind"], log["name"]) for log in logs if log["event"] == "caller_part_not_used"]
+    assert found == [("grader", "other")]
 
 
 async def _slow(question: GradeQuestion) -> float:

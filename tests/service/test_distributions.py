@@ -335,7 +335,7 @@ async def test_errors_name_what_the_caller_wrote(bridge: Any):
 
     assert fields(measured.sequences) == ["items[0].continuation[1]", "items[1].prompt[1]"]
     assert reasons(passed.outputs) == ["PROMPT_TOO_LONG"] * 2
-    assert fields(passed.outputs) == ["items[0].text", "items[1].conversation"]
+    assert fields(passed.outputs) == ["data[0]", "data[1]"]
 
 
 async def test_teachers_of_two_vocabularies_are_told_so(bridge: Any):

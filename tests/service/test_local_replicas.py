@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_bridge.types import Datum, LocalModel, ModelInput, SamplingParams
+from crucible_bridge.types import Datum, LocalModel, ModelInput, ReplicaState, SamplingParams
 from crucible_worker.backends.local import LocalBackend, devices
 from crucible_worker.backends.local.replicated import replica_names
 from crucible_worker.embedded import registry
@@ -74,13 +74,16 @@ async def test_calls_are_shared_among_the_hosts(local):
     """Each device has a process, and calls that come at a time go to both."""
     model = await load(local, "cpu,cpu")
     replicated = model._models
-    assert [state.name for state in replicated.states()] == ["cpu", "cpu #2"]
+    assert [state.address for state in replicated.states()] == ["cpu", "cpu #2"]
     running = [asyncio.create_task(model.compute_logprobs(ModelInput.of(tokens))) for tokens in SUMS * 4]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert [state.requests for state in replicated.states()] == [8, 8]
+    assert [state.outstanding for state in replicated.states()] == [8, 8]
     await asyncio.gather(*running)
-    assert [state.requests for state in replicated.states()] == [0, 0]
+    assert [state.outstanding for state in replicated.states()] == [0, 0]
+    (fleet,) = local.fleets()
+    assert (fleet.backend, fleet.name) == ("local", "cpu,cpu")
+    assert [state.done for state in fleet.replicas] == [8, 8]
 
 
 async def test_a_host_that_dies_loses_no_call(local):
@@ -94,11 +97,13 @@ async def test_a_host_that_dies_loses_no_call(local):
     await until(lambda: sum(task.done() for task in running) == 8)
     os.kill(victim, signal.SIGKILL)
     assert await asyncio.gather(*running) == [expected] * 16
-    assert [state.serving for state in model._models.states()] == [True, False]
+    one, other = model._models.states()
+    assert (one.state, one.failures) == (ReplicaState.SERVING, 0)
+    assert (other.state, other.last_error) == (ReplicaState.EJECTED, "HOST_DIED")
 
     async def returned():
         assert await model.compute_logprobs(ModelInput.of(SUMS[0])) == expected
-        return all(state.serving for state in model._models.states())
+        return all(state.state is ReplicaState.SERVING for state in model._models.states())
 
     await until(returned, LOAD_SECONDS)
     assert local._replicas["cpu #2"].host.life not in (0, victim)

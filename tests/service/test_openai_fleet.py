@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, ReplicaState, SamplingParams
 from crucible_worker.backends.balancer import BUSIER_REQUESTS, FAILURES_IN_A_ROW, FIRST_WAIT_SECONDS
 from crucible_worker.backends.openai.addresses import resolve
 from crucible_worker.backends.openai.backend import OpenAIBackend
@@ -53,7 +53,7 @@ class Rig:
     @property
     def serving(self) -> list[bool]:
         """Whether each replica gets requests."""
-        return [state.serving for state in self.fleet.states()]
+        return [state.state is ReplicaState.SERVING for state in self.fleet.states()]
 
     async def texts(self, *prompts: str) -> list[str]:
         """Answers to prompts, one after another."""
@@ -124,6 +124,8 @@ async def test_the_backend_makes_one_fleet_of_a_server():
     one, other = [await backend.open(OpenAIModel("s", name)) for name in ("m", "n")]
     assert isinstance(one._connection, Fleet)
     assert one._connection is other._connection
+    (shown,) = backend.fleets()
+    assert (shown.backend, shown.name) == ("openai", "s")
     await backend.aclose()
 
 
@@ -155,11 +157,11 @@ async def test_a_replica_that_is_not_there_fails_nothing():
             model = RemoteModel(fleet, "m")
             if loaded:
                 await model.load()
-                assert [state.serving for state in fleet.states()] == [False, True, True]
+                assert [state.state is ReplicaState.SERVING for state in fleet.states()] == [False, True, True]
             assert [(await model.sample_text(f"{index}a", PARAMS))[0].text for index in range(4)] == [
                 f"{index}A" for index in range(4)
             ]
-            assert [state.serving for state in fleet.states()] == [False, True, True]
+            assert [state.state is ReplicaState.SERVING for state in fleet.states()] == [False, True, True]
             await fleet.aclose()
 
 
@@ -229,6 +231,64 @@ async def test_a_replica_returns_after_a_probe():
         assert rig.asked[0] == asked + 1
 
 
+@rows(
+    ("reply", "state", "reason"),
+    [
+        (refusal(500), ReplicaState.EJECTED, "BACKEND_FAILED"),
+        (Fault.DROP, ReplicaState.EJECTED, "BACKEND_CONNECTION_LOST"),
+        (refusal(429), ReplicaState.RESTING, "BACKEND_RATE_LIMITED"),
+    ],
+)
+async def test_what_each_replica_did_is_shown(reply, state, reason):
+    """Its address, whether it gets requests, what it answered and failed, and why it failed last."""
+    async with fleet_of(failing(reply), shout) as rig:
+        await rig.texts(*(f"p{index}" for index in range(10)))
+        ill, well = rig.fleet.states()
+        assert (ill.address, well.address) == tuple(server.url for server in rig.servers)
+        assert (ill.state, ill.done, ill.failures, ill.last_error) == (state, 0, rig.asked[0], reason)
+        assert (well.state, well.done, well.failures, well.last_error) == (ReplicaState.SERVING, 10, 0, "")
+
+
+async def test_a_probe_that_fails_is_shown():
+    """Its reason takes the place of the one before, and stays when the replica serves again."""
+    replies = {"now": refusal(500)}
+    async with fleet_of(lambda _: replies["now"], shout) as rig:
+        await rig.texts(*(f"p{index}" for index in range(2 * FAILURES_IN_A_ROW)))
+        assert rig.fleet.states()[0].failures == FAILURES_IN_A_ROW
+        replies["now"] = refusal(401)
+        rig.clock.now += FIRST_WAIT_SECONDS
+        await rig.texts("probed")
+        await until(lambda: not rig.fleet._tasks)
+        shown = rig.fleet.states()[0]
+        assert (shown.failures, shown.last_error) == (FAILURES_IN_A_ROW + 1, "BACKEND_UNAUTHENTICATED")
+        rig.servers[0].script = shout
+        rig.clock.now += 2 * FIRST_WAIT_SECONDS
+        await rig.texts("again")
+        await until(lambda: all(rig.serving))
+        assert rig.fleet.states()[0].last_error == "BACKEND_UNAUTHENTICATED"
+
+
+async def test_a_replica_whose_list_of_models_always_fails_returns():
+    """As of `transformers serve` without a cache of the hub: a probe that is answered as before the failures counts."""
+    well = {"now": True}
+
+    def script(request: Request) -> Reply:
+        return refusal(500) if request.method == "GET" or not well["now"] else shout(request)
+
+    async with fleet_of(script, script) as rig:
+        await rig.model.load()
+        assert await rig.texts("1", "2") == ["1", "2"]
+        well["now"] = False
+        await error_of(rig.model.sample_text("a", PARAMS))
+        await error_of(rig.model.sample_text("b", PARAMS))
+        await error_of(rig.model.sample_text("c", PARAMS))
+        assert rig.serving == [False, False]
+        well["now"] = True
+        rig.clock.now += FIRST_WAIT_SECONDS
+        assert await rig.texts("d", "e") == ["D", "E"]
+        await until(lambda: all(rig.serving))
+
+
 async def test_a_model_that_is_loaded_again_brings_replicas_back():
     """An evaluation that starts does not wait for a probe."""
     async with fleet_of(failing(refusal(500)), shout) as rig:
@@ -284,11 +344,11 @@ async def test_a_request_that_is_cancelled_while_it_waits_takes_no_place():
             task.cancel()
         await asyncio.gather(running[0], running[2], return_exceptions=True)
         await until(lambda: sum(rig.asked) == 3)
-        assert [state.requests for state in rig.fleet.states()] == [1, 1]
+        assert [state.outstanding for state in rig.fleet.states()] == [1, 1]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        assert [state.requests for state in rig.fleet.states()] == [0, 0]
+        assert [state.outstanding for state in rig.fleet.states()] == [0, 0]
         for server in rig.servers:
             server.script = shout
         assert await rig.texts("a", "b") == ["A", "B"]
@@ -305,10 +365,10 @@ async def test_a_turn_that_is_given_to_a_cancelled_request_is_given_back():
         await asyncio.wait([running[0]])  # its turn was given to the third one in the same step
         running[2].cancel()
         await asyncio.wait([running[2]])
-        assert sum(state.requests for state in rig.fleet.states()) == 1
+        assert sum(state.outstanding for state in rig.fleet.states()) == 1
         running[1].cancel()
         await asyncio.wait([running[1]])
-        assert sum(state.requests for state in rig.fleet.states()) == 0
+        assert sum(state.outstanding for state in rig.fleet.states()) == 0
 
 
 async def test_a_closed_backend_fails_requests_that_wait():
@@ -452,10 +512,10 @@ async def test_a_fleet_follows_the_addresses_of_its_name():
         names.addresses = ("127.0.0.2", "127.0.0.3")
         clock.now += FRESH_SECONDS + 1
         await model.sample_text("first", PARAMS)
-        await until(lambda: [state.serving for state in fleet.states()] == [True, False])
+        await until(lambda: [state.state is ReplicaState.SERVING for state in fleet.states()] == [True, False])
         clock.now += FIRST_WAIT_SECONDS
         await model.sample_text("second", PARAMS)
-        await until(lambda: [state.serving for state in fleet.states()] == [True, True])
+        await until(lambda: [state.state is ReplicaState.SERVING for state in fleet.states()] == [True, True])
         before = [len(server.asked) for server in servers]
         for index in range(4):
             await model.sample_text(f"p{index}", PARAMS)
@@ -464,7 +524,7 @@ async def test_a_fleet_follows_the_addresses_of_its_name():
         clock.now += FRESH_SECONDS + 1
         await model.sample_text("third", PARAMS)
         await until(lambda: not fleet._tasks)
-        assert [state.serving for state in fleet.states()] == [True, True]
+        assert [state.state is ReplicaState.SERVING for state in fleet.states()] == [True, True]
 
 
 async def test_a_request_at_a_replica_that_is_gone_from_the_name_is_answered():

@@ -1,38 +1,37 @@
 """A real server: `transformers serve` on an embedded checkpoint answers as the local backend does."""
 
+import asyncio
 import contextlib
-import importlib.util
-import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import crucible_bridge
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Limits, Sample, SamplingParams
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    Limits,
+    Replica,
+    ReplicaState,
+    Sample,
+    SamplingParams,
+)
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
+from tests.robustness.harness import until
 from tests.service.evaluation_kit import accuracy, samples_of
-
-NEEDED = ("aiohttp", "openai", "torch", "transformers", "accelerate", "fastapi", "uvicorn")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+from tests.service.transformers_kit import MISSING, SECONDS, TransformersServe
 
 pytestmark = pytest.mark.skipif(
     bool(MISSING), reason=f"{', '.join(MISSING)} not installed: no real server, so nothing is compared with one"
 )
 
-SECONDS = 120.0
-"""For a server to start, on a loaded machine."""
 GREEDY = SamplingParams(max_tokens=8)
 ONE_BY_ONE = Limits(concurrency=1)
 """The server runs each request in a thread of its own; they would fight for the cores."""
@@ -49,46 +48,43 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the server listens."""
-    folder = tmp_path_factory.mktemp("serve")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--device=cpu", f"--port={port}"]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    with (folder / "log").open("wb") as log:
-        child = subprocess.Popen([*command, "--host=127.0.0.1"], stdout=log, stderr=log, env={**os.environ, **offline})
+    server = TransformersServe(tmp_path_factory.mktemp("serve"))
     try:
-        until_healthy(f"http://127.0.0.1:{port}/health", child, folder / "log")
-        yield f"http://127.0.0.1:{port}/v1"
+        server.start()
+        yield server.url
     finally:
-        child.kill()
-        child.wait()
+        server.kill()
 
 
-def until_healthy(health: str, child: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the server answers."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + SECONDS
-    while True:
-        assert child.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, f"no answer after {SECONDS} s:\n{log.read_text()}"
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            direct.open(health, timeout=5).close()
-            return
-        time.sleep(0.1)
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[TransformersServe]:
+    """A second server, to be killed and started again."""
+    server = TransformersServe(tmp_path)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture
 async def bridge(url: str, checkpoint: Path, tmp_path: Path):
     """A client of a worker that has the same model on its disk and behind the server."""
+    async with worker_on(OpenAIServer(name="serve", base_url=url), checkpoint, tmp_path) as bridge:
+        yield bridge
+
+
+@contextlib.asynccontextmanager
+async def worker_on(server: OpenAIServer, checkpoint: Path, folder: Path):
+    """A client of such a worker."""
     settings = Settings(
         port=0,
-        state_dir=tmp_path / "state",
+        state_dir=folder / "state",
         model_roots=(checkpoint.parent,),
         device="cpu",
-        openai_servers=(OpenAIServer(name="serve", base_url=url),),
+        openai_servers=(server,),
     )
     async with Worker(settings.validate()) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge
@@ -132,3 +128,47 @@ async def test_nll_is_refused_where_there_is_none(bridge, checkpoint: Path):
     (result,) = evaluation.results
     assert result.problem is not None
     assert result.problem.reason == "NO_PROMPT_LOGPROBS"
+
+
+async def test_two_of_them_are_one_server(url: str, other: TransformersServe, checkpoint: Path, tmp_path: Path):
+    """Both answer, as text and as chats, with the local backend's answers; one dies, and comes back by a probe."""
+    texts = held_out(COUNT)
+    samples = [*texts, *map(as_conversation, texts)]
+    fleet = OpenAIServer(name="serve", base_urls=(url, other.url))
+
+    async with worker_on(fleet, checkpoint, tmp_path) as bridge:
+
+        async def answered(evaluation_id: str, model: str) -> list[tuple[str, str]]:
+            evaluation = await bridge.evaluation.evaluate(
+                evaluation_id=evaluation_id,
+                model=model,
+                evaluators=[accuracy(grader="numeric")],
+                dataset=samples,
+                sampling=GREEDY,
+                limits=Limits(concurrency=2),
+            )
+            assert evaluation.usage is not None
+            assert (evaluation.usage.calls, evaluation.usage.unreported_calls) == (len(samples), 0)
+            return sorted((result.sample_id, result.output) for result in await samples_of(bridge, evaluation_id))
+
+        async def replica() -> Replica:
+            return (await bridge.worker.get_info()).fleets[0].replicas[1]
+
+        async def served_again() -> bool:
+            await bridge.models.sample(remote, [str(texts[0].input)], GREEDY)
+            return (await replica()).state is ReplicaState.SERVING
+
+        remote = f"openai:serve/{checkpoint}"
+        expected = await answered("local", "local:chat")
+        assert await answered("both", remote) == expected
+        before = await replica()
+        assert (before.failures, before.done > 0) == (0, True)
+        other.kill()
+        assert await answered("one", remote) == expected
+        assert (await replica()).state is ReplicaState.EJECTED
+        await asyncio.to_thread(other.start)
+        await until(served_again, SECONDS)
+        # Others than before: those have their place at the server that lived.
+        new = [str(sample.input) for sample in held_out(2 * COUNT)[COUNT:]]
+        assert len((await bridge.models.sample(remote, new, GREEDY)).items) == COUNT
+        assert (await replica()).done > before.done

@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import numbers
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     Conversation,
     EnvironmentQuestion,
     EpisodeAction,
+    EvaluatorSpec,
     GradeQuestion,
     ModelInput,
     OpenEpisode,
@@ -34,7 +35,7 @@ from crucible_bridge.types import (
     bounds,
 )
 
-__all__ = ["CallerEnvironment", "CallerParts", "EnvironmentFactory", "GraderFunction"]
+__all__ = ["CallerEnvironment", "CallerParts", "EnvironmentFactory", "GraderFunction", "warn_of_unused"]
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,17 @@ class CallerEnvironment(Protocol):
 
 EnvironmentFactory: TypeAlias = Callable[[OpenEpisode], CallerEnvironment | Awaitable[CallerEnvironment]]
 """Makes the environment of one episode."""
+
+
+def warn_of_unused(parts: CallerParts, evaluators: Iterable[EvaluatorSpec]) -> None:
+    """Warn of graders and environments that no option of an evaluator names: they would be ignored without a word."""
+    named = {value for spec in evaluators for value in spec.options.values() if isinstance(value, str)}
+    for option, names in (("grader", parts.graders), ("environment", parts.environments)):
+        for name in names:
+            if f"caller:{name}" not in named and not (len(names) == 1 and "caller" in named):
+                _log.warning(
+                    '%ss["%s"] is not used: no evaluator has the option %s "caller:%s"', option, name, option, name
+                )
 
 
 class CallerParts:

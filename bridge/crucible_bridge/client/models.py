@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from crucible_bridge.types import (
     Conversation,
     Datum,
     ForwardAnswer,
+    ForwardOutput,
     ForwardRequest,
     LogprobsAnswer,
     LogprobsItem,
@@ -44,6 +46,8 @@ Prompt = str | Conversation | Tokens
 """A prompt for a model to continue."""
 
 _READ = ("target_tokens", "weights")
+_FORWARDED = re.compile(r"\Aitems(\[\d+\])(?:\.(?:conversation|text|datum))?")
+"""The path of an item of Forward in the request."""
 
 
 class ModelsClient(PlainModelCalls):
@@ -191,8 +195,25 @@ class ModelsClient(PlainModelCalls):
             items=sent if worded else (),
             data=() if worded else sent,
         )
-        message = codec.forward_request_to_v1(request)
-        return await self._calls.unary(self._stub.Forward, message, codec.forward_answer_from_v1, timeout)
+        try:
+            message = codec.forward_request_to_v1(request)
+            answer = await self._calls.unary(self._stub.Forward, message, codec.forward_answer_from_v1, timeout)
+        except InvalidField as error:
+            raise InvalidField(_of_data(error.field), error.message, reason=error.reason) from error
+        return dataclasses.replace(answer, outputs=tuple(map(_output_of_data, answer.outputs)))
+
+
+def _of_data(field: str) -> str:
+    """The path of an item in the argument `data`, in place of that in the request."""
+    return _FORWARDED.sub(r"data\1", field)
+
+
+def _output_of_data(output: ForwardOutput) -> ForwardOutput:
+    if output.problem is None or not output.problem.field:
+        return output
+    return dataclasses.replace(
+        output, problem=dataclasses.replace(output.problem, field=_of_data(output.problem.field))
+    )
 
 
 def _batch(items: Iterable[Any], field: str) -> Iterable[Any]:

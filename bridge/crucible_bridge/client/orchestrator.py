@@ -25,7 +25,7 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array, floats
 from crucible_bridge.channel import MAX_MESSAGE_BYTES
-from crucible_bridge.client.caller_parts import CallerParts, EnvironmentFactory, GraderFunction
+from crucible_bridge.client.caller_parts import CallerParts, EnvironmentFactory, GraderFunction, warn_of_unused
 from crucible_bridge.client.calling import UsersThreads, problem_in
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.exchange import Exchange
@@ -97,6 +97,7 @@ async def evaluate_here(
     request = dataclasses.replace(request, evaluation_id=request.evaluation_id or uuid.uuid4().hex)
     answerer = Answerer(model, window)
     parts = CallerParts(graders, environments, window)
+    warn_of_unused(parts, request.evaluators)
     try:
         start = HeldStart(
             request=request,

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from crucible_bridge import types
 from crucible_bridge.errors import InvalidField
 
 __all__ = [
@@ -340,10 +341,20 @@ def of_type(value: object, kind: type, field: str, example: str = "") -> None:
         return
     name = kind.__name__
     if not example and isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
-        known = [f"{field.name}={value[field.name]!r}" for field in dataclasses.fields(kind) if field.name in value]
+        known = [
+            f"{one.name}={_given_as(value[one.name], one)}" for one in dataclasses.fields(kind) if one.name in value
+        ]
         example = _shown_as(f"{name}({', '.join(known)})") if known else ""
     wanted = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{example and f', such as {example}'}"
     raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
+
+
+def _given_as(value: object, field: dataclasses.Field[Any]) -> str:
+    """A value as a field of a dataclass can have it: of another of our types, only that type."""
+    wanted = getattr(types, str(field.type), None)
+    if isinstance(wanted, type) and dataclasses.is_dataclass(wanted) and not isinstance(value, wanted):
+        return f"{wanted.__name__}(...)"
+    return repr(value)
 
 
 def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str) -> None:

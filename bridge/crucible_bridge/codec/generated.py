@@ -106,6 +106,7 @@ from crucible_bridge.types import (
     Experiment,
     ExtractedAnswer,
     ExtractedProgram,
+    Fleet,
     FollowPolicy,
     FollowRunRequest,
     FollowRunResponse,
@@ -169,6 +170,8 @@ from crucible_bridge.types import (
     RendererInfo,
     RenderSampleRequest,
     RenderSampleResponse,
+    Replica,
+    ReplicaState,
     ResumeEvaluationRequest,
     ResumeEvaluationResponse,
     RubricCriterion,
@@ -279,6 +282,8 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
+    "fleet_from_v1",
+    "fleet_to_v1",
     "follow_run_request_from_v1",
     "follow_run_request_to_v1",
     "follow_run_response_from_v1",
@@ -399,6 +404,8 @@ __all__ = [
     "rendered_prompt_to_v1",
     "renderer_info_from_v1",
     "renderer_info_to_v1",
+    "replica_from_v1",
+    "replica_to_v1",
     "resume_evaluation_request_from_v1",
     "resume_evaluation_request_to_v1",
     "resume_evaluation_response_from_v1",
@@ -475,6 +482,7 @@ FOLLOW_POLICY_PAIR = EnumPair(FollowPolicy, evaluation_pb2.FollowPolicy, "FOLLOW
 GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
 GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
 TERMINATION_PAIR = EnumPair(Termination, rendering_pb2.Termination, "TERMINATION_")
+REPLICA_STATE_PAIR = EnumPair(ReplicaState, worker_pb2.ReplicaState, "REPLICA_STATE_")
 
 
 def usage_to_v1(value: Usage) -> types_pb2.Usage:
@@ -2703,6 +2711,7 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         last_sequence=value.last_sequence,
         usage=[model_usage_to_v1(item) for item in value.usage],
         prices=[model_price_to_v1(item) for item in value.prices],
+        fleets=[fleet_to_v1(item) for item in value.fleets],
     )
 
 
@@ -2730,6 +2739,57 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         last_sequence=message.last_sequence,
         usage=each_decoded(model_usage_from_v1, message.usage, child(field, "usage")),
         prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
+        fleets=each_decoded(fleet_from_v1, message.fleets, child(field, "fleets")),
+    )
+
+
+def replica_to_v1(value: Replica) -> worker_pb2.Replica:
+    """Encode: One of several servers or devices that answer for the same models, as this worker sees it."""
+    return worker_pb2.Replica(
+        address=unicode_text(value.address),
+        state=None if value.state is None else REPLICA_STATE_PAIR.to_number[value.state],
+        outstanding=value.outstanding,
+        done=value.done,
+        failures=value.failures,
+        last_error=unicode_text(value.last_error),
+    )
+
+
+def replica_from_v1(message: worker_pb2.Replica, field: str = "") -> Replica:
+    """Decode: One of several servers or devices that answer for the same models, as this worker sees it.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return Replica(
+        address=message.address,
+        state=REPLICA_STATE_PAIR.from_v1(message.state, child(field, "state")) if message.state else None,
+        outstanding=message.outstanding,
+        done=message.done,
+        failures=message.failures,
+        last_error=message.last_error,
+    )
+
+
+def fleet_to_v1(value: Fleet) -> worker_pb2.Fleet:
+    """Encode: Replicas that share requests."""
+    return worker_pb2.Fleet(
+        backend=unicode_text(value.backend),
+        name=unicode_text(value.name),
+        replicas=[replica_to_v1(item) for item in value.replicas],
+    )
+
+
+def fleet_from_v1(message: worker_pb2.Fleet, field: str = "") -> Fleet:
+    """Decode: Replicas that share requests.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return Fleet(
+        backend=message.backend,
+        name=message.name,
+        replicas=each_decoded(replica_from_v1, message.replicas, child(field, "replicas")),
     )
 
 

@@ -7,6 +7,7 @@ from crucible_bridge.codec.generated import (
     backend_info_to_v1,
     drain_report_from_v1,
     drain_report_to_v1,
+    fleet_to_v1,
     model_usage_to_v1,
     worker_info_from_v1,
     worker_info_to_v1,
@@ -34,3 +35,5 @@ def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> Non
     message.last_sequence = load.last_sequence
     del message.usage[:]
     message.usage.extend(map(model_usage_to_v1, load.usage))
+    del message.fleets[:]
+    message.fleets.extend(map(fleet_to_v1, load.fleets))

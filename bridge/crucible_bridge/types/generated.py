@@ -54,6 +54,7 @@ __all__ = [
     "Experiment",
     "ExtractedAnswer",
     "ExtractedProgram",
+    "Fleet",
     "FollowPolicy",
     "FollowRunRequest",
     "FollowRunResponse",
@@ -120,6 +121,8 @@ __all__ = [
     "RenderSampleResponse",
     "RenderedPrompt",
     "RendererInfo",
+    "Replica",
+    "ReplicaState",
     "ResumeEvaluationRequest",
     "ResumeEvaluationResponse",
     "RubricGrade",
@@ -201,6 +204,17 @@ class Termination(enum.StrEnum):
     """With an end, but not as the format wants it: text after the end, reasoning that is not closed, a call of a
     tool that cannot be parsed.
     """
+
+
+class ReplicaState(enum.StrEnum):
+    """Whether a replica gets requests."""
+
+    SERVING = "serving"
+    """It does."""
+    EJECTED = "ejected"
+    """It did not answer; it gets requests again once a probe is answered."""
+    RESTING = "resting"
+    """It had too many requests, and gets none for the time that it named."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1402,6 +1416,48 @@ class WorkerInfo:
     """
     prices: tuple[ModelPrice, ...] = ()
     """What tokens cost, in the worker's order: the first pattern that fits a model counts."""
+    fleets: tuple[Fleet, ...] = ()
+    """What has been used since this worker started and has several replicas: servers of models, and devices of local
+    ones.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One of several servers or devices that answer for the same models, as this worker sees it."""
+
+    address: str
+    """Base URL of a server, and its address if the name has several ("http://lab:8000/v1 at 10.0.0.7"); a device
+    ("cuda:1", "cuda:1 #2" if it is named twice). It contains no key.
+    """
+    state: ReplicaState | None = None
+    """Whether it gets requests."""
+    outstanding: int = 0
+    """Requests that it has now."""
+    done: int = 0
+    """Requests that it has answered, refusals of a single request among them. Counts begin anew if a name loses the
+    address and gets it back.
+    """
+    failures: int = 0
+    """Requests and checks that it failed: no connection, no valid answer in time, an error of the server, too many
+    requests.
+    """
+    last_error: str = ""
+    """Reason of the last failure ("BACKEND_UNREACHABLE", "REPLICAS_DIFFER"), also after it serves again; empty if
+    there was none.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Replicas that share requests."""
+
+    backend: str
+    """As in BackendInfo.name: "openai", "local"."""
+    name: str
+    """Name of the server, or the devices with commas between them."""
+    replicas: tuple[Replica, ...] = ()
+    """In the order in which they are given."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

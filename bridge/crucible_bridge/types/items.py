@@ -63,12 +63,19 @@ def _row(rows: RowReader, item: Mapping[Any, Any], place: str) -> Sample:
         if not isinstance(key, str):
             raise InvalidField(place, f"has the key {key!r:.60}, which is not text")
     try:
-        return rows.sample({key: _plain(value, place) for key, value in item.items()})
+        return rows.sample({key: _plain_entry(value, f'{place}["{key}"]') for key, value in item.items()})
     except MalformedRow as error:
         told = f"{error}: {error.more}" if error.more else str(error)
         raise InvalidField(place, told, reason=Reason.MALFORMED_LINE) from None
     except (RecursionError, ValueError) as error:
         raise InvalidField(place, f"cannot be written as JSON: {error}") from error
+
+
+def _plain_entry(value: Any, place: str) -> Any:
+    try:
+        return _plain(value, place)
+    except RecursionError:
+        raise InvalidField(place, "is nested too deeply") from None
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -139,12 +139,16 @@ def _call_from_json(value: Any, path: str) -> ToolCall:
     if given.get("type", "function") != "function":
         raise InvalidField(f"{path}.type", 'must be "function"')
     function = _object(given.get("function"), f"{path}.function", ("name", "arguments"))
+    place = f"{path}.function.arguments"
     arguments = function.get("arguments", "")
     if isinstance(arguments, Mapping):
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        try:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        except RecursionError:
+            raise InvalidField(place, "is nested too deeply") from None
     return ToolCall(
         name=_text(function.get("name"), f"{path}.function.name"),
-        arguments=_text(arguments, f"{path}.function.arguments"),
+        arguments=_text(arguments, place),
         id=_text(given.get("id", ""), f"{path}.id"),
     )
 

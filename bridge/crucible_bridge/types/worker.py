@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from crucible_bridge.types.generated import ModelUsage
+from crucible_bridge.types.generated import Fleet, ModelUsage
 
 __all__ = ["WorkerLoad"]
 
@@ -25,3 +25,5 @@ class WorkerLoad:
     """Sequence of the log's last event."""
     usage: tuple[ModelUsage, ...] = ()
     """The usage of each model by evaluations and calls since the worker started."""
+    fleets: tuple[Fleet, ...] = ()
+    """The replicas of models that have several."""

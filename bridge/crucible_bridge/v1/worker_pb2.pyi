@@ -1,11 +1,23 @@
 from crucible_bridge.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReplicaState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPLICA_STATE_UNSPECIFIED: _ClassVar[ReplicaState]
+    REPLICA_STATE_SERVING: _ClassVar[ReplicaState]
+    REPLICA_STATE_EJECTED: _ClassVar[ReplicaState]
+    REPLICA_STATE_RESTING: _ClassVar[ReplicaState]
+REPLICA_STATE_UNSPECIFIED: ReplicaState
+REPLICA_STATE_SERVING: ReplicaState
+REPLICA_STATE_EJECTED: ReplicaState
+REPLICA_STATE_RESTING: ReplicaState
 
 class BackendInfo(_message.Message):
     __slots__ = ("name", "models", "unavailable")
@@ -18,7 +30,7 @@ class BackendInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices")
+    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices", "fleets")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +62,7 @@ class WorkerInfo(_message.Message):
     CODE_IMAGES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     PRICES_FIELD_NUMBER: _ClassVar[int]
+    FLEETS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     version: str
     versions: _containers.ScalarMap[str, str]
@@ -67,7 +80,34 @@ class WorkerInfo(_message.Message):
     code_images: _containers.RepeatedScalarFieldContainer[str]
     usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.ModelUsage]
     prices: _containers.RepeatedCompositeFieldContainer[ModelPrice]
-    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ...) -> None: ...
+    fleets: _containers.RepeatedCompositeFieldContainer[Fleet]
+    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ..., fleets: _Optional[_Iterable[_Union[Fleet, _Mapping]]] = ...) -> None: ...
+
+class Replica(_message.Message):
+    __slots__ = ("address", "state", "outstanding", "done", "failures", "last_error")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    state: ReplicaState
+    outstanding: int
+    done: int
+    failures: int
+    last_error: str
+    def __init__(self, address: _Optional[str] = ..., state: _Optional[_Union[ReplicaState, str]] = ..., outstanding: _Optional[int] = ..., done: _Optional[int] = ..., failures: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+
+class Fleet(_message.Message):
+    __slots__ = ("backend", "name", "replicas")
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    backend: str
+    name: str
+    replicas: _containers.RepeatedCompositeFieldContainer[Replica]
+    def __init__(self, backend: _Optional[str] = ..., name: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class ModelPrice(_message.Message):
     __slots__ = ("pattern", "prompt", "output", "cached")

@@ -15,6 +15,8 @@ import collections
 import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
+from crucible_bridge.types import Replica, ReplicaState
+
 __all__ = [
     "BUSIER_REQUESTS",
     "BUSIER_SHARE",
@@ -24,7 +26,6 @@ __all__ = [
     "MAX_HOMES",
     "Balancer",
     "NoReplicaLeft",
-    "ReplicaState",
 ]
 
 FAILURES_IN_A_ROW = 3
@@ -44,18 +45,6 @@ class NoReplicaLeft(LookupError):
     """Raised when a request may go to no replica: it has tried all that serve."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaState:
-    """What is known of a replica."""
-
-    name: str
-    """Its name."""
-    serving: bool
-    """Whether it gets requests; if not, it is ejected or rests."""
-    requests: int
-    """Requests that it has now."""
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class _Replica:
     name: str
@@ -67,9 +56,27 @@ class _Replica:
     ejected: bool = False
     probing: bool = False
     not_before: float = 0.0
+    answers: int = 0
+    all_failures: int = 0
+    last_error: str = ""
 
     def serves(self, now: float) -> bool:
         return not self.ejected and self.not_before <= now
+
+    def count_failure(self, reason: str) -> None:
+        self.all_failures += 1
+        self.last_error = reason
+
+    def shown(self, now: float) -> Replica:
+        paused = ReplicaState.EJECTED if self.ejected else ReplicaState.RESTING
+        return Replica(
+            address=self.name,
+            state=ReplicaState.SERVING if self.serves(now) else paused,
+            outstanding=self.requests,
+            done=self.answers,
+            failures=self.all_failures,
+            last_error=self.last_error,
+        )
 
 
 class Balancer:
@@ -132,6 +139,7 @@ class Balancer:
         """A request has an answer, be it a refusal: the replica works."""
         replica = self._released(name, work)
         if replica is not None:
+            replica.answers += 1
             replica.failures = 0
             if not replica.ejected:
                 replica.ejections = 0
@@ -140,16 +148,20 @@ class Balancer:
         """A request has ended without a sign of the replica: it was cancelled."""
         self._released(name, work)
 
-    def failed(self, name: str, work: float, *, at_once: bool = False) -> bool:
+    def failed(self, name: str, work: float, reason: str, *, at_once: bool = False) -> bool:
         """A request has failed by the replica's fault. Returns whether this ejects the replica.
 
         Args:
             name: of the replica.
             work: as `choose` got it.
+            reason: of its error.
             at_once: no other request can succeed now, as without any connection.
         """
         replica = self._released(name, work)
-        if replica is None or replica.ejected:
+        if replica is None:
+            return False
+        replica.count_failure(reason)
+        if replica.ejected:
             return False
         replica.failures += 1
         if not at_once and replica.failures < FAILURES_IN_A_ROW:
@@ -157,18 +169,28 @@ class Balancer:
         self._eject(replica)
         return True
 
-    def eject(self, name: str) -> bool:
-        """Eject a replica that does not answer. Returns whether it was serving before."""
+    def eject(self, name: str, reason: str = "") -> bool:
+        """Eject a replica that does not answer, or is new. Returns whether it was serving before.
+
+        Args:
+            name: of the replica.
+            reason: of the error of a check; empty if it has had none.
+        """
         replica = self._replicas.get(name)
-        if replica is None or replica.ejected:
+        if replica is None:
+            return False
+        if reason:
+            replica.count_failure(reason)
+        if replica.ejected:
             return False
         self._eject(replica)
         return True
 
-    def rest(self, name: str, work: float, seconds: float) -> None:
+    def rest(self, name: str, work: float, reason: str, seconds: float) -> None:
         """A request was refused because there were too many: the replica gets none for so long."""
         replica = self._released(name, work)
         if replica is not None:
+            replica.count_failure(reason)
             replica.not_before = max(replica.not_before, self._clock() + seconds)
 
     def due(self) -> list[str]:
@@ -183,13 +205,21 @@ class Balancer:
             replica.probing = True
         return [replica.name for replica in due]
 
-    def probed(self, name: str, *, works: bool) -> bool:
-        """A probe has ended; if the replica works, it serves again. Returns whether it was ejected before."""
+    def probed(self, name: str, *, works: bool, reason: str = "") -> bool:
+        """A probe has ended; if the replica works, it serves again. Returns whether it was ejected before.
+
+        Args:
+            name: of the replica.
+            works: whether it does.
+            reason: of the probe's error, if it has one.
+        """
         replica = self._replicas.get(name)
         if replica is None:
             return False
         asked, replica.probing = replica.probing, False
         if not works:
+            if reason:
+                replica.count_failure(reason)
             if asked:  # else something else has shown meanwhile that it works
                 self._eject(replica)
             return False
@@ -212,13 +242,10 @@ class Balancer:
         ]
         return max(0.0, min(times) - now) if times else None
 
-    def states(self) -> tuple[ReplicaState, ...]:
+    def states(self) -> tuple[Replica, ...]:
         """The state of each replica, in the order in which they were given."""
         now = self._clock()
-        return tuple(
-            ReplicaState(name=replica.name, serving=replica.serves(now), requests=replica.requests)
-            for replica in self._replicas.values()
-        )
+        return tuple(replica.shown(now) for replica in self._replicas.values())
 
     def _near(
         self, key: Hashable, work: float, least: _Replica, free: list[_Replica], allowed: list[_Replica]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWERING",
+    "MAX_MESSAGES",
     "MAX_TEXT_BYTES",
     "UNKNOWN_TOKEN",
     "Backend",
@@ -59,6 +60,8 @@ __all__ = [
     "too_long",
 ]
 
+MAX_MESSAGES = 10_000
+"""Bound on a conversation that is made in the worker, from JSON or by an environment."""
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Bound on a continuation from outside the worker: a page of samples must have room for any of them, also after U+FFFD
 has replaced its surrogates."""

@@ -25,6 +25,7 @@ from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.held_paths import format_own_model
+from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences
 
 __all__ = ["RunSummary", "Shown", "unwritable", "write_error"]
@@ -231,11 +232,11 @@ def _ended_by(evaluation: Evaluation, problem: Problem) -> str:
 
 
 def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
-    """The usage of the model and the judges, if they were queried."""
+    """The usage of the model and the further ones, if they were queried."""
     if usage.calls:
         yield format_own_model(evaluation.request.model), usage
     for judge in usage.judges:
-        yield f"{judge.model} (judge)", judge.usage
+        yield named_with_role(evaluation, judge.model), judge.usage
 
 
 def _spent(usage: Usage) -> str:

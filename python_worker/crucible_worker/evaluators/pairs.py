@@ -19,15 +19,14 @@ import msgspec
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, message_from_json
+from crucible_worker.backends.base import MAX_MESSAGES
 from crucible_worker.rendering.prompts import messages_of
 
-__all__ = ["CHOSEN", "MAX_MESSAGES", "REJECTED", "pair_of", "parted"]
+__all__ = ["CHOSEN", "REJECTED", "pair_of", "parted"]
 
 CHOSEN, REJECTED = "chosen", "rejected"
 """Keys of the metadata that hold the answers, unless options name others."""
 
-MAX_MESSAGES = 10_000
-"""Of a conversation as JSON."""
 _ASSISTANT = "assistant"
 _MESSAGES = re.compile(r'\s*+\[\s*+\{\s*+"(?:role|content)"')
 """The beginning of messages as JSON."""
@@ -56,7 +55,8 @@ def pair_of(sample: Sample, chosen: str = CHOSEN, rejected: str = REJECTED) -> t
         sample, preferred = _asked(sample, chosen)
         path = "conversation"
     if rejected not in sample.metadata:
-        raise InvalidField(_path(rejected), "is missing: it has the answer that the chosen one is compared with")
+        message = "is missing: it has the answer that the chosen one is compared with"
+        raise InvalidField(_path(rejected), f"{message}; {_of_column(rejected)}")
     return _answered(sample, preferred, path), _answered(sample, sample.metadata[rejected], _path(rejected))
 
 
@@ -65,7 +65,7 @@ def _asked(sample: Sample, chosen: str) -> tuple[Sample, str]:
     messages = sample.input.messages if isinstance(sample.input, Conversation) else ()
     if len(messages) < 2 or messages[-1].role != _ASSISTANT:
         message = "is missing, and there is no target, and no conversation that ends with the assistant's message"
-        raise InvalidField(_path(chosen), message)
+        raise InvalidField(_path(chosen), f"{message}; {_of_column(chosen)}")
     before, answer = parted(messages, "conversation")
     return dataclasses.replace(sample, input=Conversation(before)), answer
 
@@ -114,6 +114,10 @@ def _messages_of(value: str, path: str) -> tuple[ChatMessage, ...] | None:
         said = f"{error.field} {error.message}".strip() if isinstance(error, InvalidField) else error
         message = f'begins like messages, and is no JSON list of {{"role", "content"}}: {said}'
         raise InvalidField(path, message) from None
+
+
+def _of_column(key: str) -> str:
+    return f"a column of a data set becomes it by ?metadata.{key}=COLUMN"
 
 
 def _path(key: str) -> str:

@@ -14,6 +14,7 @@ from crucible_worker.reports.facts import (
     problem_text,
     shown_failures,
 )
+from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text
 
@@ -128,7 +129,7 @@ def _tokens(evaluation: Evaluation) -> Iterator[Sequence[str]]:
         if usage.calls:
             yield _tokens_row(label, format_own_model(evaluation.request.model), usage)
         for judge in usage.judges:
-            yield _tokens_row(label, f"{judge.model} (judge)", judge.usage)
+            yield _tokens_row(label, named_with_role(evaluation, judge.model), judge.usage)
 
 
 def _tokens_row(label: str, model: str, usage: Usage) -> Sequence[str]:

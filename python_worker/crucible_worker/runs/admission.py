@@ -35,7 +35,7 @@ from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
-from crucible_worker.runs.caller_parts import refuse_without_caller
+from crucible_worker.runs.caller_parts import refuse_without_caller, unused_parts
 from crucible_worker.runs.controls import Control, controls_at_work
 from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.runs.endings import Ending
@@ -329,6 +329,8 @@ class Admission:
         request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, caller)
+        for kind, name in () if caller is None else unused_parts(evaluators, caller):
+            _log.warning("caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name)
         if not waited:
             self._refuse_if_full()
         self._preparing += 1

@@ -16,6 +16,7 @@ from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.faults import logged
 from crucible_worker.runs.calls import CallGate, GatedModel
+from crucible_worker.runs.turns import Turns
 
 __all__ = ["Answers", "Ask", "Bounds", "ask_all", "each", "open_model"]
 
@@ -62,6 +63,7 @@ async def ask_all(
     *,
     bounds: Bounds,
     field: str = "model",
+    awaited: str = "the model was ready",
 ) -> Answers[R]:
     """Open a model and ask it all questions; retryable failures are retried, within a budget of the whole batch.
 
@@ -72,6 +74,7 @@ async def ask_all(
         asker: makes the function that asks one question from the open model.
         bounds: what it may take. At the deadline, questions without an answer get a problem, and no call starts then.
         field: where the request names the model.
+        awaited: what the deadline was over before, for the error.
 
     Raises:
         DeadlineExceeded: it was over before the model was loaded.
@@ -82,7 +85,7 @@ async def ask_all(
     results: dict[int, R | Problem] = {}
     fingerprint: str | None = None
     gated: GatedModel | None = None
-    not_ready = DeadlineExceeded("was over before the model was ready", field=_DEADLINE_FIELD)
+    not_ready = DeadlineExceeded(f"was over before {awaited}", field=_DEADLINE_FIELD)
     if bounds.deadline is not None and asyncio.get_running_loop().time() >= bounds.deadline:
         # A timer would fire only once calls have started.
         raise not_ready
@@ -118,11 +121,12 @@ async def ask_all(
 async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: int) -> None:
     """Call `ask` for each index below `count`, in order, so many at once; the first error ends all and is raised."""
     indices = iter(range(count))
+    turns = Turns()
 
     async def take() -> None:
         for index in indices:
+            await turns.take()
             await ask(index)
-            await asyncio.sleep(0)  # one that fails at once has not waited: thousands would hold the event loop
 
     try:
         async with asyncio.TaskGroup() as group:

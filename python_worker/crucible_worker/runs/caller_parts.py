@@ -22,7 +22,7 @@ from crucible_worker.grading.caller import CALLER
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.preparation import option_path
 
-__all__ = ["GatedCaller", "refuse_without_caller"]
+__all__ = ["GatedCaller", "refuse_without_caller", "unused_parts"]
 
 _MAX_SHOWN = 60  # characters of a wrong name that an error repeats
 
@@ -45,6 +45,14 @@ def refuse_without_caller(evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]],
                     field=path,
                 )
             _refuse_unheld(part, caller, path)
+
+
+def unused_parts(evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]], caller: Caller) -> list[tuple[PartKind, str]]:
+    """The parts of a caller that no evaluator names: its graders, then its environments."""
+    named = [
+        (part.kind, chosen(part.name, _held(part.kind, caller))) for _, one in evaluators for part in caller_parts(one)
+    ]
+    return [(kind, name) for kind in PartKind for name in _held(kind, caller) if (kind, name) not in named]
 
 
 def _refuse_unheld(part: CallerPart, caller: Caller, path: str) -> None:

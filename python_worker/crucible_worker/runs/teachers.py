@@ -37,6 +37,10 @@ from crucible_worker.runs.usage import UsageSum
 
 __all__ = ["ask_teachers", "chosen_items", "likeliest", "mixed"]
 
+_FIRST = "the teacher was ready"
+_SECOND = "the teacher measured the likeliest tokens of the others"
+"""What a deadline is over before, in each round."""
+
 Parts = dict[int, SequenceLogprobs]
 """What each teacher of a sequence measured, by the teacher's index."""
 
@@ -152,7 +156,8 @@ class _Asking:
         async def ask(teacher: int) -> None:
             places = chosen[teacher]
             if places:
-                results = await self._ask(request, teacher, [items[place] for place in places], places)
+                asked = [items[place] for place in places]
+                results = await self._ask(request, teacher, asked, places, _SECOND if second else _FIRST)
                 for place, result in zip(places, results, strict=True):
                     given = isinstance(items[place], Problem)
                     found[place][teacher] = result if given else _named(result, f"teachers[{teacher}]")
@@ -176,13 +181,16 @@ class _Asking:
         teacher: int,
         items: Sequence[LogprobsItem | Problem],
         places: Sequence[int],
+        awaited: str,
     ) -> Sequence[SequenceLogprobs | Problem]:
         """One teacher's results; an error about all of them is the problem of each."""
         room, field = Room(self._room_bytes), f"teachers[{teacher}].model"
         asker = functools.partial(logprobs_ask, request, items, room=room, places=places)
         model = self.request.teachers[teacher].model
         try:
-            answers = await ask_all(self._backends, model, items, asker, bounds=self._bounds, field=field)
+            answers = await ask_all(
+                self._backends, model, items, asker, bounds=self._bounds, field=field, awaited=awaited
+            )
         except BridgeError as error:
             return [problem_of(at_field(error, field, own="model") if error.field == "model" else error)] * len(items)
         self._answers[teacher].append(answers)

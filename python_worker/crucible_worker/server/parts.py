@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     BackendInfo,
     EmbeddedModel,
     EvaluatorInfo,
+    Fleet,
     HubModel,
     InstalledModel,
     LocalModel,
@@ -77,6 +78,8 @@ class Parts:
     """The cluster that grades in the worker's place; None if the worker grades itself."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
+    fleets: Callable[[], Sequence[Fleet]] = tuple
+    """Returns the present state of the replicas of models that have several."""
 
     def _pools(self) -> Iterable[GradingPool | Fanout]:
         """The pools for grading and for templates, which may be the same, and the cluster."""
@@ -135,6 +138,7 @@ async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all:
             TinkerModel: tinker,
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
+        fleets=lambda: (*openai.fleets(), *local.fleets()),
         own=own,
         feed_all=feed_all,
     )
@@ -145,6 +149,7 @@ async def build_with(
     *,
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
+    fleets: Callable[[], Sequence[Fleet]] = tuple,
     own: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
@@ -205,6 +210,7 @@ async def build_with(
         code=code,
         fanout=fanout,
         plans=tuple(plan.load() for plan in settings.plans),
+        fleets=fleets,
     )
 
 

@@ -221,6 +221,7 @@ class Worker:
             draining=self._calls.draining,
             last_sequence=head.sequence,
             usage=parts.evaluations.usage,
+            fleets=tuple(parts.fleets()),
         )
 
     async def _start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -75,7 +76,7 @@ class Answers:
         }
 
     async def index(self, query: QueryParams) -> Mapping[str, Any]:
-        """Runs, and a page of evaluations."""
+        """Runs, a page of evaluations, and the replicas that the worker uses."""
         offset = _count(query, "offset", 0, most=10_000_000)
         found: list[Evaluation] = []
         async for evaluation in self._bridge.evaluation.all_evaluations():
@@ -86,7 +87,13 @@ class Answers:
         data = index_as_data(found[offset : offset + LISTED], await self._declared(), more=more)
         # What a run has measured is known longer than its evaluations.
         runs = await self._bridge.evaluation.list_runs(page_size=RUNS)
-        return {**data, "runs": runs_as_data(runs.runs), "more_runs": bool(runs.next_page_token)}
+        fleets = [dataclasses.asdict(fleet) for fleet in (await self._bridge.worker.get_info()).fleets]
+        return {
+            **data,
+            "runs": runs_as_data(runs.runs),
+            "more_runs": bool(runs.next_page_token),
+            "fleets": fleets,
+        }
 
     async def run(self, query: QueryParams) -> Mapping[str, Any]:
         """A run with its series."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crucible_bridge.types import ReplicaState
 from crucible_worker.backends.balancer import (
     BUSIER_REQUESTS,
     FAILURES_IN_A_ROW,
@@ -35,16 +36,16 @@ def of(*names: str, most_requests: float = math.inf, clock: Clock | None = None)
 
 def serving(balancer: Balancer) -> list[str]:
     """The replicas that get requests."""
-    return [state.name for state in balancer.states() if state.serving]
+    return [state.address for state in balancer.states() if state.state is ReplicaState.SERVING]
 
 
 def fail(balancer: Balancer, name: str, times: int = FAILURES_IN_A_ROW) -> list[bool]:
     """Let requests to a replica fail, whatever would be chosen; returns which of them ejected it."""
-    others = [state.name for state in balancer.states() if state.name != name]
+    others = [state.address for state in balancer.states() if state.address != name]
     ejected = []
     for _ in range(times):
         assert balancer.choose(1, avoid=others) == name
-        ejected.append(balancer.failed(name, 1))
+        ejected.append(balancer.failed(name, 1, "FAILED"))
     return ejected
 
 
@@ -94,7 +95,7 @@ def test_an_ejected_replica_loses_its_prompts():
     clock = Clock()
     balancer = of("a", "b", clock=clock)
     assert balancer.choose(1, "prompt") == "a"
-    assert balancer.failed("a", 1, at_once=True)
+    assert balancer.failed("a", 1, "LOST", at_once=True)
     assert balancer.choose(1, "prompt") == "b"
     clock.now += FIRST_WAIT_SECONDS
     assert balancer.due() == ["a"]
@@ -131,9 +132,9 @@ def test_without_a_connection_one_failure_ejects():
     balancer.choose(1)
     balancer.choose(1)
     balancer.choose(1)
-    assert balancer.failed("a", 1, at_once=True)
+    assert balancer.failed("a", 1, "LOST", at_once=True)
     before = balancer.wait_of("a")
-    assert not balancer.failed("a", 1, at_once=True)
+    assert not balancer.failed("a", 1, "LOST", at_once=True)
     assert (serving(balancer), balancer.wait_of("a")) == (["b"], before)
 
 
@@ -194,7 +195,7 @@ def test_a_replica_that_limits_the_rate_rests():
     clock = Clock()
     balancer = of("a", "b", clock=clock)
     assert balancer.choose(1) == "a"
-    balancer.rest("a", 1, 5.0)
+    balancer.rest("a", 1, "BUSY", 5.0)
     assert (serving(balancer), balancer.due()) == (["b"], [])
     clock.now += 5.0
     assert serving(balancer) == ["a", "b"]
@@ -226,9 +227,9 @@ def test_replicas_can_be_replaced():
     assert [balancer.choose(1), balancer.choose(1)] == ["a", "b"]
     assert balancer.replace(["b", "c"]) == ("c",)
     balancer.answered("a", 1)
-    assert not balancer.failed("a", 1, at_once=True)
+    assert not balancer.failed("a", 1, "LOST", at_once=True)
     assert not balancer.probed("a", works=True)
-    assert [(state.name, state.requests) for state in balancer.states()] == [("b", 1), ("c", 0)]
+    assert [(state.address, state.outstanding) for state in balancer.states()] == [("b", 1), ("c", 0)]
 
 
 NAMES = ("a", "b", "c")
@@ -268,10 +269,12 @@ def test_whatever_happens_requests_are_counted_and_bounded(steps: list[tuple[str
                 case "answered":
                     balancer.answered(name, work)
                 case "failed" | "lost":
-                    balancer.failed(name, work, at_once=step == "lost")
+                    balancer.failed(name, work, "LOST", at_once=step == "lost")
                 case "rest":
-                    balancer.rest(name, work, number)
+                    balancer.rest(name, work, "BUSY", number)
                 case _:
                     balancer.withdrawn(name, work)
         counts = collections.Counter(name for name, _ in running)
-        assert {state.name: state.requests for state in balancer.states()} == {name: counts[name] for name in NAMES}
+        assert {state.address: state.outstanding for state in balancer.states()} == {
+            name: counts[name] for name in NAMES
+        }

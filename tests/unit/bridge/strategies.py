@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     FewShot,
     FileDataset,
     FileFormat,
+    Fleet,
     Goal,
     HubDataset,
     HubModel,
@@ -56,6 +57,8 @@ from crucible_bridge.types import (
     Problem,
     Prompt,
     Ragged,
+    Replica,
+    ReplicaState,
     Sample,
     SampleResult,
     SamplingParams,
@@ -380,6 +383,16 @@ events = st.builds(
     correlation_id=text,
 )
 backend_infos = st.builds(BackendInfo, name=text, models=several(text), unavailable=text)
+replicas = st.builds(
+    Replica,
+    address=text,
+    state=st.sampled_from(ReplicaState),
+    outstanding=i32,
+    done=i64,
+    failures=i64,
+    last_error=text,
+)
+fleets = st.builds(Fleet, backend=text, name=text, replicas=several(replicas))
 worker_infos = st.builds(
     WorkerInfo,
     worker_id=text,
@@ -397,6 +410,7 @@ worker_infos = st.builds(
     started_unix_ns=i64,
     log_id=text,
     last_sequence=u64,
+    fleets=several(fleets),
 )
 drain_reports = st.builds(DrainReport, interrupted=several(text))
 

@@ -8,7 +8,16 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client.caller_parts import CallerParts
 from crucible_bridge.errors import BackendError, InvalidField
-from crucible_bridge.types import EnvironmentQuestion, OpenEpisode, Sample, Teacher
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    EnvironmentQuestion,
+    OpenEpisode,
+    Sample,
+    Teacher,
+    ToolCall,
+    message_from_json,
+)
 
 NOWHERE = "unix:/nonexistent/worker.sock"
 
@@ -50,3 +59,48 @@ async def test_an_observation_alone_is_no_answer_of_an_environment(begun: Any):
             await parts.follow(EnvironmentQuestion(environment="e", episode=1, question=opened))
     finally:
         parts.close()
+
+
+async def test_a_pair_of_texts_learns_that_it_needs_conversations():
+    """The example has the type of each answer, not the text that was given in its place."""
+    pairs: Any = [{"chosen": "4", "rejected": "5"}]
+    wanted = r"such as PreferencePair\(chosen=Conversation\(\.\.\.\), rejected="
+    async with crucible_bridge.connect(NOWHERE) as bridge:
+        with pytest.raises(InvalidField, match=wanted) as refused:
+            await bridge.metrics.compute_dpo_metrics_of_models(pairs, "embedded:a", "embedded:b", beta=0.1)
+    assert refused.value.field == "pairs[0]"
+
+
+async def test_what_cannot_be_forwarded_is_named_as_it_was_given():
+    """By the argument, which is the same for Datums, text and conversations."""
+    call: Any = ToolCall(name="f", arguments={})  # type: ignore[arg-type]
+    said = Conversation((ChatMessage("user", "q"), ChatMessage("assistant", "", tool_calls=(call,))))
+    async with crucible_bridge.connect(NOWHERE) as bridge:
+        with pytest.raises(InvalidField) as refused:
+            await bridge.models.forward("embedded:a", ["text", said])
+    assert refused.value.field.startswith("data[1]")
+
+
+async def test_arguments_of_a_tool_that_are_nested_too_deeply_have_a_path():
+    """Of a row with messages, as data sets have them."""
+    arguments: Any = {}
+    for _ in range(5_000):
+        arguments = {"a": arguments}
+    call = {"function": {"name": "f", "arguments": arguments}}
+    rows = [{"messages": [{"role": "assistant", "tool_calls": [call]}, {"role": "user", "content": "x"}]}]
+    async with crucible_bridge.connect(NOWHERE) as bridge:
+        with pytest.raises(InvalidField) as refused:
+            await bridge.evaluation.evaluate(model="embedded:a", evaluators=["accuracy"], dataset=rows, timeout=5)
+    assert refused.value.field == 'dataset.inline.samples[0]["messages"]'
+    assert refused.value.message == "is nested too deeply"
+
+
+def test_arguments_of_a_call_that_are_nested_too_deeply_have_a_path():
+    """Of one message."""
+    arguments: Any = {}
+    for _ in range(100_000):
+        arguments = {"a": arguments}
+    call = {"function": {"name": "f", "arguments": arguments}}
+    with pytest.raises(InvalidField) as refused:
+        message_from_json({"role": "assistant", "tool_calls": [call]})
+    assert refused.value.field == "tool_calls[0].function.arguments"

@@ -261,7 +261,7 @@ def test_a_list_may_hold_rows_samples_and_datums() -> None:
         ([{"input": "a"}, {"inptu": "b"}], "dataset.inline.samples[1]", "found: inptu; the rows before are {input"),
         ([{"input": "a", "messages": [USER]}], "dataset.inline", "two shapes"),
         ([{"input": "a", 3: "b"}], "dataset.inline.samples[0]", "the key 3"),
-        ([{"input": "a", "raw": b"x"}], "dataset.inline.samples[0]", "has a value of type bytes"),
+        ([{"input": "a", "raw": b"x"}], 'dataset.inline.samples[0]["raw"]', "has a value of type bytes"),
         (["text"], "dataset.inline.samples[0]", "is a str, neither a Sample"),
         ({"input": "a"}, "dataset", "is a dict"),
         (3, "dataset", "is a int"),

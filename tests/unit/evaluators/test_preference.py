@@ -18,9 +18,10 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
+from crucible_worker.backends.base import MAX_MESSAGES
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.pairs import MAX_MESSAGES, pair_of
+from crucible_worker.evaluators.pairs import pair_of
 from crucible_worker.evaluators.preference import Preference
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.tables import rows
@@ -143,6 +144,14 @@ def test_what_is_no_pair_is_refused(sample: Sample, field: str) -> None:
     with pytest.raises(InvalidField) as caught:
         evaluator().check_sample(sample)
     assert caught.value.field == field
+
+
+def test_what_is_missing_may_come_from_a_column() -> None:
+    """The error names the option of a data set that fills the entry, under the key that the evaluator has."""
+    with pytest.raises(InvalidField, match=r"\?metadata\.worse=COLUMN"):
+        pair_of(pair(metadata={"better": "a"}), "better", "worse")
+    with pytest.raises(InvalidField, match=r"\?metadata\.better=COLUMN"):
+        pair_of(pair(metadata={"worse": "a"}), "better", "worse")
 
 
 @rows("client", ["training", "sampling"])

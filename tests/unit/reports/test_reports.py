@@ -119,6 +119,16 @@ USAGE = Usage(
 )
 
 
+def test_a_reference_is_no_judge() -> None:
+    """What an evaluator names as its reference is called that, however the option writes it."""
+    evaluation = _evaluation(results=(), usage=USAGE)
+    spec = EvaluatorSpec(kind="preference", options={"reference": "openai:lab/j"})
+    compared = dataclasses.replace(evaluation, request=dataclasses.replace(evaluation.request, evaluators=(spec,)))
+    assert "openai:lab/j (reference)" in render_markdown([compared], {})
+    assert "(judge)" not in render_markdown([compared], {})
+    assert "openai:lab/j (judge)" in render_markdown([evaluation], {})
+
+
 def test_markdown_says_what_it_took() -> None:
     """A row for each evaluator and model; what is not known is a dash, which is not 0; the engine is a fact."""
     engine = ServerEngine(name="vllm", version="0.9.1", fingerprint="fp|1")

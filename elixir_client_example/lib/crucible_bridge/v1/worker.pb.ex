@@ -1,3 +1,16 @@
+defmodule CrucibleBridge.V1.ReplicaState do
+  @moduledoc """
+  Whether a replica gets requests.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :REPLICA_STATE_UNSPECIFIED, 0
+  field :REPLICA_STATE_SERVING, 1
+  field :REPLICA_STATE_EJECTED, 2
+  field :REPLICA_STATE_RESTING, 3
+end
+
 defmodule CrucibleBridge.V1.BackendInfo do
   @moduledoc """
   A kind of place where models live.
@@ -48,6 +61,34 @@ defmodule CrucibleBridge.V1.WorkerInfo do
   field :code_images, 15, repeated: true, type: :string, json_name: "codeImages"
   field :usage, 16, repeated: true, type: CrucibleBridge.V1.ModelUsage
   field :prices, 17, repeated: true, type: CrucibleBridge.V1.ModelPrice
+  field :fleets, 18, repeated: true, type: CrucibleBridge.V1.Fleet
+end
+
+defmodule CrucibleBridge.V1.Replica do
+  @moduledoc """
+  One of several servers or devices that answer for the same models, as this worker sees it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :address, 1, type: :string
+  field :state, 2, type: CrucibleBridge.V1.ReplicaState, enum: true
+  field :outstanding, 3, type: :int32
+  field :done, 4, type: :int64
+  field :failures, 5, type: :int64
+  field :last_error, 6, type: :string, json_name: "lastError"
+end
+
+defmodule CrucibleBridge.V1.Fleet do
+  @moduledoc """
+  Replicas that share requests.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :backend, 1, type: :string
+  field :name, 2, type: :string
+  field :replicas, 3, repeated: true, type: CrucibleBridge.V1.Replica
 end
 
 defmodule CrucibleBridge.V1.ModelPrice do

@@ -20,6 +20,7 @@ defmodule CrucibleBridge.Wire.Names do
     V1.Goal,
     V1.OrchestratorCall,
     V1.Record,
+    V1.ReplicaState,
     V1.ReportFormat,
     V1.Termination,
     V1.Verdict

@@ -12,7 +12,7 @@ from typing import Literal
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import BackendInfo, EmbeddedModel, HubModel, LocalModel, ModelRef
+from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
@@ -89,6 +89,13 @@ class LocalBackend(Backend):
             return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=missing or no_root)
+
+    def fleets(self) -> tuple[Fleet, ...]:
+        """The devices of models that are on several, as far as such models have been used."""
+        return tuple(
+            Fleet(backend="local", name=",".join(devices), replicas=replicated.states())
+            for devices, replicated in self._replicated.items()
+        )
 
     async def check(self, model: ModelRef) -> None:
         """Check that a model's files exist and can be loaded safely; weights are not read.

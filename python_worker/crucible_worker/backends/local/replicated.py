@@ -17,7 +17,8 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.balancer import Balancer, NoReplicaLeft, ReplicaState
+from crucible_bridge.types import Replica
+from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.model import Facts, HostedModel, HostedModels
 
@@ -54,7 +55,7 @@ class ReplicatedModels:
         self._balancer = Balancer(tuple(replicas), most_requests=math.inf, clock=clock)
         self._starting: set[asyncio.Task[None]] = set()
 
-    def states(self) -> tuple[ReplicaState, ...]:
+    def states(self) -> tuple[Replica, ...]:
         """The state of each replica."""
         return self._balancer.states()
 
@@ -104,7 +105,7 @@ class ReplicatedModels:
                 if error.reason != Reason.HOST_DIED:
                     self._balancer.answered(name, work)
                     raise
-                if self._balancer.failed(name, work, at_once=True):
+                if self._balancer.failed(name, work, error.reason, at_once=True):
                     _log.warning("replica_ejected", device=name, reason=str(error.reason))
                 if failed:  # a call that ends hosts must not end them all
                     raise
@@ -129,17 +130,18 @@ class ReplicatedModels:
 
     async def _load(self, name: str, checkpoint: Checkpoint, fingerprint: str) -> None:
         device, models = self._replicas[name]
-        works = False
+        works, reason = False, ""
         try:
             await models.ensure(_on(checkpoint, device), fingerprint)
             works = True
         except BridgeError as error:
+            reason = error.reason
             _log.warning("replica_not_started", device=name, reason=str(error.reason))
         finally:
-            self._returned(name, works=works)
+            self._returned(name, works=works, reason=reason)
 
-    def _returned(self, name: str, *, works: bool) -> None:
-        if self._balancer.probed(name, works=works):
+    def _returned(self, name: str, *, works: bool, reason: str = "") -> None:
+        if self._balancer.probed(name, works=works, reason=reason):
             _log.info("replica_returned", device=name)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
+from crucible_bridge import types
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
@@ -33,6 +34,14 @@ class OpenAIBackend(Backend):
         """Whether a server is configured. Imports nothing."""
         no_server = "" if self._servers else "no server; start the worker with --openai-server"
         return BackendInfo(name="openai", unavailable=missing() or no_server)
+
+    def fleets(self) -> tuple[types.Fleet, ...]:
+        """The replicas of each server that has several and has been used."""
+        return tuple(
+            types.Fleet(backend="openai", name=name, replicas=connection.states())
+            for name, connection in self._connections.items()
+            if isinstance(connection, Fleet)
+        )
 
     async def open(self, model: ModelRef) -> RemoteModel:
         """Find a server by its name; only a request shows whether it has the model.

@@ -19,7 +19,8 @@ import structlog
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.balancer import Balancer, NoReplicaLeft, ReplicaState
+from crucible_bridge.types import Replica, ReplicaState
+from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
 from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
 from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
@@ -89,13 +90,15 @@ class Fleet:
         self._resolved_at: float | None = None
         self._resolving = asyncio.Lock()
         self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
+        # Those that could not list their models, and how many requests they had answered then.
+        self._unlisted: dict[str, int] = {}
         # In the order of their turns; those that a replica has failed come first.
         self._waiting: collections.OrderedDict[_Waiting, None] = collections.OrderedDict()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def states(self) -> tuple[ReplicaState, ...]:
+    def states(self) -> tuple[Replica, ...]:
         """The state of each replica; its name is its base URL, with its address if the name has several."""
         return self._balancer.states()
 
@@ -149,10 +152,12 @@ class Fleet:
             if isinstance(content, bytes)
         }
         self._remember(model, refuse_difference(told, self.server.name, model))
+        done = {replica.address: replica.done for replica in self.states()}
+        self._unlisted = {url: done.get(url, 0) for url, content in answers.items() if content == b""}
         for url in answers:
             if (error := absent.get(url)) is None:
                 self._returned(url)
-            elif self._balancer.eject(url):
+            elif self._balancer.eject(url, error.reason):
                 self._tell_ejected(url, error)
         self._grant()
 
@@ -164,8 +169,8 @@ class Fleet:
         """
         await self._find_first()
         states = self.states()
-        chosen = next((state for state in states if state.serving), states[0])
-        return await self._replicas[chosen.name].look(path)
+        chosen = next((state for state in states if state.state is ReplicaState.SERVING), states[0])
+        return await self._replicas[chosen.address].look(path)
 
     async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
         """Send a request to a replica, or to another one if the first fails it; see `Connection.ask`.
@@ -291,7 +296,8 @@ class Fleet:
     def _ended(self, url: str, work: float, error: BridgeError) -> bool:
         """Report the end of a request that has no answer. Returns whether another replica may answer it."""
         if error.reason == Reason.BACKEND_RATE_LIMITED:
-            self._balancer.rest(url, work, REST_SECONDS if error.retry_after is None else error.retry_after)
+            seconds = REST_SECONDS if error.retry_after is None else error.retry_after
+            self._balancer.rest(url, work, error.reason, seconds)
             return True
         if error.reason == Reason.BACKEND_CLOSED:
             self._balancer.withdrawn(url, work)
@@ -300,7 +306,7 @@ class Fleet:
         if not absent and error.reason not in _FAILED:
             self._balancer.answered(url, work)
             return False
-        if self._balancer.failed(url, work, at_once=absent):
+        if self._balancer.failed(url, work, error.reason, at_once=absent):
             self._tell_ejected(url, error)
         return True
 
@@ -359,17 +365,26 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
 
     async def _probe(self, url: str) -> None:
-        works = False
+        works, reason = False, ""
         try:
             replica = self._replicas.get(url)
-            content = None if replica is None else await self._listed(replica, strictly=True)
-            works = isinstance(content, bytes) and self._admits(url) and self._shows_the_same(url, content)
+            content = None if replica is None else await self._listed(replica, strictly=not self._serves_unlisted(url))
+            if isinstance(content, BridgeError):
+                reason = content.reason
+            elif content is not None:
+                works = self._admits(url) and self._shows_the_same(url, content)
+                reason = "" if works else Reason.REPLICAS_DIFFER
         finally:
             if works:
                 self._returned(url)
             else:
-                self._balancer.probed(url, works=False)
+                self._balancer.probed(url, works=False, reason=reason)
             self._grant()
+
+    def _serves_unlisted(self, url: str) -> bool:
+        """Whether a replica has answered requests although it cannot list its models."""
+        done = self._unlisted.get(url)
+        return done is not None and any(state.address == url and state.done > done for state in self.states())
 
     def _shows_the_same(self, url: str, content: bytes) -> bool:
         for model, shown in self._shown.items():

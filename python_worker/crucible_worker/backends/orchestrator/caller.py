@@ -15,14 +15,11 @@ from crucible_bridge.types import (
     GradeQuestion,
     Question,
 )
-from crucible_worker.backends.base import MAX_TEXT_BYTES, Model, exceeds
+from crucible_worker.backends.base import MAX_MESSAGES, MAX_TEXT_BYTES, Model, exceeds
 from crucible_worker.backends.orchestrator.model import RemoteOrchestratorModel
 from crucible_worker.backends.orchestrator.session import Session
 
-__all__ = ["MAX_MESSAGES", "Caller", "chosen"]
-
-MAX_MESSAGES = 10_000
-"""Of a conversation that an environment shows."""
+__all__ = ["Caller", "chosen"]
 
 
 class Caller:

@@ -20,8 +20,23 @@ async function indexPage(source, _, query) {
         h("p", { class: "paging" },
           offset > 0 ? link("Newer", [], { offset: Math.max(0, offset - PAGE_ROWS) }) : null,
           index.more ? link("Older", [], { offset: offset + index.evaluations.length }) : null)),
+      replicasOf(index.fleets || []),
     ],
   };
+}
+
+/** The replicas of servers and devices, as the worker saw them when the page was made; a report file has none. */
+function replicasOf(fleets) {
+  const rows = fleets.flatMap((fleet) => fleet.replicas.map((replica) => [
+    `${fleet.backend}:${fleet.name}`, replica.address, replicaMark(replica.state), h("span", {}, count(replica.outstanding)),
+    h("span", {}, count(replica.done)), h("span", {}, count(replica.failures)), replica.last_error]));
+  return rows.length === 0 ? null : section("Replicas",
+    tableOfFilled("Replicas", ["models", "replica", "state", "requests now", "answered", "failed", "last error"], rows));
+}
+
+function replicaMark(state) {
+  const known = state || "unknown";
+  return h("span", { class: `replica ${known}` }, known);
 }
 
 function stepRange(steps) {

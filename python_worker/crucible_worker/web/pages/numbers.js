@@ -68,6 +68,6 @@ function usageText(usage) {
   ];
   const words = named.filter(([value]) => value).map(([value, name]) => plural(value, name));
   if (usage.cost !== null && usage.cost !== undefined) words.push(`cost ${number(usage.cost)}`);
-  for (const judge of usage.judges || []) words.push(`judge ${judge.model}: ${usageText(judge.usage)}`);
+  for (const judge of usage.judges || []) words.push(`${judge.model}: ${usageText(judge.usage)}`);
   return words.join(", ");
 }
