@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import asyncio
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +54,12 @@ SAMPLES = SampleAnswer(
     model_fingerprint="f",
 )
 LOGPROBS = LogprobsAnswer(sequences=(SequenceLogprobs(logprobs=np.array([-1.0])), SequenceLogprobs(problem=PROBLEM)))
-OUTPUTS = ForwardAnswer(outputs=(ForwardOutput(logprobs=np.array([-1.0]), loss=1.0), ForwardOutput(problem=PROBLEM)))
+OUTPUT = ForwardOutput(logprobs=np.array([-1.0]), loss=1.0)
+OUTPUTS = ForwardAnswer(outputs=(OUTPUT, ForwardOutput(problem=PROBLEM)))
+NAMED_OUTPUTS = ForwardAnswer(
+    outputs=(OUTPUT, ForwardOutput(problem=dataclasses.replace(PROBLEM, field="data[1].prompt")))
+)
+"""As the client gives them: the caller wrote `data`."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +104,7 @@ async def test_sequences_and_data_are_sent(worker: CannedWorker, address: str):
         outputs = await bridge.models.forward("embedded:m", [ours, tinkers])
 
     assert plain(logprobs) == plain(LOGPROBS)
-    assert plain(outputs) == plain(OUTPUTS)
+    assert plain(outputs) == plain(NAMED_OUTPUTS)
     (_, first), (_, second) = worker.requests
     assert plain(codec.logprobs_request_from_v1(first).sequences) == plain([ModelInput.of([1, 2]), ModelInput.of([3])])
     sent = codec.forward_request_from_v1(second).data
@@ -166,7 +172,7 @@ async def test_the_blocking_twin_asks_too(address: str):
         with crucible_bridge.connect_sync(address) as bridge:
             assert bridge.models.sample("embedded:m", ["a"], SAMPLING) == SAMPLES
             assert plain(bridge.models.compute_logprobs("embedded:m", [[1]])) == plain(LOGPROBS)
-            assert plain(bridge.models.forward("embedded:m", [])) == plain(OUTPUTS)
+            assert plain(bridge.models.forward("embedded:m", [])) == plain(NAMED_OUTPUTS)
             assert {"sample", "compute_logprobs", "forward"} <= set(dir(bridge.models))
 
     await asyncio.wait_for(asyncio.to_thread(use), 20)
