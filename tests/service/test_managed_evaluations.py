@@ -262,4 +262,6 @@ async def test_a_followed_run_needs_one_process(program, tmp_path):
     assert {each.state for each in found.values()} == {EvaluationState.COMPLETED}
     assert outputs == {step: {hashlib.sha256(follow_kit.weights(step)).hexdigest()} for step in (10, 20, 30)}
     assert len(set(seen)) == 1
-    assert str(page.checkpoints[-1].model.name) == f"s/{folder}/checkpoint-30"
+    best = page.checkpoints[-1].model
+    assert isinstance(best, InstalledModel)
+    assert str(best.name) == f"s/{folder}/checkpoint-30"

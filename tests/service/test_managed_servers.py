@@ -144,7 +144,7 @@ async def test_old_logs_are_removed(tmp_path):
     old, young = logs / "s-1.log", logs / "s-2.log"
     for file, age in ((old, LOG_SECONDS + 60), (young, LOG_SECONDS - 60)):
         file.touch()
-        os.utime(file, (time.time() - age,) * 2)
+        os.utime(file, (time.time() - age, time.time() - age))
     async with backend_of(root, fake("vllm")) as backend:
         await text_of(backend, "s/small")
         await text_of(backend, "s/large")

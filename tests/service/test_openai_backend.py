@@ -324,8 +324,8 @@ async def test_a_closed_backend_asks_nothing():
     async with remote(lambda _: Fault.STALL) as (server, model):
         under_way = asyncio.create_task(model.sample_text("hi", PARAMS))
         await asyncio.wait_for(server.stalled.wait(), 5)
-        await model._connection.aclose()
-        await model._connection.aclose()
+        await model._connection.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        await model._connection.aclose()  # pyright: ignore[reportAttributeAccessIssue]
         with pytest.raises(BridgeError):
             await asyncio.wait_for(under_way, 5)
         error = await error_of(model.sample_text("hi", PARAMS))

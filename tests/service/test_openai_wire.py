@@ -276,7 +276,7 @@ async def test_who_waits_for_a_turn_when_the_backend_closes_asks_nothing():
         await asyncio.wait_for(server.stalled.wait(), 5)
         second = asyncio.create_task(model.sample_text("second", PARAMS))
         await asyncio.sleep(0)
-        await model._connection.aclose()
+        await model._connection.aclose()  # pyright: ignore[reportAttributeAccessIssue]
         await error_of(first)
         error = await error_of(second)
     assert isinstance(error, Unavailable)

@@ -112,7 +112,11 @@ class Fleet:
             BackendError: no name has an address (BACKEND_UNREACHABLE).
         """
         await self._find_first()
-        return {state.name: self._replicas[state.name] for state in self.states() if state.serving or not serving}
+        return {
+            state.address: self._replicas[state.address]
+            for state in self.states()
+            if not serving or state.state is ReplicaState.SERVING
+        }
 
     def eject(self, url: str) -> None:
         """Send a replica no further request until `admit`, or until a probe finds it."""
