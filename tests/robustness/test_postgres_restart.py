@@ -1,4 +1,4 @@
-"""The database of a PostgreSQL journal goes away and comes back: work and streams go on, and calls wait."""
+"""The database of a PostgreSQL journal goes away and comes back: work and streams continue, and calls wait."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _check_log(worker: WorkerProcess, *, outages: int) -> None:
 
 
 async def test_a_long_outage_is_refused_in_few_words_and_over_by_itself(tmp_path):
-    """Calls are refused after some seconds, evaluations are interrupted; with the database all of it goes on."""
+    """Calls are refused after some seconds, evaluations are interrupted; when it is back all of it continues."""
     async with _pool(tmp_path) as (server, _, workers):
         wanted = request("e", samples=SAMPLES, concurrency=4)
         await workers[0].bridge.evaluation.start_evaluation(wanted)

@@ -125,7 +125,7 @@ async def resumed(folder, *options):
         result, watched, events, _ = await killed_under_evaluate(workers, folder)
 
     assert (result.evaluation_id, result.state, result.done) == ("e", EvaluationState.COMPLETED, result.total)
-    # One log without a gap, a double or another order, whatever worker it was read from.
+    # One log without a gap, a repeat or another order, whatever worker it was read from.
     assert [event.sequence for event in watched] == list(range(1, len(watched) + 1))
     kinds = collections.Counter(event.kind for event in events)
     assert (kinds[EventKind.EVALUATION_START], kinds[EventKind.EVALUATION_COMPLETE]) == (1, 1)

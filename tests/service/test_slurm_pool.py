@@ -161,7 +161,7 @@ def end(tasks, how):
 
 @pytest.mark.postgres
 async def test_an_array_of_tasks_is_one_pool(site):
-    """Three tasks serve one journal; one is killed with all of its processes, and the client goes on."""
+    """Three tasks serve one journal; one is killed with all of its processes, and the client continues."""
     tasks = [site.task(index) for index in range(3)]
     try:
         await site.served(3, tasks)

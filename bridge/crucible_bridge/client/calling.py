@@ -47,7 +47,7 @@ class UsersThreads:
         """Call it, and wait for its result; what it raises is raised here.
 
         Args:
-            note: called with the thread's future, which goes on if this call is cancelled; not called for a coroutine.
+            note: called with the thread's future, which a cancel of this call leaves alone; not called for a coroutine.
             function: what to call.
             *arguments: its arguments.
             **named: its named arguments.

@@ -25,7 +25,7 @@ defmodule CrucibleBridge.PoolTest do
         assert wait_until(fn -> map_size(answered(conn, 6)) == 3 end)
       end
 
-      test "the relay goes on at another worker, without a gap or a double", %{adapter: adapter} do
+      test "the relay continues at another worker: each event once, without a gap", %{adapter: adapter} do
         workers = pool(3)
         conn = connected(Enum.map_join(workers, ",", & &1.address), adapter)
         name = :"relay-#{adapter}"

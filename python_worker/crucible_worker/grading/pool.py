@@ -24,6 +24,7 @@ import structlog
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import Answer
+from crucible_worker.grading.kept_tasks import KeptTasks
 from crucible_worker.grading.pool_processes import Ending, Processes
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "GradingPool",
     "Turns",
     "default_children",
+    "grading_closed",
     "no_pool",
 ]
 
@@ -162,7 +164,7 @@ class GradingPool:
         self._turns = Turns(self.children if at_once is None else at_once)
         # A slow task takes one of these before it waits for its turn.
         self._slow = asyncio.Semaphore(self.children // 2)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = KeptTasks()
         self._log = structlog.get_logger("crucible_worker.grading")
 
     @property
@@ -240,8 +242,7 @@ class GradingPool:
         """End every child and thread, within half a second. Calls in flight raise Unavailable. Idempotent."""
         self._closed.set()
         self._retire(self._processes)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.ended()
 
     async def _turn(self, function: Callable[[Any], Any], items: Sequence[Any], patience: float) -> Sequence[Answer]:
         """Give a child a turn with some items; returns the answers to the first of them."""
@@ -272,7 +273,7 @@ class GradingPool:
         Work that has begun continues when its caller is gone: to kill a child costs more than it saves.
         """
         await self._turns.acquire(patience)
-        task = self._spawn(self._work(seconds, function, items, turn))
+        task = self._tasks.start(self._work(seconds, function, items, turn))
         # Not before the child is free again, even if the caller no longer waits.
         task.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(task)
@@ -290,11 +291,11 @@ class GradingPool:
     async def _ready(self) -> Processes:
         """The processes; starts them if there are none."""
         if self._closed.is_set():
-            raise _closed()
+            raise grading_closed()
         if self._processes is not None:
             return self._processes
         if self._start is None:
-            self._start = self._spawn(self._begin())
+            self._start = self._tasks.start(self._begin())
         return await asyncio.shield(self._start)
 
     async def _begin(self) -> Processes:
@@ -308,7 +309,7 @@ class GradingPool:
             self._start = None
         if self._closed.is_set():
             await processes.stop()
-            raise _closed()
+            raise grading_closed()
         self._processes = processes
         self.on_warm_change(True)
         return processes
@@ -332,7 +333,7 @@ class GradingPool:
                 starting.cancel()
                 await asyncio.wait((starting,))
         if starting.cancelled():
-            raise _closed()
+            raise grading_closed()
         return starting.result()
 
     def _retire(self, processes: Processes | None) -> None:
@@ -340,25 +341,14 @@ class GradingPool:
         if processes is None or processes is not self._processes:
             return
         self._processes = None
-        self._spawn(processes.stop())
+        self._tasks.start(processes.stop())
         self.on_warm_change(False)
         if not self._closed.is_set():
             self._log.warning("grading_pool_broken")
 
-    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Run a task to its end, even if no caller waits for it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that waits receives it; there may be none
-
-
-def _closed() -> Unavailable:
+def grading_closed() -> Unavailable:
+    """The error of calls after the end of the worker's grading."""
     return Unavailable("grading is closed", reason=Reason.GRADING_CLOSED, retryable=False)
 
 

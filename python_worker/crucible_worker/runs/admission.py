@@ -303,7 +303,7 @@ class Admission:
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed.
 
-        Those that go on at workers that run parts of them are not interrupted.
+        Those that continue at workers that run parts of them are not interrupted.
         """
         self.draining = True
         attempts = list(self._attempts.values())
@@ -449,7 +449,7 @@ class Admission:
         Args:
             row: the evaluation.
             request: what to run.
-            share: this worker's share of it, which goes on.
+            share: this worker's share of it, which continues.
         """
         attempt = Attempt(
             self._journal,

@@ -118,7 +118,7 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
 
 
 def promote(transaction: Transaction, owners: EvaluationOwners, row: Row) -> Row | None:
-    """Become the lead of an evaluation whose lead is gone, while parts of it are leased; the attempt goes on.
+    """Become the lead of an evaluation whose lead is gone, while parts of it are leased; the attempt continues.
 
     Args:
         transaction: the transaction.

@@ -138,7 +138,7 @@ class Attempt:
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
         self.handed_over = False
-        """Whether it has ended here, and goes on at other workers."""
+        """Whether it has ended here, and continues at other workers."""
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
@@ -506,7 +506,7 @@ class Attempt:
         await self._submit_end(self._transition(stopped))
 
     async def _end_shared(self, stopped: Stopped, run: PartsRun) -> None:
-        """End it, or, if this worker has to leave it, let those go on that run parts of it."""
+        """End it, or, if this worker has to leave it, let those continue that run parts of it."""
         locks, number = self._locks, self.row.number
         if stopped.ending not in INTERRUPTS:
             # No other worker writes a result from here on: usage is that of all results.

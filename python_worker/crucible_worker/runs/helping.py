@@ -239,7 +239,7 @@ class Help:
             return
         if not isinstance(error, JournalUnavailable):
             logged(_log, "help_failed", error)
-        elif not isinstance(error, parts.PartGone):  # the evaluation has ended, or goes on without this worker
+        elif not isinstance(error, parts.PartGone):  # the evaluation has ended, or continues without this worker
             _log.warning("help_ended", reason=str(error))
         self._over.set()
 

@@ -281,7 +281,7 @@ async def test_a_cancelled_call_begins_nothing_more(pool, tmp_path):
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await until(lambda: not pool._tasks)  # what had begun is done
+    await pool._tasks.ended()  # what had begun is done
     begun = log.read_text().count("\n")
     await pool.map(pool_work.double, range(1_000))
 

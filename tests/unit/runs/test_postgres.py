@@ -129,7 +129,7 @@ async def test_killed_workers_are_dead_at_once(url, tmp_path):
 
 
 async def test_stopped_workers_write_nothing_when_they_wake_up(url, tmp_path):
-    """Their lease is over, another worker goes on, and what they had begun to write is refused."""
+    """Their lease is over, another worker continues, and what they had begun to write is refused."""
     async with open_journal(tmp_path, url) as journal:
         owners = journal.owners("owners")
         with owner_process(url, tmp_path) as child:

@@ -1,7 +1,7 @@
 defmodule CrucibleBridge.Connection.Pool do
   @moduledoc false
   # The workers of one journal, a connection to each. Calls take turns over those that can be reached; it is the caller's
-  # process that tries one after another, so that a worker that does not answer holds up nobody else.
+  # process that tries one after another, so that a worker that does not answer delays no other caller.
 
   use GenServer
 

@@ -87,7 +87,7 @@ class Turns(Generic[K]):
                     task.add_done_callback(lambda done: done.cancelled() or done.exception())
                     self._changing = (key, task)
                 if self._changing is not None and self._changing[0] == key:
-                    # If this request is cancelled, the change goes on: half of it would be neither.
+                    # If this request is cancelled, the change continues: half of it would be neither.
                     await asyncio.shield(self._changing[1])
                     continue
                 await self._until_news()

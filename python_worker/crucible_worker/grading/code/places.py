@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, InvalidField, Unavailable
+from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.bubblewrap import Wall
-from crucible_worker.grading.code.images import CodeImage
+from crucible_worker.grading.code.images import CodeImage, HasImages
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 
-__all__ = ["MAX_PLACES", "Place", "Places", "default_places", "image_of"]
+__all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
 
 MAX_PLACES = 64
 """The most places of one worker."""
@@ -35,18 +35,6 @@ _Kind = tuple[CodeImage | None, str]
 def default_places() -> int:
     """Default number of places of a worker: one for each core, at most `DEFAULT_MAX_PLACES`."""
     return min(len(os.sched_getaffinity(0)), DEFAULT_MAX_PLACES)
-
-
-def image_of(images: Mapping[str, CodeImage], name: str, field: str) -> CodeImage | None:
-    """The image of a name; None for the empty name.
-
-    Raises:
-        InvalidField: it does not exist; the error is at `field`.
-    """
-    if name and name not in images:
-        known = f"there are {', '.join(images)}" if images else "this worker has none (--code-image)"
-        raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
-    return images.get(name)
 
 
 class Place:
@@ -145,7 +133,7 @@ class Place:
             raise _closed()
 
 
-class Places:
+class Places(HasImages):
     """All places of a worker. Belongs to the event loop that uses it first.
 
     Args:
@@ -158,7 +146,7 @@ class Places:
         """How many."""
         if not 1 <= self.count <= MAX_PLACES:
             raise ValueError(f"{count} places, 1 to {MAX_PLACES} are accepted")
-        self._images = {image.name: image for image in images}
+        super().__init__(images)
         self._places = [Place() for _ in range(self.count)]
         self._free: asyncio.Queue[Place] = asyncio.Queue()
         for place in self._places:
@@ -166,19 +154,6 @@ class Places:
         self._restoring: set[asyncio.Task[None]] = set()
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
-
-    @property
-    def images(self) -> Sequence[str]:
-        """Names of the images."""
-        return tuple(self._images)
-
-    def image(self, name: str, field: str) -> CodeImage | None:
-        """The image of a name; None for the empty name.
-
-        Raises:
-            InvalidField: it does not exist; the error is at `field`.
-        """
-        return image_of(self._images, name, field)
 
     @contextlib.asynccontextmanager
     async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, InternalError, Unavailable
+from crucible_bridge.errors import InternalError, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy
 from crucible_worker.grading.fanout.chunk import Item, Kind, Order, Rules, grades_of, sent
 from crucible_worker.grading.fanout.connection import Connection, Lost
 from crucible_worker.grading.fanout.release import release
+from crucible_worker.grading.kept_tasks import KeptTasks
+from crucible_worker.grading.pool import grading_closed
 
 __all__ = ["CHUNK_BYTES", "CHUNK_LEAST", "CHUNK_MOST", "PROGRAMS_LEAST", "Fanout"]
 
@@ -62,7 +64,7 @@ class Fanout:
         self._gatherings: dict[tuple[Kind, Rules], _Gathering] = {}
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = KeptTasks()
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
 
@@ -109,8 +111,7 @@ class Fanout:
             connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.ended()
 
     async def _all(self, chunks: Sequence[Order]) -> list[Sequence[Grade]]:
         tasks = [asyncio.create_task(self._in_turn(chunk)) for chunk in chunks]
@@ -129,7 +130,7 @@ class Fanout:
         gathering = self._gatherings.get(key)
         if gathering is None or len(gathering.items) + len(items) > CHUNK_MOST:
             gathering = self._gatherings[key] = _Gathering()
-            gathering.task = self._spawn(self._shared(key, gathering))
+            gathering.task = self._tasks.start(self._shared(key, gathering))
         assert gathering.task is not None
         start = len(gathering.items)
         gathering.items += items
@@ -178,19 +179,19 @@ class Fanout:
                 if self._closed:
                     break
         if self._closed:
-            raise _closed()
+            raise grading_closed()
         message = f"--fanout {self.address}: the connection to the cluster was lost {_ATTEMPTS} times"
         raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE)
 
     async def _connected(self) -> Connection:
         async with self._connecting:
             if self._closed:
-                raise _closed()
+                raise grading_closed()
             if self._connection is None or self._connection.lost.done():
                 self._connection = None
                 connection = await self._opened()
                 self._connection = connection
-                self._spawn(self._watched(connection))
+                self._tasks.start(self._watched(connection))
                 self.on_warm_change(True)
             return self._connection
 
@@ -212,18 +213,3 @@ class Fanout:
         if not self._closed:
             self._log.warning("fanout_lost", address=self.address)
             self.on_warm_change(False)
-
-    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that waits receives it; there may be none
-
-
-def _closed() -> BridgeError:
-    return Unavailable("grading is closed", reason=Reason.GRADING_CLOSED, retryable=False)

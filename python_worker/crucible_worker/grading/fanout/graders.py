@@ -10,8 +10,8 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeGrades, CodeItem, CodeLimits, Grade, GradeCodeRequest, GradeItem, MathPolicy
 from crucible_worker.grading import base
-from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import Places, image_of
+from crucible_worker.grading.code.images import CodeImage, HasImages
+from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout.chunk import ProgramRules
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.math.grader import MathGrader, graded_alone
@@ -56,7 +56,7 @@ class ClusterMath:
         return await self._fanout.grades("math", items, self._policy if policy is None else policy)
 
 
-class ClusterPlaces:
+class ClusterPlaces(HasImages):
     """The places of a cluster's nodes; each node has its own.
 
     Args:
@@ -65,22 +65,9 @@ class ClusterPlaces:
     """
 
     def __init__(self, fanout: Fanout, images: Iterable[CodeImage] = ()) -> None:
+        super().__init__(images)
         self.fanout = fanout
         """The cluster."""
-        self._images = {image.name: image for image in images}
-
-    @property
-    def images(self) -> Sequence[str]:
-        """Names of the images."""
-        return tuple(self._images)
-
-    def image(self, name: str, field: str) -> CodeImage | None:
-        """The image of a name; None for the empty name.
-
-        Raises:
-            InvalidField: it does not exist; the error is at `field`.
-        """
-        return image_of(self._images, name, field)
 
     async def aclose(self) -> None:
         """End what was started: the cluster, which has the sandboxes. Idempotent."""
