@@ -1112,8 +1112,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         False,
         _CALL | _ITEM | _END,
-        "A server of models that the worker starts did not start, or did not load weights; the message has the last "
-        "lines of its log.",
+        "A server that the worker starts did not start, or loaded no weights; the message has the end of its log.",
     )
     MODEL_NOT_OPEN = (
         "MODEL_NOT_OPEN",

@@ -6,20 +6,15 @@ On the wire they are an InstalledModel of the scheme `managed`, so clients of an
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import InstalledModel, ModelRef
 from crucible_bridge.types.spelling import read_spelling, write_spelling
+from crucible_worker.gpus import check_devices
 
-__all__ = ["MAX_DEVICES", "SCHEME", "ManagedRef", "as_managed", "check_devices", "read_managed_ref"]
+__all__ = ["SCHEME", "ManagedRef", "as_managed", "read_managed_ref"]
 
 SCHEME = "managed"
-MAX_DEVICES = 64
-"""Most replicas of one server."""
-_DEVICES = re.compile(r"[A-Za-z0-9:-]+(\+[A-Za-z0-9:-]+)*")
-"""A GPU by its number or UUID, or several that serve one replica together: "0", "GPU-8f2c", "0+1"."""
-
 _OPTIONS = ("adapter", "devices")
 
 
@@ -71,21 +66,3 @@ def read_managed_ref(model: InstalledModel, field: str = "model") -> ManagedRef:
     except ValueError as error:
         raise InvalidField(field, f"has the option {error}") from None
     return ManagedRef(server=server, path=path, adapter=options.get("adapter"), devices=devices)
-
-
-def check_devices(devices: tuple[str, ...], where: str) -> None:
-    """Refuse what names no devices, or one twice.
-
-    Raises:
-        ValueError: the first fault.
-    """
-    if len(devices) > MAX_DEVICES:
-        raise ValueError(f"{where} has {len(devices)} replicas, at most {MAX_DEVICES} are accepted")
-    seen: set[str] = set()
-    for device in devices:
-        if not _DEVICES.fullmatch(device):
-            raise ValueError(f'{where} has {device[:60]!r}, not the number or UUID of a GPU, or several as "0+1"')
-        for one in device.split("+"):
-            if one in seen:
-                raise ValueError(f"{where} has {one!r} twice: one GPU is one replica's")
-            seen.add(one)

@@ -58,7 +58,7 @@ async def until_told(pool: Pool, count: int) -> None:
 
 
 def test_every_event_has_a_name_that_snakepit_knows():
-    """What is told has a known name and known measurements; nothing is told of samples, progress, runs, checkpoints."""
+    """What is told has a known name and known measurements; nothing is told of samples, progress, pauses, runs."""
     for kind in EventKind:
         if kind in NAMES:
             record = event_to_record(Event(kind=kind, duration_ns=1_500_000))
@@ -68,7 +68,9 @@ def test_every_event_has_a_name_that_snakepit_knows():
             assert message.measurements["duration_ms"].float_value == 1.5
     of_runs = {kind for kind in EventKind if TELEMETRY_NAMES[kind][1] in ("run", "checkpoint")}
     assert len(of_runs) == 5
-    assert set(EventKind) - set(NAMES) == {EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_PROGRESS} | of_runs
+    of_changes = {EventKind.EVALUATION_PAUSED, EventKind.EVALUATION_RESUMED, EventKind.EVALUATION_CONCURRENCY}
+    of_work = {EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_PROGRESS}
+    assert set(EventKind) - set(NAMES) == of_work | of_changes | of_runs
 
 
 def test_an_event_tells_all_it_has():

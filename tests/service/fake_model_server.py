@@ -338,7 +338,7 @@ def main() -> None:
     print(f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}, model {options.model}", flush=True)
     if reason := os.environ.get("FAKE_FAILURE"):
         for number in range(100):
-            print(f"loading shard {number}")
+            print(f"loading shard {number}", flush=True)
         print(reason, file=sys.stderr)
         sys.exit(3)
     # As an engine's process, which the server does not end when it is killed itself.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, NotFound
+from crucible_bridge.errors import AlreadyExists, BridgeError, Cancelled, FailedPrecondition, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, InlineDataset, ModelRef, Problem, Usage
 from crucible_worker.alarms import Alarms
@@ -359,14 +359,14 @@ class Helpers:
         """What an evaluation runs, as its lead was asked.
 
         Raises:
-            FailedPrecondition: the journal does not have all of it.
+            AlreadyExists: the journal does not have all of it.
         """
         request = request_from_record(row.request, row.apart)
         if isinstance(request.dataset.source, InlineDataset):
             source = InlineDataset(await self._journal.read(part_samples.read, row.number))
             request = dataclasses.replace(request, dataset=dataclasses.replace(request.dataset, source=source))
         if await self._preparer.identify(request) != row.fingerprint:
-            raise FailedPrecondition("the journal has another request", reason=Reason.OTHER_SPECIFICATION)
+            raise AlreadyExists("the journal has another request", reason=Reason.OTHER_SPECIFICATION)
         return request
 
     async def _work(self, row: Row, request: EvaluateRequest, plan: Plan) -> None:

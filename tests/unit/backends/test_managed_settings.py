@@ -10,7 +10,8 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import InstalledModel, format_model, parse_model
 from crucible_worker.backends.managed.settings import MAX_START_SECONDS, ManagedServer, servers
 from crucible_worker.config import SettingsError, load_settings
-from crucible_worker.managed_refs import MAX_DEVICES, ManagedRef, as_managed, read_managed_ref
+from crucible_worker.gpus import MAX_DEVICES
+from crucible_worker.managed_refs import ManagedRef, as_managed, read_managed_ref
 from tests.tables import rows
 
 

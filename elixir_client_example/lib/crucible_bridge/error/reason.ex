@@ -423,7 +423,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
-  no A server of models that the worker starts did not start, or did not load weights; the message has the last lines of its log.
+  no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.

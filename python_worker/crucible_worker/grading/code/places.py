@@ -18,7 +18,8 @@ import structlog
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.bubblewrap import Wall
-from crucible_worker.grading.code.images import CodeImage, HasImages
+from crucible_worker.grading.code.has_images import HasImages
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
 
 __all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
