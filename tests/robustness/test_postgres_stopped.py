@@ -89,6 +89,7 @@ async def test_a_stopped_writer_of_a_log_file_leaves_the_file_of_another_as_it_i
                 number += 1
                 await second.bridge.evaluation.evaluate(request(f"other-{number}", model="embedded:fast", samples=1))
                 await asyncio.sleep(0.5)
+            await until(lambda: len(_rows(url, sql)) == number + 1, WAIT_SECONDS)  # those of all that have ended
             files = {path: path.stat().st_ino for path in folder.glob("*.eval")}
             rows = _rows(url, "SELECT number, file, problem FROM log_files ORDER BY number")
         await first.bridge.evaluation.evaluate(request("later", model="embedded:fast", samples=1))
