@@ -42,18 +42,18 @@ class Wakeups:
         of_grpc = getattr(getattr(callback, "func", None), "__name__", "") == _HANDLER
         if of_grpc and isinstance(fd, socket.socket):
             self.readers += 1
-            callback = functools.partial(_with_one_byte, fd, callback)
+            callback = functools.partial(_for_each_byte, fd, callback)
         self._add_reader(fd, callback, *args)
 
 
-def _with_one_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any) -> None:
-    """Handle events with one byte in the socket, as the handler expects. An event is queued before its byte is written.
+def _for_each_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any) -> None:
+    """Handle events once for each byte that waits. An event is queued before its byte is written.
 
-    Loops in other threads read from the same socket, and each handles the events of all: if one was faster, the bytes
-    are read and their events handled.
+    The handler raises at an event of a loop that is closed, and leaves the events behind it in the queue. So every byte
+    that is read has a turn of the handler; else those events would wait until one more comes. Loops in other threads
+    read from the same socket, and each handles the events of all: if one was faster, the bytes are read and their
+    events handled.
     """
     with contextlib.suppress(BlockingIOError):
-        waiting = len(reader.recv(_MANY, socket.MSG_PEEK))
-        if waiting > 1:
-            reader.recv(waiting - 1)
-        handle(*args)
+        for _ in range(len(reader.recv(_MANY, socket.MSG_PEEK))):
+            handle(*args)

@@ -41,27 +41,73 @@ class Poller:
         self.turns += 1
 
 
-async def test_all_bytes_are_read_in_one_turn():
-    """However many there are: the socket is empty, and the handler has had one byte, and one turn."""
+class Selections:
+    """Counts how often a loop has asked which files can be read."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count = 0
+        self._select = loop._selector.select  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own
+        loop._selector.select = self._counted  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own
+
+    def _counted(self, timeout: float | None = None) -> object:
+        self.count += 1
+        return self._select(timeout)
+
+
+async def test_all_bytes_are_read_in_one_turn_of_the_loop():
+    """However many there are, the socket is empty after one turn, and the handler has had each of them."""
     loop = asyncio.get_running_loop()
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)
         writer.setblocking(False)
-        poller = Poller(reader)
+        poller, selections = Poller(reader), Selections(loop)
         wakeups = Wakeups.of(loop)
         loop.add_reader(reader, functools.partial(poller._handle_events, loop))
         try:
-            for turns, count in enumerate((1, 2, 150), 1):
+            for count in (1, 2, 150):
                 for _ in range(count):
                     writer.send(b"1")
-                while poller.turns < turns:
-                    await asyncio.sleep(0)
-                await asyncio.sleep(0.01)
-                assert poller.turns == turns
+                before = selections.count
+                poller.turns = 0
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                assert (poller.turns, selections.count) == (count, before + 2)
         finally:
             loop.remove_reader(reader)
     assert wakeups.readers == 1
+
+
+async def test_events_behind_one_that_fails_are_handled():
+    """An event of a closed loop raises in the handler; those behind it need no further event to be handled."""
+    loop = asyncio.get_running_loop()
+    raised: list[object] = []
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    reader, writer = socket.socketpair()
+    closed = RuntimeError("Event loop is closed")
+    queue, handled = [closed, closed, "first", closed, "second"], []
+
+    class Queue(Poller):
+        def _handle_events(self, loop: asyncio.AbstractEventLoop) -> None:
+            assert self.reader.recv(1)
+            while queue:
+                event = queue.pop(0)
+                if isinstance(event, RuntimeError):
+                    raise event
+                handled.append(event)
+
+    with reader, writer:
+        reader.setblocking(False)
+        Wakeups.of(loop)
+        loop.add_reader(reader, functools.partial(Queue(reader)._handle_events, loop))
+        try:
+            writer.send(b"1" * len(queue))
+            async with asyncio.timeout(5):
+                while queue:
+                    await asyncio.sleep(0)
+        finally:
+            loop.remove_reader(reader)
+    assert (handled, raised) == (["first", "second"], [closed] * 3)
 
 
 async def test_a_loop_that_comes_too_late_has_nothing_to_do():
