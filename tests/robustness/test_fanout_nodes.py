@@ -17,6 +17,8 @@ from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from tests.service.fanout_kit import pairs, ray_cluster, timeless
 
+pytestmark = pytest.mark.clusters
+
 PAIRS = 6_000
 
 

@@ -95,6 +95,9 @@ class ScriptedServer:
         """Set when a client went away before it had its answer."""
         self.stalled = asyncio.Event()
         """Set when a request has been left without an answer."""
+        self.answering = asyncio.Event()
+        """Cleared, it holds back every answer until it is set again."""
+        self.answering.set()
         self.in_flight = 0
         self.peak = 0
         self.connections = 0
@@ -149,6 +152,7 @@ class ScriptedServer:
             reply = self.script(request)
             # A turn of the loop for the others, so that requests overlap as they do on a real server.
             await asyncio.sleep(0.001)
+            await self.answering.wait()
         finally:
             self.in_flight -= 1
         if reply is Fault.STALL:

@@ -7,9 +7,12 @@ import sys
 
 import crucible_bridge
 from crucible_bridge.types import EvaluatorSpec, Limits, Sample, SamplingParams
+from tests.service.openai_kit import Reply, ScriptedServer, answer
 
 LONG = 120.0
 SAMPLES = [Sample(id=f"s{n}", input=f"{n}+{n}=", targets=(str(2 * n),)) for n in range(1, 400)]
+HELD_AT = 20
+"""Samples that a held model has answered when it answers no more."""
 
 
 class PoolWorker:
@@ -41,6 +44,44 @@ class PoolWorker:
         self.process.kill()
         self.process.wait()
         self._log.close()
+
+
+class HeldServer(ScriptedServer):
+    """The server of the model `openai:s/m`, which holds its answers from the 20th on until it is let go.
+
+    No evaluation ends before the test has killed what it kills.
+    """
+
+    def __init__(self):
+        super().__init__(self._counted)
+        self._let_go = False
+
+    def _counted(self, request):
+        if request.method == "GET":
+            return Reply({"data": [{"id": "m"}]})
+        if len(self.asked) >= HELD_AT and not self._let_go:
+            self.answering.clear()
+        return answer(request, "2")
+
+    def let_go(self):
+        """Answer what is held, and all that comes."""
+        self._let_go = True
+        self.answering.set()
+
+
+@contextlib.asynccontextmanager
+async def held_model(folder):
+    """Such a server, and the options of workers of one journal that know it."""
+    server = HeldServer()
+    async with server.serving():
+        settings = folder / "worker.toml"
+        settings.write_text(f'[openai_servers.s]\nbase_url = "{server.url}"\n')
+        yield server, (f"--config={settings}", f"--state-dir={folder / 'state'}")
+
+
+def held_evaluation(evaluation_id):
+    """Fields of an evaluation of that model: one sample at a time, twice as many as it answers until it is let go."""
+    return slow_evaluation(evaluation_id) | {"model": "openai:s/m", "dataset": SAMPLES[: 2 * HELD_AT]}
 
 
 @contextlib.asynccontextmanager

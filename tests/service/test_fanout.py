@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.util
 import os
 
 import pytest
@@ -12,7 +11,7 @@ import pytest_asyncio
 
 pytest.importorskip("ray", reason="ray is not installed: grading on a Ray cluster is not tested")
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     CallTest,
@@ -22,7 +21,6 @@ from crucible_bridge.types import (
     EvaluatorSpec,
     GradeCodeRequest,
     GradeItem,
-    MathPolicy,
     RegexScorer,
     Sample,
     SamplingParams,
@@ -34,14 +32,14 @@ from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout import fanout as module
 from crucible_worker.grading.fanout.fanout import Fanout
-from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ClusterPrograms, check_installed
+from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ClusterPrograms
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.fanout_kit import pairs, ray_cluster, timeless
 from tests.service.grading_kit import alive, processes_below
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.clusters, pytest.mark.asyncio(loop_scope="module")]
 
 HARD = tuple(
     GradeItem(id=f"hard-{n}", answer=rf"\sqrt[7]{{2^{{x}}+{n}^{{y}}}}-\sqrt[5]{{x^{{7}}+y^{{11}}}}", targets=("x",))
@@ -103,24 +101,6 @@ async def test_few_answers_of_many_callers_share_a_chunk(fanout, monkeypatch):
     assert len(sizes) < 12
 
 
-@pytest.mark.parametrize(
-    ("count", "sizes"), [(255, [255]), (1_024, [1_024]), (1_025, [1_024, 1]), (2_049, [1_024, 1_024, 1])]
-)
-async def test_chunks_have_bounds(monkeypatch, count, sizes):
-    """From 256 to 1,024 answers, if there are that many."""
-    fanout, found = Fanout("auto", 8), []
-
-    async def answered(order):
-        found.append(len(order.items))
-        return [order] * len(order.items)
-
-    monkeypatch.setattr(fanout, "_graded", answered)
-    await fanout.grades("math", pairs(count), MathPolicy())
-    await fanout.aclose()
-
-    assert sorted(found, reverse=True) == sizes
-
-
 async def test_a_large_chunk_is_halved(fanout, monkeypatch):
     """Long texts never make a message that the cluster's memory cannot hold."""
     sizes: list[int] = []
@@ -133,25 +113,6 @@ async def test_a_large_chunk_is_halved(fanout, monkeypatch):
 
     assert [grade.verdict is Verdict.CORRECT for grade in grades] == [n == 3 for n in range(8)]
     assert {2, 4, 8} <= set(sizes)
-
-
-async def test_no_more_chunks_are_on_their_way_than_the_limit(monkeypatch):
-    """Others wait in the worker."""
-    fanout, now, most = Fanout("auto", 2), 0, 0
-
-    async def answered(order):
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.001)
-        now -= 1
-        return [order] * len(order.items)
-
-    monkeypatch.setattr(fanout, "_graded", answered)
-    await fanout.grades("math", pairs(3_000), MathPolicy())
-    await fanout.aclose()
-
-    assert most == 2
 
 
 async def test_programs_run_in_the_sandboxes_of_the_nodes(fanout):
@@ -203,25 +164,6 @@ async def test_another_release_on_a_node_is_refused(monkeypatch):
     finally:
         await fanout.aclose()
     assert caught.value.reason == Reason.FANOUT_NODE
-
-
-async def test_a_cluster_that_is_not_there_is_named():
-    """With the option, and what to start."""
-    fanout = Fanout("ray://127.0.0.1:1", 8)
-    try:
-        with pytest.raises(Unavailable, match=r"--fanout ray://127\.0\.0\.1:1: .*ray start --head") as caught:
-            await fanout.start()
-    finally:
-        await fanout.aclose()
-    assert (caught.value.reason, caught.value.retryable) == (Reason.FANOUT_UNREACHABLE, True)
-
-
-async def test_ray_that_is_not_installed_is_named(monkeypatch):
-    """A worker does not start to grade by itself in silence."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FailedPrecondition, match=r"pip install 'crucible-bridge\[ray\]'") as caught:
-        check_installed()
-    assert caught.value.reason == Reason.EXTRA_NOT_INSTALLED
 
 
 async def test_a_worker_grades_and_evaluates_there():

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import pytest_asyncio
 from google.protobuf import json_format
 
 import crucible_bridge
@@ -16,6 +17,8 @@ from crucible_bridge.codec.evaluation import evaluate_request_to_v1
 from crucible_bridge.idempotency import of_one_worker, service_modules, without_side_effects
 from crucible_bridge.types import EvaluationPlan, PlannedEvaluation, Sample, SamplingParams
 from tests.service.pool_kit import LONG, pool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROOT = Path(__file__).parents[2]
 ASKED = {
@@ -78,10 +81,10 @@ async def answer(channel, path, method, request):
         return [error.code(), error.details()]
 
 
-@pytest.fixture
-async def two(tmp_path):
-    """Two workers; each has run an evaluation, and one of them has a plan."""
-    async with pool(tmp_path, 2) as workers:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two(tmp_path_factory):
+    """Two workers; each has run an evaluation. Whatever else a test starts has ended when it ends."""
+    async with pool(tmp_path_factory.mktemp("pool"), 2) as workers:
         for worker, name in zip(workers, ("one", "two"), strict=True):
             async with crucible_bridge.connect(worker.address) as bridge:
                 await bridge.wait_for_worker(LONG)
@@ -153,6 +156,9 @@ async def test_a_plan_and_a_cancel_count_at_every_worker(two):
         again = await one.evaluation.notify_step("p", 3, "embedded:arithmetic@600")
         assert [each.evaluation.evaluation_id for each in started] == [each.evaluation.evaluation_id for each in again]
         assert all(each.existed for each in again)
+        for each in started:
+            async for _ in other.evaluation.watch_evaluation(each.evaluation.evaluation_id):
+                pass
 
 
 def request_fields():
@@ -161,7 +167,7 @@ def request_fields():
     return {"evaluators": request.evaluators, "dataset": request.dataset, "sampling": request.sampling}
 
 
-def test_the_page_has_every_service_and_call():
+async def test_the_page_has_every_service_and_call():
     """The table of which worker answers names each service once, and as exceptions the calls of one worker."""
     page = (ROOT / "docs" / "kubernetes.md").read_text()
     (table,) = re.findall(r"^\| calls \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)

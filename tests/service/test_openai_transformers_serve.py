@@ -28,9 +28,12 @@ from tests.robustness.harness import until
 from tests.service.evaluation_kit import accuracy, samples_of
 from tests.service.transformers_kit import MISSING, SECONDS, TransformersServe
 
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"{', '.join(MISSING)} not installed: no real server, so nothing is compared with one"
-)
+pytestmark = [
+    pytest.mark.clusters,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"{', '.join(MISSING)} not installed: no real server, so nothing is compared with one"
+    ),
+]
 
 GREEDY = SamplingParams(max_tokens=8)
 ONE_BY_ONE = Limits(concurrency=1)

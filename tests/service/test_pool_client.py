@@ -2,7 +2,9 @@
 
 import asyncio
 import collections
+import contextlib
 import signal
+import socket
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState
 from tests.service.dns_kit import names_at
-from tests.service.pool_kit import LONG, PoolWorker, ids_of, owner_of, pool, slow_evaluation
+from tests.service.pool_kit import LONG, PoolWorker, held_evaluation, held_model, ids_of, owner_of, pool
 
 
 def addresses(workers):
@@ -91,7 +93,7 @@ async def whole(bridge, evaluation_id):
     return [event async for event in bridge.evaluation.watch_evaluation(evaluation_id)]
 
 
-async def killed_under_evaluate(workers, tmp_path):
+async def killed_under_evaluate(workers, server):
     """Kill the owner of an evaluation that a client waits for and watches; what the client saw."""
     async with crucible_bridge.connect(addresses(workers)) as bridge, asyncio.timeout(LONG):
         await all_connected(bridge, await ids_of(workers))
@@ -104,12 +106,13 @@ async def killed_under_evaluate(workers, tmp_path):
                     return
 
         reading = asyncio.create_task(subscribe())
-        waiting = asyncio.create_task(bridge.evaluation.evaluate(**slow_evaluation("e")))
+        waiting = asyncio.create_task(bridge.evaluation.evaluate(**held_evaluation("e")))
         owner = await owner_of_started(workers, bridge)
         owner.kill()
+        server.let_go()
         result = await waiting
         await reading
-        return result, watched, await whole(bridge, "e"), owner
+        return result, watched, await whole(bridge, "e")
 
 
 async def owner_of_started(workers, bridge):
@@ -121,8 +124,8 @@ async def owner_of_started(workers, bridge):
 
 async def resumed(folder, *options):
     """An evaluation and a subscription outlive the worker that they were at."""
-    async with pool(folder, 3, *options) as workers:
-        result, watched, events, _ = await killed_under_evaluate(workers, folder)
+    async with held_model(folder) as (server, known), pool(folder, 3, *known, *options) as workers:
+        result, watched, events = await killed_under_evaluate(workers, server)
 
     assert (result.evaluation_id, result.state, result.done) == ("e", EvaluationState.COMPLETED, result.total)
     # One log without a gap, a repeat or another order, whatever worker it was read from.
@@ -140,12 +143,16 @@ async def test_an_evaluation_whose_worker_dies_is_resumed_at_another(tmp_path):
 @pytest.mark.postgres
 async def test_an_evaluation_is_resumed_with_a_database(tmp_path, postgres_server):
     """With one PostgreSQL journal, as replicas on several machines have it."""
-    await resumed(tmp_path, f"--state-dir={tmp_path / 'state'}", f"--journal={postgres_server.new_database()}")
+    await resumed(tmp_path, f"--journal={postgres_server.new_database()}")
 
 
 async def test_streams_continue_whichever_worker_they_were_at(tmp_path):
     """Six subscriptions over three workers: one worker is killed, and each of them has every event."""
-    async with pool(tmp_path, 3) as workers, crucible_bridge.connect(addresses(workers)) as bridge:
+    async with (
+        held_model(tmp_path) as (server, known),
+        pool(tmp_path, 3, *known) as workers,
+        crucible_bridge.connect(addresses(workers)) as bridge,
+    ):
         await all_connected(bridge, await ids_of(workers))
 
         async def read():
@@ -158,9 +165,10 @@ async def test_streams_continue_whichever_worker_they_were_at(tmp_path):
 
         async with asyncio.timeout(LONG):
             readers = [asyncio.create_task(read()) for _ in range(6)]
-            await bridge.evaluation.start_evaluation(**slow_evaluation("e"))
+            await bridge.evaluation.start_evaluation(**held_evaluation("e"))
             owner = await owner_of(workers, "e")
             next(worker for worker in workers if worker is not owner).kill()
+            server.let_go()
             logs = await asyncio.gather(*readers)
 
     assert all(log == list(range(1, len(log) + 1)) for log in logs)
@@ -168,9 +176,13 @@ async def test_streams_continue_whichever_worker_they_were_at(tmp_path):
 
 async def test_a_client_of_one_worker_is_told_of_its_end(tmp_path):
     """Without a pool nothing is sent again, unless the caller has patience."""
-    async with pool(tmp_path, 1) as (worker,), crucible_bridge.connect(worker.address) as bridge:
+    async with (
+        held_model(tmp_path) as (_, known),
+        pool(tmp_path, 1, *known) as (worker,),
+        crucible_bridge.connect(worker.address) as bridge,
+    ):
         stream = bridge.telemetry.subscribe()
-        waiting = asyncio.create_task(bridge.evaluation.evaluate(**slow_evaluation("e")))
+        waiting = asyncio.create_task(bridge.evaluation.evaluate(**held_evaluation("e")))
         await owner_of_started([worker], bridge)
         worker.kill()
         with pytest.raises(Unavailable):
@@ -181,26 +193,30 @@ async def test_a_client_of_one_worker_is_told_of_its_end(tmp_path):
 
 async def test_patience_waits_for_the_successor_of_the_only_worker(tmp_path):
     """A worker is killed and started again at its port: with `patience` the call has its result."""
-    async with pool(tmp_path, 1) as (worker,):
+    async with held_model(tmp_path) as (server, known), pool(tmp_path, 1, *known) as (worker,):
         port = worker.address.rpartition(":")[2]
         async with crucible_bridge.connect(worker.address, patience=LONG) as bridge, asyncio.timeout(LONG):
-            waiting = asyncio.create_task(bridge.evaluation.evaluate(**slow_evaluation("e")))
+            waiting = asyncio.create_task(bridge.evaluation.evaluate(**held_evaluation("e")))
             await owner_of_started([worker], bridge)
             worker.kill()
-            successor = PoolWorker(tmp_path, "next", f"--port={port}", f"--state-dir={tmp_path / 'state'}")
+            server.let_go()
+            successor = PoolWorker(tmp_path, "next", f"--port={port}", *known)
             try:
                 assert (await waiting).state is EvaluationState.COMPLETED
             finally:
                 successor.kill()
 
 
-async def test_a_timeout_ends_the_patience(tmp_path):
+async def test_a_timeout_ends_the_patience():
     """All workers are gone: `timeout` is kept, however long the patience is."""
-    async with pool(tmp_path, 2) as workers:
-        found = addresses(workers)
+    with contextlib.ExitStack() as ports:
+        gone = [ports.enter_context(socket.socket()) for _ in range(2)]
+        for one in gone:
+            one.bind(("127.0.0.1", 0))
+        found = ["{}:{}".format(*one.getsockname()) for one in gone]
     async with crucible_bridge.connect(found, patience=1.0) as bridge:
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(bridge.evaluation.evaluate(**slow_evaluation("e"), timeout=60), LONG)
+            await asyncio.wait_for(bridge.evaluation.evaluate(**held_evaluation("e"), timeout=60), LONG)
 
 
 async def test_a_name_of_dns_has_all_its_workers_and_their_successors(tmp_path):
