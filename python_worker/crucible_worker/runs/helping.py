@@ -336,7 +336,10 @@ class Helpers:
 
     async def _help(self, number: int, attempt: int) -> None:
         try:
-            row = await self._journal.read(find_by_number, number)
+            try:
+                row = await self._journal.read(find_by_number, number)
+            except NotFound:  # removed meanwhile
+                return
             structlog.contextvars.bind_contextvars(evaluation_id=row.evaluation_id, run_id=row.run_id)
             request = await self._request(row)
             evaluators = await self._preparer.evaluators(request)
@@ -346,11 +349,11 @@ class Helpers:
             if not self._turns.locked() and not self._draining:
                 async with self._turns:
                     await self._work(row, request, plan)
-        except (Cancelled, JournalUnavailable, NotFound) as error:
+        except (Cancelled, JournalUnavailable) as error:
             _log.debug("help_not_given", reason=str(error))
         except BridgeError as error:
             self._refused.add((number, attempt))
-            _log.warning("cannot_help", reason=error.reason, message=error.message)
+            _log.warning("cannot_help", reason=error.reason, message=str(error))
         except Exception as error:
             self._refused.add((number, attempt))
             logged(_log, "help_failed", error)

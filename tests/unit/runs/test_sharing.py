@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,10 +46,10 @@ def test_inline_samples_come_back_as_they_were(samples, chunk_bytes):
 
 
 @contextlib.asynccontextmanager
-async def worker(state_dir, database, model, *, share_work=True, **limits):
-    """The evaluations of one worker, without a server."""
+async def worker(state_dir, database, model, *, share_work=True, name="m", **limits):
+    """The evaluations of one worker with one model, without a server."""
     state_dir.mkdir(exist_ok=True)
-    sources = Sources(backends={EmbeddedModel: ScriptedBackend({"m": model})}, data_roots=(), builtins={})
+    sources = Sources(backends={EmbeddedModel: ScriptedBackend({name: model})}, data_roots=(), builtins={})
     evaluations = await Evaluations.open(
         state_dir,
         event_to_record,
@@ -278,6 +279,18 @@ async def test_a_worker_with_another_model_does_not_help(tmp_path):
         evaluation = await one.evaluate(asked())
     assert evaluation.state is EvaluationState.COMPLETED
     assert other.calls == 0
+
+
+async def test_a_worker_without_the_model_says_so_once(tmp_path):
+    """What it lacks is in its log, with the field of the request; it does not try again and again."""
+    with structlog.testing.capture_logs() as lines:
+        async with (
+            worker(tmp_path, None, ScriptedModel(latency=0.005)) as one,
+            worker(tmp_path, None, ScriptedModel(), name="other") as _,
+        ):
+            assert (await one.evaluate(asked())).state is EvaluationState.COMPLETED
+    (line,) = [line for line in lines if line["event"] == "cannot_help"]
+    assert (line["reason"], line["message"]) == ("UNKNOWN_MODEL", "model is embedded:m, no scripted model")
 
 
 async def test_a_pause_holds_every_worker(tmp_path):
