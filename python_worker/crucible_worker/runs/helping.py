@@ -159,6 +159,7 @@ class Help:
             failed=self._fail,
             promoted=self._promote,
         )
+        self._share.attend()
         self._share.start()
         await self._watch(self._share)
 

@@ -83,6 +83,10 @@ class PartsRun:
         if samples.recorder is not None:
             samples.recorder.shared = True
 
+    def attend(self) -> None:
+        """Keep the evaluation alive as long as this lasts: its lead may die while this worker has no part."""
+        self._items.attend(self._row.attempt)
+
     def start(self) -> None:
         """Begin; `leave`, or `close` and `end`, are to follow."""
         self.task = asyncio.create_task(self._sampling.run(self._items), name=f"share-of-{self._row.number}")
