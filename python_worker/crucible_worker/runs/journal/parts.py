@@ -4,8 +4,8 @@ A part is a row with an owner of its own, of the kind "parts". Its holder commit
 them once the part is another holder's, or gone: then the evaluation has ended, or another attempt has begun. A run of a
 sample that has a result of this attempt is never handed out again. So each has one result, whoever dies.
 
-A helper also has a part without runs, from its beginning to its end: while it waits for parts, the evaluation has a lease
-that lives, and is not interrupted by the death of its lead.
+A helper also has a part without runs, from its beginning to its end: while it waits for parts, the evaluation has a
+lease that lives, and is not interrupted by the death of its lead.
 """
 
 from __future__ import annotations
