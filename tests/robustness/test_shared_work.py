@@ -162,6 +162,29 @@ async def test_a_stopped_worker_that_wakes_up_writes_nothing(tmp_path: Path, pos
         await check(workers[2], evaluation)
 
 
+@pytest.mark.postgres
+async def test_a_lead_that_stops_at_the_end_is_replaced(tmp_path: Path, postgres_server) -> None:
+    """The helpers have nothing to do by then: one of them leads, although everybody asks how it is meanwhile."""
+    async with sharing(tmp_path, postgres_server.new_database()) as (shop, _):
+        workers = await shop.start_several(2)
+        await begun(shop, workers)
+
+        async def almost_done() -> bool:
+            return (await workers[1].bridge.evaluation.get_evaluation("e")).done >= RUNS - 3 * CONCURRENCY
+
+        await until(almost_done)
+        workers[0].process.send_signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(60):
+                while not (evaluation := await workers[1].bridge.evaluation.get_evaluation("e")).state.terminal:
+                    assert evaluation.state is EvaluationState.RUNNING
+                    await asyncio.sleep(0.02)
+        finally:
+            workers[0].process.send_signal(signal.SIGCONT)
+        assert evaluation.attempt == 1
+        await check(workers[1], evaluation)
+
+
 @pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.torture)])
 async def test_kills_at_random(tmp_path: Path, journal: str | None, rounds: int) -> None:
     """Workers are killed at any moment, and others come: every evaluation ends once, and whole."""

@@ -80,6 +80,10 @@ class AloneRun:
         """See `crucible_worker.runs.sampling.Ledger`."""
         await self._runs.begin(place.evaluator)
 
+    def keeps(self, finished: FinishedSample) -> bool:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        return True
+
     def commit(self, kept: Sequence[FinishedSample], size: int) -> asyncio.Future[None]:
         """See `crucible_worker.runs.sampling.Ledger`."""
         active_ns, row, recorder = self._active_ns(), self._row, self.samples.recorder

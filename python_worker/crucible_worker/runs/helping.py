@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, Cancelled, FailedPrecondition, NotFound
+from crucible_bridge.problems import error_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, InlineDataset, ModelRef, Problem, Usage
 from crucible_worker.alarms import Alarms
@@ -41,6 +43,8 @@ __all__ = ["Help", "Helpers", "Lead"]
 
 OFFER_CHECK_SECONDS = 1.0
 """Seconds between two looks for parts without news of the journal."""
+RETURN_SECONDS = 30.0
+"""Seconds until a worker tries again to help with what it could not, by an error that may pass."""
 OFFER_PAUSE_SECONDS = 0.1
 """Shortest time between two looks for parts of evaluations that this worker does not help with yet."""
 
@@ -89,6 +93,7 @@ class Help:
         self._attempt: Attempt | None = None
         self._promoting: asyncio.Future[Row | None] | None = None
         self._looked = 0.0
+        self._problem: Problem | None = None
 
     @property
     def taken(self) -> tuple[ModelRef, Usage | None]:
@@ -108,7 +113,7 @@ class Help:
         """Help until the evaluation has ended, or something stops this.
 
         Raises:
-            BridgeError: this worker cannot run the evaluation.
+            BridgeError: this worker cannot run the evaluation, or not any more.
             JournalUnavailable: the journal cannot be read, or not be written.
         """
         ending = asyncio.create_task(self._over.wait())
@@ -127,6 +132,8 @@ class Help:
             self._gate.close()
             self._alarms.close()
             close_processes(self._plan)
+        if self._problem is not None:
+            raise error_of(self._problem)
 
     async def _work(self) -> None:
         journal, row, limits = self._journal, self._row, self._limits
@@ -158,7 +165,9 @@ class Help:
             begun=told,
             failed=self._fail,
             promoted=self._promote,
+            leaves=self._leaves,
         )
+        self._share.attend()
         self._share.start()
         await self._watch(self._share)
 
@@ -233,6 +242,13 @@ class Help:
         _log.info("evaluation_led_from_now_on", reason="its lead is gone")
         self._attempt = self._lead(row, self._request, self._share)
 
+    def _leaves(self, problem: Problem) -> bool:
+        if self._attempt is not None:  # the lead records it, as a single worker does
+            return False
+        self._problem = problem
+        self._over.set()
+        return True
+
     def _fail(self, error: BaseException) -> None:
         if self._attempt is not None:
             self._attempt.fail(error)
@@ -280,7 +296,7 @@ class Helpers:
         self._leads, self._wanted, self._lead = leads, wanted, lead
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._at_work: dict[int, Help] = {}
-        self._refused: set[tuple[int, int]] = set()
+        self._refused: dict[tuple[int, int], float] = {}
         self._draining = False
 
     @property
@@ -319,7 +335,8 @@ class Helpers:
             await asyncio.wait(self._tasks.values())
 
     def _begin(self, offered: Sequence[tuple[int, int]]) -> None:
-        self._refused.intersection_update(offered)
+        now = asyncio.get_running_loop().time()
+        self._refused = {one: until for one, until in self._refused.items() if one in offered and until > now}
         if self._wanted():
             for help in self._at_work.values():
                 if not help.leads and self._turns.locked():
@@ -336,7 +353,10 @@ class Helpers:
 
     async def _help(self, number: int, attempt: int) -> None:
         try:
-            row = await self._journal.read(find_by_number, number)
+            try:
+                row = await self._journal.read(find_by_number, number)
+            except NotFound:  # removed meanwhile
+                return
             structlog.contextvars.bind_contextvars(evaluation_id=row.evaluation_id, run_id=row.run_id)
             request = await self._request(row)
             evaluators = await self._preparer.evaluators(request)
@@ -346,13 +366,14 @@ class Helpers:
             if not self._turns.locked() and not self._draining:
                 async with self._turns:
                     await self._work(row, request, plan)
-        except (Cancelled, JournalUnavailable, NotFound) as error:
+        except (Cancelled, JournalUnavailable) as error:
             _log.debug("help_not_given", reason=str(error))
         except BridgeError as error:
-            self._refused.add((number, attempt))
-            _log.warning("cannot_help", reason=error.reason, message=error.message)
+            again = asyncio.get_running_loop().time() + RETURN_SECONDS if error.retryable else math.inf
+            self._refused[number, attempt] = again
+            _log.warning("cannot_help", reason=error.reason, message=str(error))
         except Exception as error:
-            self._refused.add((number, attempt))
+            self._refused[number, attempt] = math.inf
             logged(_log, "help_failed", error)
 
     async def _request(self, row: Row) -> EvaluateRequest:

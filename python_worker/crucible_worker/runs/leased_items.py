@@ -63,6 +63,17 @@ class LeasedItems:
         self._closed = self._waiting = False
         self._changed = asyncio.Event()
         self._leasing: asyncio.Task[None] | None = None
+        self._attending: asyncio.Future[int] | None = None
+        self._attended: int | None = None
+
+    def attend(self, attempt: int) -> None:
+        """Keep the evaluation alive also while no part is leased here, until `give_back` or `release`."""
+        self._attending = self._journal.submit(
+            lambda transaction: journal_parts.attend(
+                transaction, self._owners.parts, self._number, attempt, holder=self.holder
+            )
+        )
+        self._attending.add_done_callback(self._attends)
 
     def take(self) -> Item | None:
         """The next item; None if none is at hand."""
@@ -90,8 +101,9 @@ class LeasedItems:
 
     async def settled(self) -> None:
         """Once this is closed: wait until what is being leased is known."""
-        if self._leasing is not None:
-            await asyncio.wait([self._leasing])
+        begun = [work for work in (self._leasing, self._attending) if work is not None]
+        if begun:
+            await asyncio.wait(begun)
 
     def part_of(self, place: SampleKey) -> int:
         """The part of an item that was handed out, and has no committed result."""
@@ -113,11 +125,21 @@ class LeasedItems:
         """Let others have the parts that are leased, inside a transaction; no result is submitted after this."""
         journal_parts.give_back(transaction, self._owners.parts, self.holder, tuple(self._left))
         transaction.after_commit(self._left.clear)
+        if self._attended is not None:
+            journal_parts.leave(transaction, self._owners.parts, self._attended)
 
     def release(self) -> None:
         """Own nothing any more, where it could not be given back."""
         for part in self._left:
             self._owners.parts.release(part)
+        if self._attended is not None:
+            self._owners.parts.release(self._attended)
+
+    def _attends(self, attending: asyncio.Future[int]) -> None:
+        if (error := attending.exception()) is not None:
+            self._failed(error)
+        else:
+            self._attended = attending.result()
 
     def _lease_more(self) -> None:
         if self._leasing is None and not self._closed:
@@ -162,8 +184,8 @@ class LeasedItems:
                     return seen
                 if loop.time() - looked >= DEAD_CHECK_SECONDS:
                     looked = loop.time()
-                    for part in (await journal.read(journal_parts.held_parts, number)).values():
-                        if part not in self._left and await self._owners.parts.looks_free(part):
+                    for holder, part in (await journal.read(journal_parts.held_parts, number)).items():
+                        if holder != self.holder and await self._owners.parts.looks_free(part):
                             return seen
             except JournalUnavailable as error:  # tried again; a result that cannot be written ends the work
                 _log.debug("parts_not_read", reason=error.reason)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Problem
 from crucible_worker.evaluators.base import stops_itself
 from crucible_worker.runs import claims, lifecycle, spans
 from crucible_worker.runs.controls import Control
@@ -25,6 +27,19 @@ from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import SampleKey, Spent
 
 __all__ = ["PartsRun", "is_shareable"]
+
+_OF_ONE_WORKER = frozenset(
+    {
+        Reason.BACKEND_CLOSED,
+        Reason.BACKEND_CONNECTION_LOST,
+        Reason.BACKEND_FORBIDDEN,
+        Reason.BACKEND_KEY,
+        Reason.BACKEND_QUOTA,
+        Reason.BACKEND_UNAUTHENTICATED,
+        Reason.BACKEND_UNREACHABLE,
+    }
+)
+"""Why a sample may fail at one worker and not at another: the way to its model, and its key."""
 
 
 def is_shareable(plan: Plan, runs: int) -> bool:
@@ -53,6 +68,7 @@ class PartsRun:
         begun: Iterable[int],
         failed: Callable[[BaseException], None],
         promoted: Callable[[Row], None] = lambda row: None,
+        leaves: Callable[[Problem], bool] = lambda problem: False,
     ) -> None:
         """See the module.
 
@@ -66,6 +82,8 @@ class PartsRun:
             begun: evaluators whose EVALUATOR_START is committed.
             failed: called with the error when nothing more can be written, or by a bug of the worker.
             promoted: called with the evaluation's row when this worker has become its lead.
+            leaves: called with the problem of a sample that another worker may not have; returns whether this worker
+                leaves the sample, and all others, to the others.
         """
         self.samples = samples
         """Runs single samples."""
@@ -75,6 +93,7 @@ class PartsRun:
         """See `crucible_worker.runs.sampling.Ledger`."""
         self._journal, self._owners, self._row = journal, owners, row
         self._throttle, self._failed, self._promoted = throttle, failed, promoted
+        self._leaves = leaves
         self._beginning: dict[int, asyncio.Future[None]] = {}
         self._items = LeasedItems(
             journal, owners, row.number, worker_id=worker_id, enough=self._enough, failed=self.fail
@@ -82,6 +101,10 @@ class PartsRun:
         self._sampling = Sampling(samples, throttle, self, most=row.total)
         if samples.recorder is not None:
             samples.recorder.shared = True
+
+    def attend(self) -> None:
+        """Keep the evaluation alive as long as this lasts: its lead may die while this worker has no part."""
+        self._items.attend(self._row.attempt)
 
     def start(self) -> None:
         """Begin; `leave`, or `close` and `end`, are to follow."""
@@ -135,6 +158,11 @@ class PartsRun:
         # Several samples wait for it: the cancellation of one must not affect the others.
         await asyncio.shield(self._beginning[index])
         self.begun.add(index)
+
+    def keeps(self, finished: FinishedSample) -> bool:
+        """See `crucible_worker.runs.sampling.Ledger`."""
+        problem = finished.sample.problem
+        return problem is None or problem.reason not in _OF_ONE_WORKER or not self._leaves(problem)
 
     def commit(self, kept: Sequence[FinishedSample], size: int) -> asyncio.Future[Row | None]:
         """See `crucible_worker.runs.sampling.Ledger`."""

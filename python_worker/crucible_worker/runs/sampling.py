@@ -66,6 +66,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def keeps(self, finished: FinishedSample) -> bool:
+        """Whether a result is to be recorded; if not, another worker runs its sample."""
+        ...
+
     def commit(self, kept: Sequence[FinishedSample], size: int) -> asyncio.Future[Any]:
         """Commit results, of that size together."""
         ...
@@ -154,7 +158,7 @@ class Sampling:
             self._record(kept)
 
     def _record(self, kept: FinishedSample) -> None:
-        if self._closed:
+        if self._closed or not self._ledger.keeps(kept):
             return
         self._unwritten += kept.weight
         if not self._to_write:

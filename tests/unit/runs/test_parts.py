@@ -139,6 +139,49 @@ async def test_an_evaluation_is_free_when_no_lease_of_it_lives(journal, owners, 
     assert (again.owned, again.row.attempt) == (True, 2)
 
 
+async def test_a_holder_without_a_part_keeps_an_evaluation_alive(journal, owners, other, others):
+    """It waits for parts that the lead has: when that is gone, there is no INTERRUPT, and it may lead."""
+    row = await shared(journal, owners)
+    await lease(journal, owners, row, "a", 100)
+    attended = await other.submit(lambda t: parts.attend(t, others.parts, row.number, 1, holder="b"))
+    owners.release(row.number)
+    for part in range(1, attended):
+        owners.parts.release(part)
+    await journal.submit(lambda t: None)
+    assert not await owners.looks_free(row.number)
+    assert not await journal.submit(lambda t: lifecycle.reap(t, owners, row.number))
+    assert not (await claim(journal, owners)).owned
+    assert len(await lease(other, others, row, "b", 100)) == 3
+
+    await other.submit(lambda t: parts.give_back(t, others.parts, "b", range(1, attended)))
+    await other.submit(lambda t: parts.leave(t, others.parts, attended))
+    assert await owners.looks_free(row.number)
+    assert await journal.read(parts.held_parts, row.number) == {}
+
+
+async def test_nobody_attends_what_has_ended(journal, owners):
+    """Neither an attempt that has ended, nor the next one of it."""
+    row = await shared(journal, owners)
+    await journal.submit(lambda t: t.execute("UPDATE evaluations SET attempt = attempt + 1"))
+    with pytest.raises(PartGone):
+        await journal.submit(lambda t: parts.attend(t, owners.parts, row.number, 1, holder="b"))
+    await journal.submit(lambda t: t.execute("UPDATE evaluations SET state = 'completed'"))
+    with pytest.raises(PartGone):
+        await journal.submit(lambda t: parts.attend(t, owners.parts, row.number, 2, holder="b"))
+    assert await journal.read(parts.held_parts, row.number) == {}
+
+
+async def test_a_holder_never_gets_its_own_parts_again(journal, owners, other, others):
+    """After it was taken for dead, their runs may still be at work: they go to another holder, once."""
+    row = await shared(journal, owners)
+    mine = await lease(journal, owners, row, "a", 100)
+    for part in mine:
+        owners.parts.release(part.part)
+    await journal.submit(lambda t: None)
+    assert await lease(journal, owners, row, "a", 100) == []
+    assert [part.items for part in await lease(other, others, row, "b", 100)] == [part.items for part in mine]
+
+
 async def test_the_lead_is_taken_while_parts_are_leased(journal, owners, other, others):
     """A holder of a part may become the lead, if there is none."""
     row = await shared(journal, owners)

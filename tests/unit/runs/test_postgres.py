@@ -161,6 +161,47 @@ async def test_writers_take_turns_and_leave_no_gap(url, tmp_path):
         assert one.log_id == two.log_id
 
 
+_SETTINGS_OF_A_USER = {
+    "default_transaction_isolation": "serializable",
+    "statement_timeout": "100ms",
+    "lock_timeout": "50ms",
+    "idle_session_timeout": "100ms",
+    "client_encoding": "LATIN1",
+    "search_path": "elsewhere",
+}
+
+
+async def test_settings_of_the_databases_user_change_nothing(url, tmp_path):
+    """Writers that wait for each other are not refused, idle connections stay, and every text is kept."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        database = connection.info.dbname
+        for name, value in _SETTINGS_OF_A_USER.items():
+            connection.execute(f"ALTER DATABASE {database} SET {name} = '{value}'".encode())
+    async with two_workers(url, tmp_path) as ((one, _), (two, _)):
+        seen = one.news.count
+        slow = asyncio.create_task(asyncio.to_thread(_hold_the_head, url, 0.3))
+        writing = [
+            journal.submit(lambda transaction: transaction.append(0, [event(run_id="Ж \u2260 ü")]))
+            for _ in range(50)
+            for journal in (one, two)
+        ]
+        await slow
+        assert sorted(await asyncio.gather(*writing)) == list(range(1, 101))
+        await two.read(lambda reads: reads.execute("SELECT pg_sleep(0.3)").fetchall())
+        await until(lambda: _is_at(one, 100))
+        assert one.news.count > seen
+
+
+def _hold_the_head(url, seconds):
+    """Another writer, which is slow."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        connection.execute("SET statement_timeout = 0")
+        connection.execute("SET lock_timeout = 0")
+        connection.execute("SELECT 1 FROM crucible_bridge.head FOR UPDATE")
+        connection.execute("SELECT pg_sleep(%s)", (seconds,))
+
+
 async def test_news_of_other_workers_come_without_asking(url, tmp_path):
     """A commit of one worker wakes those who wait at another one, which then knows the log's end."""
     async with two_workers(url, tmp_path) as ((one, _), (two, _)):
@@ -313,6 +354,12 @@ async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url
         with pytest.raises(FailedPrecondition, match="%40 for @") as refused:
             await asyncio.to_thread(use)
         assert not any(part in str(refused.value) for part in ("sec", "ret", "lab"))
+
+
+async def test_unknown_parameters_of_a_url_are_named(tmp_path):
+    """The cure is not an encoded password, if no part of the URL is one."""
+    with pytest.raises(FailedPrecondition, match="has 'sslMode', which is no parameter"):
+        store.prepare("postgresql://me@127.0.0.1:1/lab?sslMode=require", tmp_path)
 
 
 async def test_passwords_with_encoded_characters_are_no_trouble(url, tmp_path):

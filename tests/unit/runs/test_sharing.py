@@ -5,13 +5,17 @@ import contextlib
 import dataclasses
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.codec.events import event_from_record, event_to_record
+from crucible_bridge.errors import BackendError
 from crucible_bridge.events import EventKind
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EmbeddedModel, EvaluationState, EvaluatorSpec, Limits, Record, Sample, SamplingParams
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import helping
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.journal import part_samples, parts, queries
 from crucible_worker.runs.preparation import Sources
@@ -45,10 +49,10 @@ def test_inline_samples_come_back_as_they_were(samples, chunk_bytes):
 
 
 @contextlib.asynccontextmanager
-async def worker(state_dir, database, model, *, share_work=True, **limits):
-    """The evaluations of one worker, without a server."""
+async def worker(state_dir, database, model, *, share_work=True, name="m", **limits):
+    """The evaluations of one worker with one model, without a server."""
     state_dir.mkdir(exist_ok=True)
-    sources = Sources(backends={EmbeddedModel: ScriptedBackend({"m": model})}, data_roots=(), builtins={})
+    sources = Sources(backends={EmbeddedModel: ScriptedBackend({name: model})}, data_roots=(), builtins={})
     evaluations = await Evaluations.open(
         state_dir,
         event_to_record,
@@ -278,6 +282,57 @@ async def test_a_worker_with_another_model_does_not_help(tmp_path):
         evaluation = await one.evaluate(asked())
     assert evaluation.state is EvaluationState.COMPLETED
     assert other.calls == 0
+
+
+async def test_a_worker_without_the_model_says_so_once(tmp_path):
+    """What it lacks is in its log, with the field of the request; it does not try again and again."""
+    with structlog.testing.capture_logs() as lines:
+        async with (
+            worker(tmp_path, None, ScriptedModel(latency=0.005)) as one,
+            worker(tmp_path, None, ScriptedModel(), name="other") as _,
+        ):
+            assert (await one.evaluate(asked())).state is EvaluationState.COMPLETED
+    (line,) = [line for line in lines if line["event"] == "cannot_help"]
+    assert line["reason"] == "UNKNOWN_MODEL"
+    assert line["message"].startswith("model is ")
+
+
+async def test_a_helper_that_cannot_reach_its_model_leaves(tmp_path, monkeypatch):
+    """It makes no errors of samples that others can run, and comes back when its model does."""
+    monkeypatch.setattr(helping, "RETURN_SECONDS", 0.1)
+    away = asyncio.Event()
+
+    def fault(call):
+        return BackendError("no way there", reason=Reason.BACKEND_UNREACHABLE) if away.is_set() else None
+
+    with structlog.testing.capture_logs() as lines:
+        async with (
+            worker(tmp_path, None, ScriptedModel(latency=0.05, answer=lambda prompt: "q1")) as one,
+            worker(tmp_path, None, other := ScriptedModel(latency=0.01, answer=lambda prompt: "q1", fault=fault)) as _,
+        ):
+            await one.start(asked(limits=Limits(concurrency=2)))
+            await until(lambda: other.calls > 20)
+            away.set()
+            await until(lambda: any(line["event"] == "cannot_help" for line in lines))
+            away.clear()
+            calls = other.calls
+            await until(lambda: other.calls > calls + 20)
+            evaluation = await ended(one)
+            check_events(await events_of(one))
+            found = await samples_of(one)
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert [sample.problem for sample in found if sample.problem is not None] == []
+    assert "BACKEND_UNREACHABLE" in {line.get("reason") for line in lines}
+
+
+async def test_a_lead_records_that_it_cannot_reach_its_model(tmp_path):
+    """As a single worker does: nobody else would."""
+    error = BackendError("no way there", reason=Reason.BACKEND_UNREACHABLE, retryable=False)
+    async with worker(tmp_path, None, ScriptedModel(fault=lambda call: error)) as one:
+        evaluation = await one.evaluate(asked())
+        found = await samples_of(one)
+    assert (evaluation.state, evaluation.done) == (EvaluationState.COMPLETED, RUNS)
+    assert {sample.problem.reason for sample in found} == {"BACKEND_UNREACHABLE"}
 
 
 async def test_a_pause_holds_every_worker(tmp_path):

@@ -3,6 +3,9 @@
 A part is a row with an owner of its own, of the kind "parts". Its holder commits results with `spend`, which refuses
 them once the part is another holder's, or gone: then the evaluation has ended, or another attempt has begun. A run of a
 sample that has a result of this attempt is never handed out again. So each has one result, whoever dies.
+
+A helper also has a part without runs, from its beginning to its end: while it waits for parts, the evaluation has a
+lease that lives, and is not interrupted by the death of its lead.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ __all__ = [
     "CutPart",
     "LeasedPart",
     "PartGone",
+    "attend",
     "check",
     "cut",
     "give_back",
     "held_parts",
     "lease",
+    "leave",
     "offered",
     "remaining_of",
     "remove",
@@ -109,8 +114,32 @@ def remove(transaction: Transaction, number: int) -> None:
     transaction.execute("DELETE FROM parts WHERE number = ?", (number,))
 
 
+def attend(transaction: Transaction, owners: Owners, number: int, attempt: int, *, holder: str) -> int:
+    """Begin to hold a part without runs, which keeps the evaluation alive; `leave` ends that.
+
+    Raises:
+        PartGone: the attempt has ended.
+    """
+    sql = """INSERT INTO parts (number, evaluator, remaining, holder, record)
+             SELECT number, 0, 0, ?, ? FROM evaluations
+             WHERE number = ? AND attempt = ? AND state IN ('queued', 'running') RETURNING part"""
+    row = transaction.execute(sql, (holder, pack([]), number, attempt)).fetchone()
+    if row is None or not owners.acquire(row[0], transaction):
+        raise PartGone(_GONE)
+    (part,) = row
+    transaction.if_undone(lambda: owners.release(part))
+    return part
+
+
+def leave(transaction: Transaction, owners: Owners, part: int) -> None:
+    """End what `attend` began."""
+    _done(transaction, owners, part)
+
+
 def lease(transaction: Transaction, owners: Owners, number: int, *, holder: str, runs: int) -> list[LeasedPart]:
     """Lease parts of an evaluation: first those that nobody has, then those whose holder is dead.
+
+    A holder that has lost its own parts does not get them again: their runs may still be at work, and would come twice.
 
     Args:
         transaction: the transaction.
@@ -120,7 +149,7 @@ def lease(transaction: Transaction, owners: Owners, number: int, *, holder: str,
         runs: runs of samples that the parts have together at least, if there are so many.
     """
     leased: list[LeasedPart] = []
-    for part in _free(transaction, owners, number, most=runs):
+    for part in _free(transaction, owners, number, holder, most=runs):
         if runs <= 0:
             break
         if not owners.acquire(part, transaction):
@@ -209,13 +238,13 @@ def _done(transaction: Transaction, owners: Owners, part: int) -> None:
     owners.release_in(transaction, part)
 
 
-def _free(transaction: Transaction, owners: Owners, number: int, *, most: int) -> Iterator[int]:
+def _free(transaction: Transaction, owners: Owners, number: int, asking: str, *, most: int) -> Iterator[int]:
     """Parts that can be leased, in order; of those that nobody has, no more than that."""
     sql = "SELECT part FROM parts WHERE number = ? AND holder IS NULL ORDER BY part LIMIT ?"
     yield from [part for (part,) in transaction.execute(sql, (number, most)).fetchall()]
     # What a holder has lives and dies together.
     for holder, one in held_parts(transaction, number).items():
-        if owners.is_free(one, transaction):
+        if holder != asking and owners.is_free(one, transaction):
             sql = "SELECT part FROM parts WHERE number = ? AND holder = ? ORDER BY part"
             yield from [part for (part,) in transaction.execute(sql, (number, holder)).fetchall()]
 

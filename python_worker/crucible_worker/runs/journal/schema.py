@@ -494,7 +494,7 @@ BEGIN
     DELETE FROM experiment_entries WHERE experiment = OLD.number;
 END;
 -- Parts of evaluations whose work is shared: runs of samples that one worker leases. `part` is never used again: it is
--- also the byte that its holder locks in `parts.lock`. A part that is done has no row.
+-- also the byte that its holder locks in `parts.lock`. A part that is done has no row. Who helps has one without runs.
 --   number: of the evaluation
 --   evaluator: of the evaluator in the request, from 0
 --   remaining: runs of samples without a result of this attempt

@@ -18,6 +18,7 @@ __all__ = [
     "LOCK_WAIT",
     "PATIENCE_SECONDS",
     "SCHEMA_NAME",
+    "SETTINGS",
     "PostgresReader",
     "Statements",
     "connect",
@@ -37,6 +38,12 @@ LOCK_WAIT: LiteralString = "20 s"
 """How long a transaction waits for those of other workers, of which one may have been stopped."""
 ROWS_AHEAD = 100
 """Rows that are fetched together while a large result is read."""
+
+SETTINGS: LiteralString = f"""SELECT set_config(name, wanted, false) FROM pg_settings JOIN (VALUES
+    ('search_path', '{SCHEMA_NAME}'), ('client_encoding', 'UTF8'), ('default_transaction_isolation', 'read committed'),
+    ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), ('idle_session_timeout', '0'),
+    ('idle_in_transaction_session_timeout', '0')) AS session (name, wanted) USING (name)"""
+"""Sets what the journal relies on for a connection, whatever its user or its database has; old servers know not all."""
 
 _LOST = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
 
@@ -59,7 +66,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
     connection = psycopg.connect(url, autocommit=True, **parameters(url))
     try:
         adapt(connection)
-        connection.execute(f"SET search_path TO {SCHEMA_NAME}")
+        connection.execute(SETTINGS)
     except psycopg.Error:
         connection.close()
         raise

@@ -10,7 +10,7 @@ import psycopg
 import structlog
 
 from crucible_worker.runs.journal.news import News
-from crucible_worker.runs.journal.postgres.connections import PATIENCE_SECONDS, SCHEMA_NAME, parameters
+from crucible_worker.runs.journal.postgres.connections import PATIENCE_SECONDS, SETTINGS, parameters
 from crucible_worker.runs.journal.postgres.writing import CHANNEL
 from crucible_worker.runs.journal.queries import Head
 
@@ -85,7 +85,7 @@ class PostgresGlance:
         async with await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, **parameters(self._url)
         ) as connection:
-            await connection.execute(f"SET search_path TO {SCHEMA_NAME}")
+            await connection.execute(SETTINGS)
             await connection.execute(f"LISTEN {CHANNEL}")
             row = await (await connection.execute("SELECT log_id, sequence, oldest FROM head")).fetchone()
             if row is not None:

@@ -41,6 +41,7 @@ _OLDEST_SERVER = 130000
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
 _UNENCODED = re.compile(r"\w+://[^@/?]*[@/][^?]*@")
 """A second @, or one after the host."""
+_UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(\w+)"')
 
 
 class PostgresStore:
@@ -126,8 +127,13 @@ def refuse_unreadable(url: str) -> None:
     """
     try:
         conninfo_to_dict(url)
-    except psycopg.Error:
+    except psycopg.Error as error:
         readable = False
+        if _has_no_password(url) and (unknown := _UNKNOWN_PARAMETER.match(str(error))) is not None:
+            raise FailedPrecondition(
+                f"--journal has {unknown[1]!r}, which is no parameter of PostgreSQL's URLs, as sslmode is",
+                reason=Reason.JOURNAL_UNUSABLE,
+            ) from None
     else:
         readable = _UNENCODED.match(url) is None
     if not readable:
@@ -136,6 +142,11 @@ def refuse_unreadable(url: str) -> None:
             "%3A for :, %3F for ?, %26 for & and %25 for %",
             reason=Reason.JOURNAL_UNUSABLE,
         ) from None
+
+
+def _has_no_password(url: str) -> bool:
+    """Whether no part of a URL's parameters can be that of a password, however it is written."""
+    return "@" not in url.partition("?")[2] and "password=" not in url
 
 
 def _lacking_privilege(connection: psycopg.Connection[Any]) -> str:
