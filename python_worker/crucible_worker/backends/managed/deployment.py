@@ -22,7 +22,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.managed.control import NoAnswer
-from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded
+from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded, refuse_report
 from crucible_worker.backends.managed.replica import Replica
 from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
 from crucible_worker.backends.managed.target import Target, identify
@@ -135,9 +135,13 @@ class Deployment:
     async def aclose(self) -> None:
         """End all replicas, within a second. Idempotent."""
         self._closed = True
-        await self._turns.aclose()
-        await self._stop_watching()
-        await asyncio.gather(self.fleet.aclose(), *(replica.aclose() for replica in self.replicas))
+        # All at once: a server that is being started is ended as those that run, and not waited for longer.
+        await asyncio.gather(
+            *(replica.aclose() for replica in self.replicas),
+            self._turns.aclose(),
+            self._stop_watching(),
+            self.fleet.aclose(),
+        )
 
     async def _serve(self, target: Target) -> None:
         """Have the replicas serve a checkpoint; no request is under way."""
@@ -218,7 +222,8 @@ class Deployment:
         if foreign or before.base_fingerprint != target.base_fingerprint or before == target:
             await self.program.load(replica.control, target)
         await self._add_adapter(replica, target)
-        _, now = await self._look(replica, target)
+        reported, now = await self._look(replica, target)
+        refuse_report(self.program, reported, target)
         if before.base_fingerprint != target.base_fingerprint and now == self._measured.get(replica.url):
             raise NotLoaded("the log-probabilities of a fixed prompt are exactly those of the former weights")
         _log.info("weights_loaded_in_place", server=self.server.name, replica=replica.url)
@@ -238,6 +243,7 @@ class Deployment:
         try:
             await self.program.started(replica.control, target)
             await self._add_adapter(replica, target)
+            refuse_report(self.program, await self.program.reported(replica.control), target)
         except (NotLoaded, NoAnswer) as error:
             tail = replica.tail()
             await replica.stop()

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from crucible_worker.backends.openai.connection import closed
+
 __all__ = ["IDLE_SECONDS", "SLICE_SECONDS", "Turns"]
 
 IDLE_SECONDS = 0.5
@@ -55,6 +57,7 @@ class Turns(Generic[K]):
 
         Raises:
             Exception: what the change to it raised.
+            Unavailable: this was closed during the change.
         """
         await self._enter(key)
         try:
@@ -88,7 +91,7 @@ class Turns(Generic[K]):
                     self._changing = (key, task)
                 if self._changing is not None and self._changing[0] == key:
                     # If this request is cancelled, the change continues: half of it would be neither.
-                    await asyncio.shield(self._changing[1])
+                    await self._made(self._changing[1])
                     continue
                 await self._until_news()
         finally:
@@ -97,6 +100,14 @@ class Turns(Generic[K]):
                 del self._waiting[key]
                 self._tell()
         self._active += 1
+
+    async def _made(self, task: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by `aclose`; who waits was not cancelled
+                raise closed() from None
+            raise
 
     def _is_over(self, key: K) -> bool:
         """Whether others have waited for a slice of the time of what is served."""
