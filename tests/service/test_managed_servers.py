@@ -313,6 +313,26 @@ async def test_two_checkpoints_take_turns(tmp_path):
         assert answers == [f"w{number % 2}" for number in range(20)]
 
 
+async def test_deployments_that_share_a_gpu_do_not_run_at_once(tmp_path):
+    """One that is idle is ended before the other one starts, also if they are requested at the same time."""
+    root = tmp_path / "models"
+    for step in range(2):
+        save(root, f"step-{step}", f"w{step}")
+    async with backend_of(root, fake("vllm")) as backend:
+        names = ["s/step-0?devices=0", "s/step-1?devices=1,0", "s/step-0?devices=2"]
+        assert await text_of(backend, names[0], "p") == "w0"
+        one = deployment_of(backend)
+        (group,) = pids(backend)
+        assert await text_of(backend, names[1], "p") == "w1"
+        assert not members(group)
+        assert not any(replica.ready for replica in one.replicas)
+
+        answers = await asyncio.gather(*(text_of(backend, names[n % 3], f"p{n}") for n in range(9)))
+        assert answers == [["w0", "w1", "w0"][n % 3] for n in range(9)]
+        both = [all(replica.ready for replica in each.replicas) for each in backend._deployments.values()]
+        assert sorted(both) == [False, True, True]  # the third shares nothing
+
+
 async def test_files_that_change_are_another_checkpoint(tmp_path):
     """A model is what its files were when it was opened: others in their place are not loaded under its name."""
     root = tmp_path / "models"

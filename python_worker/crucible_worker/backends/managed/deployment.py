@@ -21,6 +21,7 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.managed.claims import Claims, InUse
 from crucible_worker.backends.managed.control import NoAnswer
 from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded, refuse_report
 from crucible_worker.backends.managed.replica import Replica
@@ -50,10 +51,20 @@ class Deployment:
         devices: of each replica; one replica without devices if there are none.
         folder: of the logs.
         fingerprints: of checkpoints.
+        claims: on the GPUs of all deployments.
     """
 
-    def __init__(self, server: ManagedServer, devices: Sequence[str], folder: Path, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self,
+        server: ManagedServer,
+        devices: Sequence[str],
+        folder: Path,
+        fingerprints: Fingerprints,
+        claims: Claims,
+    ) -> None:
         self.server = server
+        self._claims = claims
+        self._devices = tuple(devices)
         self.program = PROGRAMS[server.program]
         self._fingerprints = fingerprints
         self._replicas = {
@@ -86,6 +97,34 @@ class Deployment:
     def replicas(self) -> tuple[Replica, ...]:
         """Its replicas."""
         return tuple(self._replicas.values())
+
+    @property
+    def told(self) -> str:
+        """What it is, in words."""
+        return f"the server {self.server.name!r} with devices={','.join(self._devices)}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request uses it, or waits for it."""
+        return self._turns.idle
+
+    async def until_idle(self) -> None:
+        """Wait until no request uses it."""
+        await self._turns.until_idle()
+
+    async def give_up(self) -> None:
+        """End all replicas; the next request starts them again."""
+        _log.info("devices_given_up", server=self.server.name, devices=self._devices)
+        if self._loaded is not None:
+            # What evaluations have measured until now is compared before its evidence is gone.
+            with contextlib.suppress(BridgeError):
+                await self._compare(self._loaded)
+        self._turns.forget()
+        await self._stop_watching()
+        self._loaded = None
+        for replica in self.replicas:
+            self.fleet.eject(replica.url)
+        await asyncio.gather(*(replica.stop() for replica in self.replicas))
 
     @contextlib.asynccontextmanager
     async def serving(self, target: Target) -> AsyncIterator[None]:
@@ -147,6 +186,7 @@ class Deployment:
         """Have the replicas serve a checkpoint; no request is under way."""
         if self._closed:
             raise closed()
+        await self._claim()
         await self.fleet.connections()  # so that it knows the replicas that are ejected until they are ready
         await self._refuse_changed(target)
         before = self._loaded
@@ -173,6 +213,23 @@ class Deployment:
         await asyncio.gather(*(self._note(replica, target) for replica in self.replicas if replica.ready))
         refuse_difference(self.server.name, target.checkpoint.directory.name, self._measured)
         self._watch(target)
+
+    async def _claim(self) -> None:
+        """Have the GPUs, which other deployments give up when they are idle.
+
+        Raises:
+            BackendError: one of them was busy for too long (SERVER_NOT_STARTED).
+        """
+        gpus = [gpu for device in self._devices for gpu in device.split("+")]
+        try:
+            await self._claims.claim(self, gpus, self.server.start_seconds)
+        except InUse as error:
+            raise BackendError(
+                f"{self.told} was not started within {self.server.start_seconds:g} s (start_seconds): {error}; "
+                "evaluations with the same server and devices take turns at once",
+                reason=Reason.SERVER_NOT_STARTED,
+                retryable=False,
+            ) from None
 
     async def _refuse_changed(self, target: Target) -> None:
         """Refuse to load files that are no longer what they were.

@@ -67,6 +67,17 @@ class Turns(Generic[K]):
             self._last = self._clock()
             self._tell()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing uses it, waits for it, or has used it for a moment."""
+        unused = self._changing is None and not self._active and not self._waiting
+        return unused and self._clock() - self._last >= IDLE_SECONDS
+
+    async def until_idle(self) -> None:
+        """Wait until it is idle."""
+        while not self.idle:
+            await self._until_news()
+
     def forget(self) -> None:
         """What is served has to be made served again, even for those that want the same."""
         self._served = None
