@@ -70,15 +70,21 @@ def parse_workers(address: str | Sequence[str]) -> Workers:
 async def located(workers: Workers) -> str:
     """The target of these workers, as gRPC resolves it; names in a list are looked up, once.
 
+    A name that has no address is a worker that is gone: the others are the pool.
+
     Raises:
-        Unavailable: a name has no address (TRANSPORT).
+        Unavailable: no name has an address (TRANSPORT).
         InvalidField: some of the workers have IPv4 addresses alone, and others IPv6 addresses alone.
     """
     if workers.name:
         return workers.name
     if len(workers.addresses) == 1:
         return workers.addresses[0].target
-    found = await asyncio.gather(*map(_numeric, workers.addresses))
+    asked = await asyncio.gather(*map(_numeric, workers.addresses), return_exceptions=True)
+    found = [numbers for numbers in asked if not isinstance(numbers, BaseException)]
+    for error in asked:
+        if isinstance(error, BaseException) and (not found or not isinstance(error, Unavailable)):
+            raise error
     for family, scheme in ((socket.AF_INET, "ipv4"), (socket.AF_INET6, "ipv6")):
         if all(family in numbers for numbers in found):
             return f"{scheme}:{','.join(dict.fromkeys(numbers[family] for numbers in found))}"

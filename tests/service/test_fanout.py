@@ -31,6 +31,7 @@ from crucible_worker.grading.code.bubblewrap import find_bubblewrap
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout import fanout as module
+from crucible_worker.grading.fanout.connection import Connection
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ClusterPrograms
 from crucible_worker.grading.math.grader import MathGrader
@@ -164,6 +165,36 @@ async def test_another_release_on_a_node_is_refused(monkeypatch):
     finally:
         await fanout.aclose()
     assert caught.value.reason == Reason.FANOUT_NODE
+
+
+async def test_a_cluster_without_a_free_processor_is_an_error_for_all_who_wait(monkeypatch):
+    """Nothing would say why no answer comes; callers at the same time share one attempt."""
+    asked: list[bytes] = []
+
+    async def never(self, release, body):
+        asked.append(body)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Connection, "ask", never)
+    monkeypatch.setattr(module, "BEGIN_SECONDS", 0.2)
+    fanout = Fanout("auto", 8)
+    try:
+        errors = await asyncio.gather(*(fanout.start() for _ in range(3)), return_exceptions=True)
+        assert [str(error).count("of the cluster's 2 processors was free") for error in errors] == [1, 1, 1]
+        assert {error.reason for error in errors} == {Reason.FANOUT_UNREACHABLE}
+        assert len(asked) == 1
+
+        monkeypatch.setattr(module, "BEGIN_SECONDS", 600.0)
+        waiting = asyncio.create_task(fanout.start())
+        async with asyncio.timeout(60):
+            while len(asked) < 2:
+                await asyncio.sleep(0.05)
+            await fanout.aclose()  # it does not wait for the cluster
+        with pytest.raises(Unavailable) as caught:
+            await waiting
+        assert caught.value.reason == Reason.GRADING_CLOSED
+    finally:
+        await fanout.aclose()
 
 
 async def test_a_worker_grades_and_evaluates_there():

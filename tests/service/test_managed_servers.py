@@ -1,6 +1,7 @@
 """Servers that the worker starts: in place where weights alone differ, again where they die, and never left behind."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import InstalledModel
 from crucible_worker.backends.managed import replica as replica_module
+from crucible_worker.backends.managed.programs import PROGRAMS as PROGRAMS_BY_NAME
 from crucible_worker.backends.managed.replica import LOG_SECONDS
 from crucible_worker.backends.managed.settings import ManagedServer
 from tests.robustness.harness import until
@@ -98,6 +100,52 @@ async def test_a_server_that_keeps_the_former_weights_is_replaced(tmp_path):
         assert pids(backend) != first
 
 
+async def test_a_server_that_reports_another_version_is_replaced(tmp_path):
+    """It says that the load succeeded, and that it has other weights: a new process has the right ones."""
+    root = tmp_path / "models"
+    save(root, "a", "w0")
+    save(root, "b", "w1")
+    async with backend_of(root, fake("sglang")) as backend:
+        assert await text_of(backend, "s/a") == "w0"
+        first = pids(backend)
+        deployment = deployment_of(backend)
+        load = deployment.program.load
+
+        async def with_another_version(control, target):
+            await load(control, dataclasses.replace(target, base_fingerprint="0" * 64))
+
+        deployment.program.load = with_another_version
+        try:
+            assert await text_of(backend, "s/b") == "w1"
+        finally:
+            deployment.program.load = load
+        assert pids(backend) != first
+
+
+@rows(
+    ("program", "says"),
+    [
+        ("vllm", "reports success, and lists no adapter adapter-"),
+        ("sglang", "reports success, and has weight_version 'default', not '"),
+    ],
+)
+async def test_a_server_that_starts_and_reports_something_else_is_refused(program, says, tmp_path, monkeypatch):
+    """An adapter or a version that a server has just been given is not in its report: the error says what is."""
+    root = tmp_path / "models"
+    save(root, "m", "w")
+    save_adapter(root, "lora", "a")
+    async with backend_of(root, fake(program)) as backend:
+        kind = type(PROGRAMS_BY_NAME[program])
+
+        async def nothing(self, control, *given):
+            return None
+
+        monkeypatch.setattr(kind, "load_adapter" if program == "vllm" else "started", nothing)
+        with pytest.raises(BridgeError, match=says) as caught:
+            await text_of(backend, "s/m?adapter=lora")
+        assert caught.value.reason == "SERVER_NOT_STARTED"
+
+
 async def test_servers_get_absolute_paths(tmp_path, monkeypatch):
     """A checkpoint below a relative model root is no option and no model of the hub."""
     monkeypatch.chdir(tmp_path)
@@ -179,13 +227,49 @@ async def test_a_server_that_ignores_its_signal_is_killed(tmp_path, monkeypatch)
         await until(lambda: not runs(pid))
 
 
+async def test_a_process_that_left_the_group_is_ended_with_its_server(tmp_path):
+    """As one that a launcher has put into a session of its own: it would hold the GPU's memory for ever."""
+    root = tmp_path / "models"
+    save(root, "m", "w")
+    server = fake("vllm")
+    begin = "setsid sh -c 'sleep 600 & echo $! > {model}/pid; wait' & exec \"$@\""
+    server = dataclasses.replace(server, command=("sh", "-c", begin, "sh", *server.command))
+    async with backend_of(root, server) as backend:
+        await text_of(backend, "s/m")
+        await until((root / "m" / "pid").read_text)
+        pid = int((root / "m" / "pid").read_text())
+        assert runs(pid)
+    await until(lambda: not runs(pid))
+
+
+async def test_the_end_of_the_backend_does_not_wait_for_a_server_that_starts(tmp_path):
+    """Its guard ends it, though it ignores the signal; nothing is started afterwards."""
+    root = tmp_path / "models"
+    save(root, "m", "w")
+    command = ("sh", "-c", "trap '' TERM; echo $$ > {model}/pid; while :; do sleep 600; done; : {port}")
+    server = ManagedServer(name="s", program="vllm", command=command, start_seconds=600.0)
+    async with backend_of(root, server) as backend:
+        loading = asyncio.create_task(text_of(backend, "s/m"))
+        await until((root / "m" / "pid").exists)
+        await until((root / "m" / "pid").read_text)
+        pid = int((root / "m" / "pid").read_text())
+        await backend.aclose()
+        assert runs(pid)  # it has GRACE_SECONDS, for which nobody has waited
+        with pytest.raises(BridgeError) as caught:
+            await loading
+        assert caught.value.reason == "BACKEND_CLOSED"
+    await until(lambda: not runs(pid))
+
+
 async def test_a_command_that_does_not_exist_is_told(tmp_path):
-    """Without the program the error says so."""
+    """Without the program the error says so, and what to do."""
     root = tmp_path / "models"
     save(root, "m", "w")
     server = ManagedServer(name="s", program="vllm", command=("no-such-program", "{port}"), start_seconds=30)
     async with backend_of(root, server) as backend:
-        with pytest.raises(BridgeError, match=r"cannot be started: .*no-such-program"):
+        with pytest.raises(
+            BridgeError, match=r"there is no program 'no-such-program'; install it .*managed_servers\.s"
+        ):
             await text_of(backend, "s/m")
 
 
@@ -227,6 +311,26 @@ async def test_two_checkpoints_take_turns(tmp_path):
             *(text_of(backend, f"s/step-{number % 2}", f"p{number}") for number in range(20))
         )
         assert answers == [f"w{number % 2}" for number in range(20)]
+
+
+async def test_deployments_that_share_a_gpu_do_not_run_at_once(tmp_path):
+    """One that is idle is ended before the other one starts, also if they are requested at the same time."""
+    root = tmp_path / "models"
+    for step in range(2):
+        save(root, f"step-{step}", f"w{step}")
+    async with backend_of(root, fake("vllm")) as backend:
+        names = ["s/step-0?devices=0", "s/step-1?devices=1,0", "s/step-0?devices=2"]
+        assert await text_of(backend, names[0], "p") == "w0"
+        one = deployment_of(backend)
+        (group,) = pids(backend)
+        assert await text_of(backend, names[1], "p") == "w1"
+        assert not members(group)
+        assert not any(replica.ready for replica in one.replicas)
+
+        answers = await asyncio.gather(*(text_of(backend, names[n % 3], f"p{n}") for n in range(9)))
+        assert answers == [["w0", "w1", "w0"][n % 3] for n in range(9)]
+        both = [all(replica.ready for replica in each.replicas) for each in backend._deployments.values()]
+        assert sorted(both) == [False, True, True]  # the third shares nothing
 
 
 async def test_files_that_change_are_another_checkpoint(tmp_path):

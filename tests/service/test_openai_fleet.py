@@ -24,6 +24,17 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is 
 
 PARAMS = SamplingParams(max_tokens=4)
 
+FAILURES = [
+    refusal(500),
+    refusal(503),
+    Reply(b"<html>busy</html>"),
+    Reply({"error": {"message": "the model is not loaded"}}),
+    Reply({"choices": []}),
+    Fault.DROP,
+    Fault.CUT,
+]
+"""What a replica that does not work answers."""
+
 
 class Clock:
     """A clock that a test sets."""
@@ -129,7 +140,7 @@ async def test_the_backend_makes_one_fleet_of_a_server():
     await backend.aclose()
 
 
-@rows("reply", [refusal(500), refusal(503), Reply(b"<html>busy</html>"), Fault.DROP, Fault.CUT])
+@rows("reply", FAILURES)
 async def test_another_replica_answers_what_one_has_failed(reply):
     """The caller notices nothing; after several failures in a row the replica gets no more."""
     async with fleet_of(failing(reply), shout) as rig:
@@ -185,16 +196,39 @@ async def test_a_request_that_fails_replicas_is_sent_to_two_of_them():
 
 
 @rows(
-    ("status", "reason"),
-    [(400, "BACKEND_REFUSED"), (404, "UNKNOWN_MODEL"), (401, "BACKEND_UNAUTHENTICATED"), (307, "BACKEND_REDIRECT")],
+    ("status", "reason", "replicas"),
+    [
+        (400, "BACKEND_REFUSED", 1),
+        (404, "UNKNOWN_MODEL", 2),
+        (401, "BACKEND_UNAUTHENTICATED", 2),
+        (307, "BACKEND_REDIRECT", 2),
+    ],
 )
-async def test_a_refusal_is_an_answer(status, reason):
-    """What one replica refuses, the others would, too: it is not sent again, and nothing is ejected."""
-    async with fleet_of(*[failing(refusal(status))] * 2) as rig:
+async def test_a_refusal_of_all_replicas_is_an_answer(status, reason, replicas):
+    """It is sent to no more than two replicas, and nothing is ejected."""
+    async with fleet_of(*[failing(refusal(status))] * 3) as rig:
         for sent in range(1, 2 * FAILURES_IN_A_ROW + 1):
             assert (await error_of(rig.model.sample_text("hi", PARAMS))).reason == reason
-            assert sum(rig.asked) == sent
-        assert rig.serving == [True, True]
+            assert sum(rig.asked) == replicas * sent
+        assert rig.serving == [True, True, True]
+
+
+@rows("status", [401, 402, 403, 404, 307])
+async def test_what_one_replica_alone_refuses_another_answers(status):
+    """It has another key or model, or a proxy answers in its place: no sample is lost, and it is ejected."""
+    async with fleet_of(failing(refusal(status)), shout, shout) as rig:
+        prompts = [f"p{index}" for index in range(20)]
+        assert await rig.texts(*prompts) == [prompt.upper() for prompt in prompts]
+        assert rig.asked[0] == FAILURES_IN_A_ROW
+        assert rig.serving == [False, True, True]
+
+
+async def test_a_replica_that_refuses_at_once_does_not_draw_the_requests_of_those_that_work():
+    """It has always the least work; every request is answered all the same, and it gets few of them."""
+    async with fleet_of(failing(refusal(404)), shout) as rig:
+        prompts = [f"p{index}" for index in range(100)]
+        assert await asyncio.gather(*(rig.texts(prompt) for prompt in prompts)) == [[p.upper()] for p in prompts]
+        assert rig.serving == [False, True]
 
 
 async def test_a_replica_that_limits_the_rate_rests():

@@ -255,5 +255,14 @@ async def test_what_is_no_pool_is_refused():
         async with crucible_bridge.connect("127.0.0.1:1,127.0.0.1:2", tls=crucible_bridge.Tls(ca=b"")):
             pass
     with pytest.raises(Unavailable, match="no address"):
-        async with crucible_bridge.connect("worker.invalid:1,127.0.0.1:2"):
+        async with crucible_bridge.connect("worker.invalid:1,other.invalid:2"):
             pass
+
+
+async def test_a_name_of_a_list_that_is_gone_leaves_the_others(tmp_path):
+    """As that of a node that was taken down: the pool has one worker fewer, and connects all the same."""
+    async with pool(tmp_path, 1) as workers:
+        listed = ["worker.invalid:1", *addresses(workers)]
+        async with crucible_bridge.connect(listed) as bridge:
+            await bridge.wait_for_worker(LONG)
+            assert set(await counted(bridge, 5)) == set(await ids_of(workers))

@@ -84,6 +84,50 @@ async def test_every_node_has_a_worker_on_one_journal_also_a_later_one_and_after
         assert (await run("status"))[0] == 1
 
 
+HOG = """
+import ray
+ray.init(namespace="others", logging_level="ERROR")
+class Hog:
+    def there(self): return True
+hog = ray.remote(Hog).options(name="hog", num_cpus=1, lifetime="detached").remote()
+assert ray.get(hog.there.remote())
+"""
+"""Takes the processor of the only node that has one, as a job of somebody else does."""
+
+
+async def test_workers_that_cannot_start_say_why_and_are_ended(tmp_path):
+    """Without their database, and on a node without a free processor; nothing waits for ever, no traceback is shown."""
+    up = ("up", "--journal", "postgresql://nobody@127.0.0.1:1/none", "--wait", "1", "--", "--port=0")
+    with ray_cluster(1):
+        both = await asyncio.gather(*(run(*up, f"--state-dir={tmp_path}") for _ in range(2)))
+        assert [code for code, _, _ in both] == [1, 1]
+        assert [err.count("workers are up already") for _, _, err in both].count(1) == 1
+        assert not any("Traceback" in err for _, _, err in both)
+
+        async with asyncio.timeout(SECONDS):
+            while True:
+                code, out, err = await run("status", "--json")
+                assert (code, err) == (1, "")
+                if any("starting again: it ended with 1: --journal" in one["state"] for one in json.loads(out)):
+                    break
+        assert "Connection refused" in out
+
+        code, out, err = await run("down")
+        assert (code, err) == (0, "")
+        assert out.startswith("workers that have ended: ")
+
+        hog = await asyncio.create_subprocess_exec(sys.executable, "-c", HOG)
+        assert await asyncio.wait_for(hog.wait(), SECONDS) == 0
+        code, out, _ = await run(*up, f"--state-dir={tmp_path}")
+        assert (code, "Ray has not started" in out) == (1, True), out
+        code, out, err = await run("down")
+        assert (code, err) == (0, "")
+        assert out.split("\n")[:2] == [
+            "workers that have ended: 0",
+            "nodes whose worker was not started, or did not end in time: 1",
+        ]
+
+
 async def test_options_that_serve_would_refuse_are_refused_before_anything_starts():
     """On the machine of the one who typed them, with the words of `serve`."""
     code, _, err = await run("up", "--journal", "postgresql://me@host/lab", "--", "--prot", "0")

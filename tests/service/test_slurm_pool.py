@@ -125,18 +125,27 @@ class Site:
             "SLURM_ARRAY_TASK_MIN": "0",
         }
 
-    def task(self, index):
+    def task(self, index, **variables):
         """Start a task of the array, as the leader of a process group."""
         with (self.folder / f"task-{index}.out").open("ab") as log:
             return subprocess.Popen(
                 ["/bin/bash", self._script],
-                env={**self._environment, "SLURM_ARRAY_TASK_ID": str(index)},
+                env={**self._environment, "SLURM_ARRAY_TASK_ID": str(index), **variables},
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 **self._user.started_as,
             )
+
+    def worker_of(self, task):
+        """The worker of a task: the process of its group that serves."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (entry / "cmdline").read_text().split("\0")
+                if os.getpgid(int(entry.name)) == task.pid and "serve" in command and "crucible_worker" in command:
+                    return int(entry.name)
+        raise LookupError("no worker")
 
     def addresses(self):
         """What clients read: the address of each worker that serves."""
@@ -188,6 +197,47 @@ async def test_an_array_of_tasks_is_one_pool(site):
         end(tasks, signal.SIGKILL)
         for task in tasks:
             task.wait()
+
+
+@pytest.mark.postgres
+async def test_a_worker_that_is_lost_starts_again_at_its_address(site):
+    """An array of one task: its database outlives the worker, and so what was evaluated; the end is in order."""
+    task = site.task(0)
+    try:
+        await site.served(1, [task])
+        (address,) = site.addresses()
+        token = (site.pool / "token").read_text()
+        async with (
+            crucible_bridge.connect(address, token=token, patience=LONG) as bridge,
+            asyncio.timeout(LONG),
+        ):
+            await bridge.wait_for_worker(LONG)
+            first = await bridge.worker.get_info()
+            waiting = asyncio.create_task(bridge.evaluation.evaluate(**slow_evaluation("e")))
+            assert await owner_of("e", [address], token) == 0
+            os.kill(site.worker_of(task), signal.SIGKILL)
+            assert (await waiting).state is EvaluationState.COMPLETED
+            assert (await bridge.worker.get_info()).worker_id != first.worker_id
+        assert site.addresses() == [address]
+        end([task], signal.SIGTERM)
+        assert await asyncio.to_thread(task.wait, LONG) == 0
+        assert site.addresses() == []
+    finally:
+        end([task], signal.SIGKILL)
+        task.wait()
+
+
+@pytest.mark.postgres
+async def test_a_worker_that_cannot_serve_ends_its_task(site):
+    """With the status of the worker, whose words are in the job's output, and without its database."""
+    task = site.task(0, CRUCIBLE_LIMITS="nonsense")
+    try:
+        assert await asyncio.to_thread(task.wait, LONG) not in (0, -signal.SIGKILL)
+        assert "CRUCIBLE_LIMITS" in (site.folder / "task-0.out").read_text()
+        assert not (site.pool / "postgres" / "postmaster.pid").exists()
+    finally:
+        end([task], signal.SIGKILL)
+        task.wait()
 
 
 async def owner_of(evaluation_id, addresses, token):

@@ -157,7 +157,11 @@ class Balancer:
             reason: of its error.
             at_once: no other request can succeed now, as without any connection.
         """
-        replica = self._released(name, work)
+        return self._released(name, work) is not None and self.blamed(name, reason, at_once=at_once)
+
+    def blamed(self, name: str, reason: str, *, at_once: bool = False) -> bool:
+        """A request that is no longer counted has turned out to have failed; as `failed`."""
+        replica = self._replicas.get(name)
         if replica is None:
             return False
         replica.count_failure(reason)

@@ -6,9 +6,10 @@ import ctypes
 import os
 import signal
 
-__all__ = ["die_with", "outlive"]
+__all__ = ["adopt", "die_with", "outlive"]
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with(parent: int) -> None:
@@ -27,7 +28,20 @@ def outlive() -> None:
     _at_its_death(0)
 
 
+def adopt() -> None:
+    """Become the parent of each process that a child of this one has started and left behind.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _set(_PR_SET_CHILD_SUBREAPER, 1)
+
+
 def _at_its_death(number: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
+    _set(_PR_SET_PDEATHSIG, number)
+
+
+def _set(attribute: int, value: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(attribute, value, 0, 0, 0):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

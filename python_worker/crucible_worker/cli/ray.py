@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -69,6 +69,7 @@ def up(
     if url is None:
         typer.echo("crucible-worker: --journal is needed: the workers share a PostgreSQL database", err=True)
         raise typer.Exit(EXIT_USAGE)
+    out = sys.stdout
     fleet = _connected(address)
     from crucible_worker.cli.nodes.worker import Served
 
@@ -78,30 +79,34 @@ def up(
     until = time.monotonic() + wait
     states: Sequence[NodeState] = ()
     while _waited(states) or not states:
-        states = fleet.states(max(0.0, min(ASK_SECONDS, until - time.monotonic()))) or ()
+        states = _states(fleet, max(0.0, min(ASK_SECONDS, until - time.monotonic()))) or ()
         if time.monotonic() >= until:
             break
-    _show(states, as_json=False)
+    _show(states, out, as_json=False)
     raise typer.Exit(0 if any(one.address for one in states) and not _waited(states) else EXIT_FAILED)
 
 
 @app.command(cls=OnceCommand)
 def status(address: _Address = "auto", as_json: Json = False) -> None:
     """Show each node and where its worker listens. Exits with 1 if nothing is up, or a worker is not ready."""
-    states = _connected(address).states(ASK_SECONDS)
+    out = sys.stdout
+    states = _states(_connected(address), ASK_SECONDS)
     if states is None:
         _nothing_is_up()
-    _show(states, as_json=as_json)
+    _show(states, out, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if _waited(states) else 0)
 
 
 @app.command(cls=OnceCommand)
 def down(address: _Address = "auto") -> None:
     """Drain every worker and end its actor; evaluations that run are interrupted, and can be resumed."""
+    out = sys.stdout
     ended = _connected(address).end()
     if ended is None:
         _nothing_is_up()
-    typer.echo(f"workers that have ended: {ended}")
+    typer.echo(f"workers that have ended: {ended.drained}", file=out)
+    if ended.killed:
+        typer.echo(f"nodes whose worker was not started, or did not end in time: {ended.killed}", file=out)
 
 
 def _check_options(options: Sequence[str]) -> None:
@@ -117,7 +122,10 @@ def _check_options(options: Sequence[str]) -> None:
 
 
 def _connected(address: str) -> Any:
-    """The module that talks to Ray, connected; it is not typed here, as it imports Ray."""
+    """The module that talks to Ray, connected; it is not typed here, as it imports Ray.
+
+    From here on `sys.stdout` leads nowhere: Ray prints its news of nodes there, into the middle of a table or of JSON.
+    """
     from crucible_worker.grading.fanout.address import ray_variables
 
     os.environ.update(ray_variables(address, os.environ))
@@ -128,6 +136,7 @@ def _connected(address: str) -> Any:
             raise
         typer.echo("crucible-worker: Ray is not installed: pip install 'crucible-bridge[ray]'", err=True)
         raise typer.Exit(EXIT_FAILED) from None
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     failed: list[BaseException] = []
 
     def connect() -> None:
@@ -148,6 +157,19 @@ def _connected(address: str) -> Any:
     return fleet
 
 
+def _states(fleet: Any, seconds: float) -> Sequence[NodeState] | None:
+    """As `nodes.fleet.states`; the command ends if the cluster does not answer."""
+    try:
+        return fleet.states(seconds)
+    except fleet.GetTimeoutError:
+        typer.echo(
+            "crucible-worker: the actor that starts the workers does not answer: is its node lost? Try again, or "
+            "crucible-worker ray down",
+            err=True,
+        )
+        raise typer.Exit(EXIT_FAILED) from None
+
+
 def _nothing_is_up() -> NoReturn:
     typer.echo("crucible-worker: nothing is up on this cluster: crucible-worker ray up", err=True)
     raise typer.Exit(EXIT_FAILED)
@@ -157,11 +179,11 @@ def _waited(states: Sequence[NodeState]) -> bool:
     return any(one.state.startswith(("starting", "lost")) for one in states)
 
 
-def _show(states: Sequence[NodeState], *, as_json: bool) -> None:
+def _show(states: Sequence[NodeState], out: TextIO, *, as_json: bool) -> None:
     from crucible_worker.cli.tables import write_table
 
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in states]))
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in states]), file=out)
         return
     rows = [(one.node_id[:12], one.node_address, one.state, one.address) for one in states]
-    write_table(sys.stdout, "crucible-worker ray", ("node", "address", "worker", "listens at"), rows)
+    write_table(out, "crucible-worker ray", ("node", "address", "worker", "listens at"), rows)

@@ -15,6 +15,7 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
+from crucible_worker.backends.managed.claims import Claims
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
 from crucible_worker.backends.openai.connection import closed, missing
@@ -44,6 +45,7 @@ class ManagedBackend(Backend[InstalledModel]):
         self._folder = folder
         self._fingerprints = Fingerprints()
         self._deployments: dict[tuple[str, tuple[str, ...]], Deployment] = {}
+        self._claims = Claims()
         self._closed = False
 
     def info(self) -> BackendInfo:
@@ -82,7 +84,7 @@ class ManagedBackend(Backend[InstalledModel]):
         key = (server.name, devices)
         if key not in self._deployments:
             module = importlib.import_module("crucible_worker.backends.managed.deployment")
-            self._deployments[key] = module.Deployment(server, devices, self._folder, self._fingerprints)
+            self._deployments[key] = module.Deployment(server, devices, self._folder, self._fingerprints, self._claims)
         return self._deployments[key]
 
     def _find(self, reference: ManagedRef) -> tuple[ManagedServer, Checkpoint]:

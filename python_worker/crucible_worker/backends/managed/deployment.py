@@ -21,8 +21,9 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.managed.claims import Claims, InUse
 from crucible_worker.backends.managed.control import NoAnswer
-from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded
+from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded, refuse_report
 from crucible_worker.backends.managed.replica import Replica
 from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
 from crucible_worker.backends.managed.target import Target, identify
@@ -50,10 +51,20 @@ class Deployment:
         devices: of each replica; one replica without devices if there are none.
         folder: of the logs.
         fingerprints: of checkpoints.
+        claims: on the GPUs of all deployments.
     """
 
-    def __init__(self, server: ManagedServer, devices: Sequence[str], folder: Path, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self,
+        server: ManagedServer,
+        devices: Sequence[str],
+        folder: Path,
+        fingerprints: Fingerprints,
+        claims: Claims,
+    ) -> None:
         self.server = server
+        self._claims = claims
+        self._devices = tuple(devices)
         self.program = PROGRAMS[server.program]
         self._fingerprints = fingerprints
         self._replicas = {
@@ -86,6 +97,34 @@ class Deployment:
     def replicas(self) -> tuple[Replica, ...]:
         """Its replicas."""
         return tuple(self._replicas.values())
+
+    @property
+    def told(self) -> str:
+        """What it is, in words."""
+        return f"the server {self.server.name!r} with devices={','.join(self._devices)}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request uses it, or waits for it."""
+        return self._turns.idle
+
+    async def until_idle(self) -> None:
+        """Wait until no request uses it."""
+        await self._turns.until_idle()
+
+    async def give_up(self) -> None:
+        """End all replicas; the next request starts them again."""
+        _log.info("devices_given_up", server=self.server.name, devices=self._devices)
+        if self._loaded is not None:
+            # What evaluations have measured until now is compared before its evidence is gone.
+            with contextlib.suppress(BridgeError):
+                await self._compare(self._loaded)
+        self._turns.forget()
+        await self._stop_watching()
+        self._loaded = None
+        for replica in self.replicas:
+            self.fleet.eject(replica.url)
+        await asyncio.gather(*(replica.stop() for replica in self.replicas))
 
     @contextlib.asynccontextmanager
     async def serving(self, target: Target) -> AsyncIterator[None]:
@@ -135,14 +174,19 @@ class Deployment:
     async def aclose(self) -> None:
         """End all replicas, within a second. Idempotent."""
         self._closed = True
-        await self._turns.aclose()
-        await self._stop_watching()
-        await asyncio.gather(self.fleet.aclose(), *(replica.aclose() for replica in self.replicas))
+        # All at once: a server that is being started is ended as those that run, and not waited for longer.
+        await asyncio.gather(
+            *(replica.aclose() for replica in self.replicas),
+            self._turns.aclose(),
+            self._stop_watching(),
+            self.fleet.aclose(),
+        )
 
     async def _serve(self, target: Target) -> None:
         """Have the replicas serve a checkpoint; no request is under way."""
         if self._closed:
             raise closed()
+        await self._claim()
         await self.fleet.connections()  # so that it knows the replicas that are ejected until they are ready
         await self._refuse_changed(target)
         before = self._loaded
@@ -169,6 +213,23 @@ class Deployment:
         await asyncio.gather(*(self._note(replica, target) for replica in self.replicas if replica.ready))
         refuse_difference(self.server.name, target.checkpoint.directory.name, self._measured)
         self._watch(target)
+
+    async def _claim(self) -> None:
+        """Have the GPUs, which other deployments give up when they are idle.
+
+        Raises:
+            BackendError: one of them was busy for too long (SERVER_NOT_STARTED).
+        """
+        gpus = [gpu for device in self._devices for gpu in device.split("+")]
+        try:
+            await self._claims.claim(self, gpus, self.server.start_seconds)
+        except InUse as error:
+            raise BackendError(
+                f"{self.told} was not started within {self.server.start_seconds:g} s (start_seconds): {error}; "
+                "evaluations with the same server and devices take turns at once",
+                reason=Reason.SERVER_NOT_STARTED,
+                retryable=False,
+            ) from None
 
     async def _refuse_changed(self, target: Target) -> None:
         """Refuse to load files that are no longer what they were.
@@ -218,7 +279,8 @@ class Deployment:
         if foreign or before.base_fingerprint != target.base_fingerprint or before == target:
             await self.program.load(replica.control, target)
         await self._add_adapter(replica, target)
-        _, now = await self._look(replica, target)
+        reported, now = await self._look(replica, target)
+        refuse_report(self.program, reported, target)
         if before.base_fingerprint != target.base_fingerprint and now == self._measured.get(replica.url):
             raise NotLoaded("the log-probabilities of a fixed prompt are exactly those of the former weights")
         _log.info("weights_loaded_in_place", server=self.server.name, replica=replica.url)
@@ -238,6 +300,7 @@ class Deployment:
         try:
             await self.program.started(replica.control, target)
             await self._add_adapter(replica, target)
+            refuse_report(self.program, await self.program.reported(replica.control), target)
         except (NotLoaded, NoAnswer) as error:
             tail = replica.tail()
             await replica.stop()

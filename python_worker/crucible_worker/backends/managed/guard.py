@@ -1,12 +1,14 @@
 """A process between the worker and one server: however the worker ends, no process of the server is left.
 
-It leads a process group with the server and all that the server starts. When the worker's end of the socket closes, the
-server gets SIGTERM, and after a grace period the whole group gets SIGKILL. When the server ends, so does the group.
+It leads a process group with the server and all that the server starts, and adopts what leaves the group. When the
+worker's end of the socket closes, the server gets SIGTERM, and after a grace period all of them get SIGKILL. When the
+server ends, so do the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import os
 import select
@@ -18,7 +20,7 @@ import time
 from typing import NoReturn
 
 from crucible_worker.children.entry import begin
-from crucible_worker.children.lifetime import die_with, outlive
+from crucible_worker.children.lifetime import adopt, die_with, outlive
 
 __all__ = ["GRACE_SECONDS"]
 
@@ -26,7 +28,7 @@ GRACE_SECONDS = 5.0
 """From SIGTERM to SIGKILL: a server removes its shared memory in this time."""
 _ROUNDS = 100
 _PAUSE_SECONDS = 0.01
-"""Processes of the group are killed until none is left, at most so often: one that nobody reaps stays listed."""
+"""Processes are killed until none is left, at most so often."""
 
 
 def main() -> NoReturn:
@@ -36,6 +38,7 @@ def main() -> NoReturn:
     parser.add_argument("command", nargs="+", help="the server's command line")
     arguments, worker = begin("crucible_worker.backends.managed.guard", __doc__, parser)
     guard = os.getpid()
+    adopt()
     log = os.open(arguments.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         server = subprocess.Popen(
@@ -51,7 +54,7 @@ def main() -> NoReturn:
     # From here on this process has something to end.
     outlive()
     _wait(worker, server)
-    _end_group(server)
+    _end_all(server)
 
 
 def _wait(worker: socket.socket, server: subprocess.Popen[bytes]) -> None:
@@ -68,32 +71,52 @@ def _wait(worker: socket.socket, server: subprocess.Popen[bytes]) -> None:
     poll.poll(max(0.0, until - time.monotonic()) * 1000)
 
 
-def _end_group(server: subprocess.Popen[bytes]) -> NoReturn:
-    """Kill the server, and all of the group but this process; exit as the server did."""
+def _end_all(server: subprocess.Popen[bytes]) -> NoReturn:
+    """Kill the server and all that it has started; exit as the server did."""
     if server.poll() is None:
         server.kill()
     code = server.wait()
     # A signal to the group would end this process first. Processes that start others meanwhile are found again.
     for _ in range(_ROUNDS):
-        others = _others(os.getpgrp())
+        others = _others()
         for process in others:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         if not others:
             break
         time.sleep(_PAUSE_SECONDS)
+        with contextlib.suppress(ChildProcessError):  # what was adopted is reaped here
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _others(group: int) -> list[int]:
-    """The processes of a group, without this one."""
-    found: list[int] = []
+def _others() -> list[int]:
+    """This process's group and descendants, without itself."""
+    here, parents = os.getpid(), _parents()
+    children = collections.defaultdict[int, list[int]](list)
+    for process, (parent, _) in parents.items():
+        children[parent].append(process)
+    found = dict.fromkeys(process for process, (_, group) in parents.items() if group == here)
+    left = [here, *found]
+    while left:
+        new = [process for process in children[left.pop()] if process not in found]
+        found.update(dict.fromkeys(new))
+        left += new
+    found.pop(here, None)
+    return list(found)
+
+
+def _parents() -> dict[int, tuple[int, int]]:
+    """The parent and the group of every process of this machine."""
+    found: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(int(name)) == group:
-                found.append(int(name))
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    # The name of the program may contain anything.
+                    _, parent, group, *_ = file.read().rpartition(")")[2].split()
+                found[int(name)] = int(parent), int(group)
     return found
 
 

@@ -21,7 +21,7 @@ from crucible_worker.backends.managed.control import Answer, Control
 from crucible_worker.backends.managed.settings import ProgramName
 from crucible_worker.backends.managed.target import Target
 
-__all__ = ["PROGRAMS", "SERVED_NAME", "NotLoaded", "Program"]
+__all__ = ["PROGRAMS", "SERVED_NAME", "NotLoaded", "Program", "refuse_report"]
 
 SERVED_NAME = "crucible"
 """Name of the model at its server: it stays when other weights are loaded."""
@@ -74,6 +74,10 @@ class Program(abc.ABC):
         """Unload an adapter; raises as `load`."""
 
     @abc.abstractmethod
+    def disagrees(self, reported: Mapping[str, Any], target: Target) -> str:
+        """How a report differs from that of a server with this checkpoint; empty if it does not, or says nothing."""
+
+    @abc.abstractmethod
     async def reported(self, control: Control) -> Mapping[str, Any]:
         """What the server reports of its weights and adapters, for a comparison.
 
@@ -117,6 +121,12 @@ class _Vllm(Program):
 
     async def unload_adapter(self, control: Control, name: str) -> None:
         _done(await control.post("/v1/unload_lora_adapter", {"lora_name": name}), "unload_lora_adapter")
+
+    def disagrees(self, reported: Mapping[str, Any], target: Target) -> str:
+        name, adapters = target.adapter_name, reported["adapters"]
+        if name is None or any(adapter.startswith(f"{name} of ") for adapter in adapters):
+            return ""
+        return f"lists no adapter {name}"
 
     async def reported(self, control: Control) -> Mapping[str, Any]:
         listed = (await control.get("/v1/models")).document.get("data")
@@ -167,6 +177,10 @@ class _Sglang(Program):
         answer = await control.post("/unload_lora_adapter", {"lora_name": name}, control.slow_seconds)
         _succeeded(answer, "unload_lora_adapter")
 
+    def disagrees(self, reported: Mapping[str, Any], target: Target) -> str:
+        version = reported.get("weight_version", target.version)
+        return "" if version == target.version else f"has weight_version {version!r}, not {target.version!r}"
+
     async def reported(self, control: Control) -> Mapping[str, Any]:
         told: dict[str, Any] = {}
         # Each has been deprecated in favor of another one: versions have the first, the second, or both.
@@ -176,6 +190,16 @@ class _Sglang(Program):
                 told = answer.document
                 break
         return {key: told[key] for key in ("weight_version", "model_path") if key in told}
+
+
+def refuse_report(program: Program, reported: Mapping[str, Any], target: Target) -> None:
+    """Refuse a server that reports something else than what it has just loaded.
+
+    Raises:
+        NotLoaded: it does.
+    """
+    if why := program.disagrees(reported, target):
+        raise NotLoaded(f"reports success, and {why}")
 
 
 PROGRAMS: Mapping[ProgramName, Program] = {"vllm": _Vllm(), "sglang": _Sglang()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.managed.control import Control, NoAnswer
 from crucible_worker.backends.managed.guard import GRACE_SECONDS
+from crucible_worker.backends.openai.connection import closed
 from crucible_worker.children.process import Process, ending_of
 
 __all__ = ["Replica"]
@@ -57,6 +59,7 @@ class Replica:
         self.log = folder / f"{server}-{self.port}.log"
         self.ready = False
         """Whether it serves what it is to serve."""
+        self._closed = False
         self._process: Process | None = None
         self._line: socket.socket | None = None
 
@@ -79,13 +82,21 @@ class Replica:
 
         Raises:
             BackendError: it cannot be started, ends, or is not healthy in time (SERVER_NOT_STARTED).
+            Unavailable: the backend is closed.
         """
         await self.stop()
+        if self._closed:
+            raise closed()
         # Programs next to this Python are found first: they are installed in its environment.
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         variables = {**os.environ, "PATH": path, **environment}
         if self.devices:
             variables["CUDA_VISIBLE_DEVICES"] = self.devices.replace("+", ",")
+        if shutil.which(command[0], path=variables["PATH"]) is None:
+            raise self._not_started(
+                f"cannot be started: there is no program {command[0]!r}; install it next to this worker, or name it by "
+                f"the setting command of managed_servers.{self._server}"
+            )
         try:
             self._begin_log()
             self._process, self._line = Process.start(GUARD, f"--log={self.log}", "--", *command, environment=variables)
@@ -116,6 +127,7 @@ class Replica:
 
     async def aclose(self) -> None:
         """End the server, and free the port; if the end takes longer, its guard waits for it. Idempotent."""
+        self._closed = True
         process = self._let_go()
         self._port.close()
         if process is not None:

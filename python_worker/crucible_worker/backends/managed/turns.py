@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from crucible_worker.backends.openai.connection import closed
+
 __all__ = ["IDLE_SECONDS", "SLICE_SECONDS", "Turns"]
 
 IDLE_SECONDS = 0.5
@@ -55,6 +57,7 @@ class Turns(Generic[K]):
 
         Raises:
             Exception: what the change to it raised.
+            Unavailable: this was closed during the change.
         """
         await self._enter(key)
         try:
@@ -63,6 +66,17 @@ class Turns(Generic[K]):
             self._active -= 1
             self._last = self._clock()
             self._tell()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing uses it, waits for it, or has used it for a moment."""
+        unused = self._changing is None and not self._active and not self._waiting
+        return unused and self._clock() - self._last >= IDLE_SECONDS
+
+    async def until_idle(self) -> None:
+        """Wait until it is idle."""
+        while not self.idle:
+            await self._until_news()
 
     def forget(self) -> None:
         """What is served has to be made served again, even for those that want the same."""
@@ -88,7 +102,7 @@ class Turns(Generic[K]):
                     self._changing = (key, task)
                 if self._changing is not None and self._changing[0] == key:
                     # If this request is cancelled, the change continues: half of it would be neither.
-                    await asyncio.shield(self._changing[1])
+                    await self._made(self._changing[1])
                     continue
                 await self._until_news()
         finally:
@@ -97,6 +111,14 @@ class Turns(Generic[K]):
                 del self._waiting[key]
                 self._tell()
         self._active += 1
+
+    async def _made(self, task: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by `aclose`; who waits was not cancelled
+                raise closed() from None
+            raise
 
     def _is_over(self, key: K) -> bool:
         """Whether others have waited for a slice of the time of what is served."""

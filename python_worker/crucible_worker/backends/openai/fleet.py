@@ -23,6 +23,7 @@ from crucible_bridge.types import Replica, ReplicaState
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
 from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
+from crucible_worker.backends.openai.answers import only_choice
 from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -45,6 +46,18 @@ _FAILED = frozenset(
 )
 """Errors of a replica after it had the request. Such a request is sent to one other replica only: if it is the request
 that ends them, it must not end them all."""
+_REFUSED = frozenset(
+    {
+        Reason.BACKEND_UNAUTHENTICATED,
+        Reason.BACKEND_FORBIDDEN,
+        Reason.BACKEND_QUOTA,
+        Reason.BACKEND_REDIRECT,
+        Reason.UNKNOWN_MODEL,
+    }
+)
+"""Refusals that are about the replica as often as about the request: it was started with another model or key, or a
+proxy answers in its place. Such a request is sent to one other replica; if that one answers, the refusal is a failure.
+A replica that refuses is quick, so it would otherwise get, and lose, more requests than those that work."""
 _ABSENT = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_CONNECTION_LOST, Reason.BACKEND_TIMEOUT})
 """Errors of a replica that is not there."""
 
@@ -195,9 +208,9 @@ class Fleet:
                 continue
             try:
                 answer = await replica.ask(path, body, model, tokens=tokens)
+                only_choice(answer, self.server.name)
             except BridgeError as error:
-                had = any(other.reason in _FAILED for other in failed.values())
-                if not self._ended(url, work, error) or (had and error.reason in _FAILED):
+                if not self._ended(url, work, error) or any(_alike(error, other) for other in failed.values()):
                     raise
                 failed[url] = error
             except BaseException:
@@ -205,6 +218,7 @@ class Fleet:
                 raise
             else:
                 self._balancer.answered(url, work)
+                self._blame(failed)
                 return answer
             finally:
                 self._grant()
@@ -235,7 +249,7 @@ class Fleet:
         if (not self._waiting or failed) and (url := self._balancer.choose(work, key, failed)) is not None:
             return url
         # A replica that was busy or absent may have this one once it serves again.
-        avoid = frozenset(url for url, error in failed.items() if error.reason in _FAILED)
+        avoid = frozenset(url for url, error in failed.items() if error.reason in _FAILED | _REFUSED)
         waiting = _Waiting(work, key, avoid, asyncio.get_running_loop().create_future())
         self._waiting[waiting] = None
         if failed:
@@ -306,6 +320,9 @@ class Fleet:
         if error.reason == Reason.BACKEND_CLOSED:
             self._balancer.withdrawn(url, work)
             return False
+        if error.reason in _REFUSED:
+            self._balancer.withdrawn(url, work)  # until another one answers, it is not known whose fault this is
+            return True
         absent = error.reason == Reason.BACKEND_UNREACHABLE
         if not absent and error.reason not in _FAILED:
             self._balancer.answered(url, work)
@@ -313,6 +330,12 @@ class Fleet:
         if self._balancer.failed(url, work, error.reason, at_once=absent):
             self._tell_ejected(url, error)
         return True
+
+    def _blame(self, failed: Mapping[str, BridgeError]) -> None:
+        """Count the refusals of a request that another replica has answered as failures of those that refused."""
+        for url, error in failed.items():
+            if error.reason in _REFUSED and self._balancer.blamed(url, error.reason):
+                self._tell_ejected(url, error)
 
     async def _find_first(self) -> None:
         """Find the replicas, if that was not done."""
@@ -434,6 +457,11 @@ class Fleet:
         self._shown.move_to_end(model)
         if len(self._shown) > MAX_MODELS:
             self._shown.popitem(last=False)
+
+
+def _alike(error: BridgeError, other: BridgeError) -> bool:
+    """Whether two replicas have failed a request in the same way, so that a third one would, too."""
+    return any(error.reason in kind and other.reason in kind for kind in (_FAILED, _REFUSED))
 
 
 def _work_and_key(body: Mapping[str, Any], tokens: int) -> tuple[float, Hashable]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorAlreadyExistsError, ActorUnavailableError, GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from crucible_worker.cli.nodes.worker import NodeWorker, Served
+from crucible_worker.cli.nodes.worker import STOP_SECONDS, NodeWorker, Served
 
-__all__ = ["FLEET", "LOOK_SECONDS", "NAMESPACE", "Fleet", "NodeState", "begin", "connect", "end", "states"]
+__all__ = ["FLEET", "LOOK_SECONDS", "NAMESPACE", "Ended", "Fleet", "NodeState", "begin", "connect", "end", "states"]
 
 NAMESPACE, FLEET = "crucible-worker", "fleet"
 """Where the actors have their names, and the name of the one that has the others."""
 LOOK_SECONDS = 2.0
 """Between two looks for nodes that have come."""
+ANSWER_SECONDS = 10.0
+"""How long an actor may take for an answer that it has at hand: one that Ray has not started never answers."""
 
 _RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 
@@ -39,6 +42,16 @@ class NodeState:
     """Where its worker listens, once it is ready."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What `end` has ended."""
+
+    drained: int
+    """Workers that have drained."""
+    killed: int
+    """Those of nodes that did not answer: their workers were not started, or are killed with their actors."""
+
+
 class Fleet:
     """Starts a worker on each node that has room for one.
 
@@ -49,6 +62,7 @@ class Fleet:
 
     def __init__(self, served: Served, resources: Mapping[str, float]) -> None:
         self._served, self._resources = served, resources
+        self._endings: dict[str, str] = {}
         self._over = threading.Event()
         self._looking = threading.Thread(target=self._look, name="nodes", daemon=True)
         self._looking.start()
@@ -56,6 +70,14 @@ class Fleet:
     def resources(self) -> Mapping[str, float]:
         """What the actor of a worker takes."""
         return self._resources
+
+    def worker_ended(self, node_id: str, why: str) -> None:
+        """Remember how the worker of a node ended by itself."""
+        self._endings[node_id] = why
+
+    def endings(self) -> Mapping[str, str]:
+        """How the worker of each node ended last, by the node's id."""
+        return dict(self._endings)
 
     def stop(self) -> None:
         """Start no more workers."""
@@ -83,7 +105,7 @@ class Fleet:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             **self._resources,
         )
-        return actor.remote(self._served, node["NodeManagerAddress"])
+        return actor.remote(self._served, node["NodeManagerAddress"], functools.partial(_report, node["NodeID"]))
 
 
 def connect(address: str) -> None:
@@ -99,36 +121,51 @@ def begin(served: Served, resources: Mapping[str, float]) -> bool:
     fleet = fleet.options(
         name=FLEET, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_restarts=-1, max_concurrency=4
     )
-    ray.get(fleet.remote(served, resources).resources.remote())
+    try:
+        started = fleet.remote(served, resources)
+    except ActorAlreadyExistsError:  # another command was first
+        return False
+    ray.get(started.resources.remote())
     return True
 
 
 def states(seconds: float) -> Sequence[NodeState] | None:
-    """Every node that lives with its worker, waiting so long for those that start; None if nothing is up."""
+    """Every node that lives with its worker, waiting so long for those that start; None if nothing is up.
+
+    Raises:
+        GetTimeoutError: the actor of `begin` does not answer.
+    """
     fleet = _found(FLEET)
     if fleet is None:
         return None
-    resources: Any = ray.get(fleet.resources.remote())
+    resources: Any = ray.get(fleet.resources.remote(), timeout=ANSWER_SECONDS)
     nodes = _nodes()
-    asked = {node["NodeID"]: actor.address.remote() for node in nodes if (actor := _found(node["NodeID"]))}
-    ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=seconds) if asked else ([], [])
-    return [_state(node, asked.get(node["NodeID"]), ready, resources) for node in nodes]
+    asked = {node["NodeID"]: _asked(actor, seconds) for node in nodes if (actor := _found(node["NodeID"]))}
+    _wait(asked.values(), seconds + LOOK_SECONDS)
+    endings: Any = ray.get(fleet.endings.remote(), timeout=ANSWER_SECONDS)
+    return [_state(node, asked.get(node["NodeID"]), resources, endings.get(node["NodeID"], "")) for node in nodes]
 
 
-def end() -> int | None:
-    """Drain every worker, and end the actors; how many workers there were, None if nothing was up."""
+def end() -> Ended | None:
+    """Drain every worker, and end the actors; None if nothing was up.
+
+    No wait is without a bound: an actor may wait for a processor that another program has, or its node be gone.
+    """
     fleet = _found(FLEET)
     if fleet is None:
         return None
-    ray.get(fleet.stop.remote())
-    actors = [actor for node in _nodes() if (actor := _found(node["NodeID"]))]
-    stopping = [actor.stop.remote() for actor in actors]
-    for actor, stopped in zip(actors, stopping):
-        with contextlib.suppress(RayError):  # of an actor that has died meanwhile
-            ray.get(stopped)
-        ray.kill(actor)
+    with contextlib.suppress(RayError, GetTimeoutError):  # it is killed all the same
+        ray.get(fleet.stop.remote(), timeout=ANSWER_SECONDS)
     ray.kill(fleet)
-    return len(actors)
+    actors = [actor for node in _nodes() if (actor := _found(node["NodeID"]))]
+    here = {actor: _asked(actor, 0.0) for actor in actors}
+    answered = _wait(here.values(), ANSWER_SECONDS)
+    stopping = {actor: actor.stop.remote() for actor, asked in here.items() if asked in answered}
+    stopped = _wait(stopping.values(), STOP_SECONDS + ANSWER_SECONDS)
+    for actor in actors:
+        ray.kill(actor)
+    drained = sum(asked in stopped for asked in stopping.values())
+    return Ended(drained=drained, killed=len(actors) - drained)
 
 
 def lacking(node: Mapping[str, Any], resources: Mapping[str, float]) -> str:
@@ -140,14 +177,44 @@ def lacking(node: Mapping[str, Any], resources: Mapping[str, float]) -> str:
     return ""
 
 
-def _state(node: Mapping[str, Any], asked: Any, ready: Sequence[Any], resources: Mapping[str, float]) -> NodeState:
-    state, address = lacking(node, resources) or "starting", ""
-    if asked in ready:
-        try:
-            state, address = "ready", str(ray.get(asked))
-        except RayError as error:
-            state = f"lost: {type(error).__name__}"
+def _state(node: Mapping[str, Any], asked: Any, resources: Mapping[str, float], ended: str) -> NodeState:
+    state, address = lacking(node, resources), ""
+    if not state:
+        state, address = _of_actor(asked, ended)
     return NodeState(node_id=node["NodeID"], node_address=node["NodeManagerAddress"], state=state, address=address)
+
+
+def _of_actor(asked: Any, ended: str) -> tuple[str, str]:
+    """The state of a node with an actor, and where its worker listens."""
+    starting = f"starting again: it {ended}" if ended else "starting"
+    if asked is None or not _wait((asked,), 0.0):
+        return starting if ended else "starting: Ray has not started its actor; its processors may be in use", ""
+    try:
+        address = str(ray.get(asked))
+    except ActorUnavailableError:  # it is being restarted
+        return starting, ""
+    except RayError as error:
+        return starting if ended else f"lost: {type(error).__name__}", ""
+    return ("ready" if address else starting), address
+
+
+def _asked(actor: Any, seconds: float) -> Any:
+    """The address of a worker, as a value to come; without repeats, of which Ray would tell the user."""
+    return actor.address.options(max_task_retries=0).remote(seconds)
+
+
+def _wait(asked: Iterable[Any], seconds: float) -> Sequence[Any]:
+    """Those values that are there within so many seconds, be they errors."""
+    waited = list(asked)
+    ready, _ = ray.wait(waited, num_returns=len(waited), timeout=seconds) if waited else ([], [])
+    return ready
+
+
+def _report(node_id: str, why: str) -> None:
+    """Tell the actor of `begin` how a worker ended."""
+    with contextlib.suppress(RayError, GetTimeoutError, ValueError):  # it is being restarted, or gone
+        fleet: Any = ray.get_actor(FLEET, NAMESPACE)
+        ray.get(fleet.worker_ended.remote(node_id, why), timeout=ANSWER_SECONDS)
 
 
 def _nodes() -> list[dict[str, Any]]:

@@ -31,6 +31,8 @@ CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes of a chunk on its way; a larger one is halved, unless it is one answer."""
 GATHER_SECONDS = 0.002
 """How long a few answers wait for others to share their chunk."""
+BEGIN_SECONDS = 60.0
+"""How long the first answer of a connection may take: until a processor is free, and a node has loaded mathematics."""
 
 _ATTEMPTS = 3  # at an order whose connection was lost
 _INLINE_ITEMS = 32  # more are packed and unpacked by a thread
@@ -63,7 +65,7 @@ class Fanout:
         self._room = asyncio.Semaphore(max_chunks)
         self._gatherings: dict[tuple[Kind, Rules], _Gathering] = {}
         self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._opening: asyncio.Task[Connection] | None = None
         self._tasks = KeptTasks()
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
@@ -82,7 +84,8 @@ class Fanout:
         """Connect, and wait until a node has graded.
 
         Raises:
-            Unavailable: the cluster does not answer (reason FANOUT_UNREACHABLE), or this is closed (GRADING_CLOSED).
+            Unavailable: the cluster does not answer, or has no free processor (reason FANOUT_UNREACHABLE), or this is
+                closed (GRADING_CLOSED).
             FailedPrecondition: its nodes cannot grade (reason FANOUT_NODE).
         """
         await self._connected()
@@ -107,8 +110,10 @@ class Fanout:
     async def aclose(self) -> None:
         """Disconnect; a cluster that the worker has started ends. Calls in flight raise Unavailable. Idempotent."""
         self._closed = True
-        async with self._connecting:
-            connection, self._connection = self._connection, None
+        if self._opening is not None:
+            self._opening.cancel()  # of no effect once it is done
+            await asyncio.wait((self._opening,))
+        connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
         await self._tasks.ended()
@@ -184,29 +189,51 @@ class Fanout:
         raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE)
 
     async def _connected(self) -> Connection:
-        async with self._connecting:
-            if self._closed:
-                raise grading_closed()
-            if self._connection is None or self._connection.lost.done():
-                self._connection = None
-                connection = await self._opened()
-                self._connection = connection
-                self._tasks.start(self._watched(connection))
-                self.on_warm_change(True)
+        """The connection; callers that need one at the same time share an attempt to make it, and its error."""
+        if self._closed:
+            raise grading_closed()
+        if self._connection is not None and not self._connection.lost.done():
             return self._connection
+        opening = self._opening
+        if opening is None or opening.done():
+            opening = self._opening = self._tasks.start(self._open())
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():  # by `aclose`
+                raise grading_closed() from None
+            raise
+
+    async def _open(self) -> Connection:
+        self._connection = None
+        self._connection = connection = await self._opened()
+        self._tasks.start(self._watched(connection))
+        self.on_warm_change(True)
+        return connection
 
     async def _opened(self) -> Connection:
         connection = await Connection.open(self.address)
         try:
             order = Order(kind="math", items=(GradeItem(answer="x(x+1)", targets=("x^2+x",)),), rules=MathPolicy())
-            grades_of(order, await connection.ask(release(), sent(order)))
+            async with asyncio.timeout(BEGIN_SECONDS):
+                grades_of(order, await connection.ask(release(), sent(order)))
         except Lost as error:
             message = f"--fanout {self.address}: the connection was lost at once ({error})"
             raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE) from error
-        except BaseException:
+        except BaseException as error:
             await connection.aclose()
+            if isinstance(error, TimeoutError):
+                raise self._not_begun(connection.cores) from None
             raise
         return connection
+
+    def _not_begun(self, cores: int) -> Unavailable:
+        have = f"none of the cluster's {cores} processors was free" if cores else "the cluster has no processor"
+        return Unavailable(
+            f"--fanout {self.address}: no node has graded within {BEGIN_SECONDS:g} s: {have} (ray status shows what "
+            "uses them; each worker of crucible-worker ray up takes --num-cpus of its node)",
+            reason=Reason.FANOUT_UNREACHABLE,
+        )
 
     async def _watched(self, connection: Connection) -> None:
         await asyncio.wait((connection.lost,))
