@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from _pool_commits import TimedCommit, read_commits, recorded_commits
 from _processes import server_process
 
@@ -46,6 +47,8 @@ class Run:
     """When it replied."""
     database_cpu: float
     """CPU seconds of the database meanwhile."""
+    other_cpu: float
+    """CPU seconds of this machine that were neither the pool's nor the database's."""
     commits: Sequence[Sequence[TimedCommit]]
     """Of each worker; empty if they were not recorded."""
 
@@ -77,12 +80,23 @@ async def evaluated(
         rows = (json.dumps({"input": f"{index}*7=", "target": "42"}) for index in range(load.samples))
         (folder / "data.jsonl").write_text("\n".join(rows))
         async with _running(folder, url, workers, load.latency, recorded) as (first, *_):
-            before, began = database_cpu(), time.monotonic()
+            before, others, began = database_cpu(), _others_cpu(), time.monotonic()
             await _evaluate(first, load)
-            ended, after = time.monotonic(), database_cpu()
+            ended, database, other = time.monotonic(), database_cpu() - before, _others_cpu() - others
         files = [folder / str(index) / "commits" for index in range(workers)] if recorded else []
         commits = [read_commits(file) for file in files]
-    return Run(began=began, ended=ended, database_cpu=after - before, commits=commits)
+    return Run(began=began, ended=ended, database_cpu=database, other_cpu=other, commits=commits)
+
+
+def _others_cpu() -> float:
+    """CPU seconds of the machine until now, without those of this process and all processes that it has started."""
+    machine, own = psutil.cpu_times(), psutil.Process()
+    ours = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            ours += times.user + times.system + times.children_user + times.children_system
+    return machine.user + machine.nice + machine.system - ours
 
 
 async def _evaluate(bridge: Bridge, load: Load) -> None:

@@ -8,7 +8,8 @@ What it assumes:
   come, first served. A lock that was waited for is handed over with a delay.
 - A transaction costs a fixed time, and more for each submission, event, leased part and finished part. Of that time a
   share is CPU of the worker, a share is CPU of the database, and the rest needs no core.
-- Each commit notifies every worker. Each worker reads what callers have set, at a bounded rate.
+- Each commit notifies every worker. What else a worker does meanwhile costs CPU at a constant rate.
+- An event loop that has nothing to do wakes up to a millisecond late for a sample.
 - The model server has no limit: each of its answers takes the same time.
 - The network takes no time beyond what was measured, and nothing fails.
 - A core is shared in turns of a millisecond.
@@ -22,22 +23,25 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import simpy
 
 from crucible_worker.runs.helping import OFFER_PAUSE_SECONDS
-from crucible_worker.runs.journal.parts import size_of
+from crucible_worker.runs.journal.parts import MAX_PART, size_of
 from crucible_worker.runs.journal.postgres.store import BEAT_SECONDS
 from crucible_worker.runs.journal.writer import MAX_BATCH
-from crucible_worker.runs.leased_items import PARTS_PAUSE_SECONDS
 from crucible_worker.runs.sampling import MAX_UNWRITTEN
 
-__all__ = ["Commit", "Cpu", "Outcome", "Parameters", "Pool", "simulate"]
+__all__ = ["Commit", "Cpu", "Outcome", "Parameters", "Pool", "simulate", "waited"]
 
 TURN_SECONDS = 0.001
 """How long a core works for one thread before the next one has its turn."""
+TIMER_SECONDS = 0.001
+"""Timers of an event loop that waits are rounded up to a multiple of it: epoll counts milliseconds."""
+BACKGROUND_SECONDS = 0.05
+"""How often a worker does what is neither a sample's nor a commit's."""
 
 Steps: TypeAlias = Generator[simpy.Event, Any, None]
 
@@ -84,8 +88,10 @@ class Parameters:
     """From the end of a transaction until the next one has the lock, by the number of those that wait for it."""
     note: Cpu = Cpu()
     """For each worker that is notified of a commit."""
-    look: Cpu = Cpu()
-    """For a look at what callers have set."""
+    background: float = 0.0
+    """CPU of a worker's event loop in each second, whatever it runs."""
+    timer: float = TIMER_SECONDS
+    """By how much an event loop that waits is late at most."""
     start: float = 0.0
     """From the call until the lead begins to lease."""
     finish: float = 0.0
@@ -145,11 +151,6 @@ class Outcome:
         """Samples a second, each with its event."""
         return self.samples / self.seconds
 
-    def waited(self, share: float) -> float:
-        """Quantile of the time from the begin of a transaction until it had the lock; NaN without one."""
-        waits = sorted(one.locked - one.asked for one in self.commits)
-        return waits[max(0, math.ceil(share * len(waits)) - 1)] if waits else math.nan
-
     @property
     def utilisations(self) -> dict[str, float]:
         """What can be the bottleneck, by its name."""
@@ -159,6 +160,12 @@ class Outcome:
             "the cores of a worker's host": self.host,
             "the cores of the database": self.database,
         }
+
+
+def waited(commits: Sequence[Commit], share: float) -> float:
+    """Quantile of the time from the begin of a transaction until it had the lock; NaN without a transaction."""
+    waits = sorted(one.locked - one.asked for one in commits)
+    return waits[max(0, math.ceil(share * len(waits)) - 1)] if waits else math.nan
 
 
 def simulate(
@@ -187,7 +194,8 @@ class _Busy:
     """A resource that counts for how long its places are taken, within a window."""
 
     def __init__(self, env: simpy.Environment, places: int, window: tuple[float, float]) -> None:
-        self._env, self._window, self._places = env, window, places
+        self._env, self._window = env, window
+        self.places = places
         self.resource = simpy.Resource(env, places)
         self._seconds = 0.0
 
@@ -198,7 +206,7 @@ class _Busy:
 
     def share(self, seconds: float) -> float:
         """Share of its places that were taken, of so many seconds."""
-        return self._seconds / self._places / seconds
+        return self._seconds / self.places / seconds
 
     def work(self, seconds: float) -> Steps:
         """Take a place in turns, until so much is done."""
@@ -277,7 +285,7 @@ class _Simulation:
         note = self.parameters.note
         if note.database:
             # The processes of the connections work at once, each on a core.
-            groups = min(len(self.workers), self.database.resource.capacity)
+            groups = min(len(self.workers), self.database.places)
             for _ in range(groups):
                 self.env.process(self.database.work(note.database * len(self.workers) / groups))
         for worker in self.workers:
@@ -327,7 +335,7 @@ class _Worker:
         joins = simulation.parameters.start
         if index:  # it hears of the parts, and gets ready as the lead has
             joins += simulation.parameters.start + simulation.chance.uniform(0.0, OFFER_PAUSE_SECONDS)
-        for steps in (self._loop(joins), self._write(), self._beat(), self._look()):
+        for steps in (self._loop(joins), self._write(), self._beat(), self._background()):
             self._env.process(steps)
 
     def notified(self) -> None:
@@ -354,6 +362,8 @@ class _Worker:
             if not (self._ended or self._notes or self._answers):
                 self._loop_wakes = self._env.event()
                 yield self._loop_wakes
+                if self._ended and self._parameters.timer:
+                    yield self._env.timeout(self._simulation.chance.uniform(0.0, self._parameters.timer))
             ended, notes, answers = self._ended, self._notes, self._answers
             self._ended, self._notes, self._answers = 0, 0, []
             results = ended * self._parameters.loop_sample + bool(ended) * self._parameters.loop_submission
@@ -364,15 +374,15 @@ class _Worker:
                 self._at_work -= ended
                 self._unwritten += ended
                 self._submit(_Submission(events=ended, parts_done=self._done(ended)))
-            self._start(results / ended if ended else 0.0)
+            self._start()
 
-    def _start(self, apart: float) -> None:
-        """Start samples as long as there is room: those of one iteration a little after each other."""
+    def _start(self) -> None:
+        """Start samples as long as there is room: those of one iteration follow each other, until now."""
         room = min(self._concurrency - self._at_work, self._pending) if self._unwritten < MAX_UNWRITTEN else 0
         self._at_work += room
         self._pending -= room
         for behind in range(room):
-            answered = self._env.timeout(max(0.0, self._parameters.latency - behind * apart))
+            answered = self._env.timeout(max(0.0, self._parameters.latency - behind * self._parameters.loop_sample))
             answered.callbacks.append(self._sample_ended)
         if self._pending < self._concurrency:
             self._lease_more()
@@ -464,16 +474,13 @@ class _Worker:
             self._submit(_Submission())
             yield self._env.timeout(BEAT_SECONDS)
 
-    def _look(self) -> Steps:
-        """Read what callers have set, as there are always news."""
-        look = self._parameters.look
-        if not (look.worker or look.database):
+    def _background(self) -> Steps:
+        if not self._parameters.background:
             return
-        yield self._env.timeout(self._simulation.chance.uniform(0.0, PARTS_PAUSE_SECONDS))
+        yield self._env.timeout(self._simulation.chance.uniform(0.0, BACKGROUND_SECONDS))
         while True:
-            yield from self._simulation.database.work(look.database)
-            yield from self._compute(look.worker)
-            yield self._env.timeout(PARTS_PAUSE_SECONDS)
+            yield self._env.timeout(BACKGROUND_SECONDS)
+            yield from self._compute(self._parameters.background * BACKGROUND_SECONDS)
 
 
 def _wake(event: simpy.Event) -> None:
@@ -481,9 +488,9 @@ def _wake(event: simpy.Event) -> None:
         event.succeed()
 
 
-def _parts(samples: int | None) -> itertools.chain[int]:
-    """Sizes of the parts of an evaluation; without an end, as those of a large one."""
+def _parts(samples: int | None) -> Iterator[int]:
+    """Sizes of the parts of an evaluation; without an end, those of a large one."""
     if samples is None:
-        return itertools.chain(itertools.repeat(size_of(1_000_000)))
+        return itertools.repeat(MAX_PART)
     size = size_of(samples)
     return itertools.chain(itertools.repeat(size, samples // size), [samples % size] if samples % size else [])
