@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -112,6 +113,8 @@ class Pool:
     workers_per_host: int = 1
     database_cores: int | None = 2
     """Cores of the database's host; None if it is on the first host of workers."""
+    other_cores: float = 0.0
+    """Cores of the first host that other programs use."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,16 +200,24 @@ class _Busy:
         self._env, self._window = env, window
         self.places = places
         self.resource = simpy.Resource(env, places)
-        self._seconds = 0.0
+        self._seconds, self._since = 0.0, list[float]()
 
-    def count(self, seconds: float) -> None:
-        """A place was taken for so many seconds until now."""
-        begin, end = self._window
-        self._seconds += max(0.0, min(self._env.now, end) - max(self._env.now - seconds, begin))
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """A place is taken until the block is left."""
+        since = self._env.now
+        self._since.append(since)
+        yield
+        self._since.remove(since)
+        self._seconds += self._within(since)
 
     def share(self, seconds: float) -> float:
         """Share of its places that were taken, of so many seconds."""
-        return self._seconds / self.places / seconds
+        return (self._seconds + sum(map(self._within, self._since))) / self.places / seconds
+
+    def _within(self, since: float) -> float:
+        begin, end = self._window
+        return max(0.0, min(self._env.now, end) - max(since, begin))
 
     def work(self, seconds: float) -> Steps:
         """Take a place in turns, until so much is done."""
@@ -214,8 +225,8 @@ class _Busy:
             turn = min(seconds, TURN_SECONDS)
             with self.resource.request() as place:
                 yield place
-                yield self._env.timeout(turn)
-                self.count(turn)
+                with self.taken():
+                    yield self._env.timeout(turn)
             seconds -= turn
 
 
@@ -238,6 +249,8 @@ class _Simulation:
         self._hosts = [_Busy(env, pool.host_cores, window) for _ in range(count)]
         cores = pool.database_cores
         self.database = self._hosts[0] if cores is None else _Busy(env, cores, window)
+        for _ in range(math.ceil(pool.other_cores)):
+            env.process(self._other_program(pool.other_cores / math.ceil(pool.other_cores)))
         self._parts = _parts(samples)
         self._committed, self.all_committed = 0, env.event()
         self.commits: list[Commit] = []
@@ -253,7 +266,8 @@ class _Simulation:
             seconds = end - begin
         else:
             self.env.run(until=self.all_committed)
-            self.env.run(until=self.env.now + self.parameters.finish + self._samples * self.parameters.finish_sample)
+            finish = self.parameters.finish + self._samples * self.parameters.finish_sample
+            self.env.run(until=self.env.timeout(finish))
             begin, end, seconds = 0.0, self.env.now, self.env.now
         counted = [one for one in self.commits if begin <= one.released <= end]
         return Outcome(
@@ -265,6 +279,12 @@ class _Simulation:
             host=max(host.share(seconds) for host in self._hosts),
             database=self.database.share(seconds),
         )
+
+    def _other_program(self, share: float) -> Steps:
+        """Use a core of the first host for a share of the time."""
+        while True:
+            yield self.env.timeout(self.chance.expovariate(1.0) * TURN_SECONDS * (1 - share) / share)
+            yield from self._hosts[0].work(TURN_SECONDS)
 
     def lease(self, runs: int) -> list[int]:
         """Sizes of parts with so many runs together at least, if there are so many; to be called under the lock."""
@@ -350,9 +370,8 @@ class _Worker:
             turn = min(seconds, TURN_SECONDS)
             with self.interpreter.resource.request() as place:
                 yield place
-                began = self._env.now
-                yield from self._host.work(turn)
-                self.interpreter.count(self._env.now - began)
+                with self.interpreter.taken():
+                    yield from self._host.work(turn)
             seconds -= turn
 
     def _loop(self, joins: float) -> Steps:
@@ -429,12 +448,11 @@ class _Worker:
             with lock.resource.request() as place:
                 waits = not place.triggered
                 yield place
-                began = env.now
-                if waits:
-                    yield env.timeout(self._simulation.handover(1 + len(lock.resource.queue)))
-                locked = env.now
-                yield from self._commit(batch)
-                lock.count(env.now - began)
+                with lock.taken():
+                    if waits:
+                        yield env.timeout(self._simulation.handover(1 + len(lock.resource.queue)))
+                    locked = env.now
+                    yield from self._commit(batch)
             self._simulation.committed(
                 Commit(asked, locked, env.now, len(batch), sum(submission.events for submission in batch))
             )

@@ -116,6 +116,7 @@ async def compared(postgres: Any, parameters: Parameters, options: Options) -> S
             for workers, its in runs.items():
                 its.append(await evaluated(postgres.new_database(), workers, load, recorded=True))
         for workers, its in runs.items():
+            other_cores = statistics.median(run.other_cpu / run.seconds for run in its)
             simulated = simulate(
                 dataclasses.replace(parameters, latency=latency),
                 Pool(
@@ -124,6 +125,7 @@ async def compared(postgres: Any, parameters: Parameters, options: Options) -> S
                     host_cores=os.cpu_count() or 1,
                     workers_per_host=workers,
                     database_cores=None,
+                    other_cores=other_cores,
                 ),
                 samples=options.samples,
                 seed=options.seed,
@@ -134,7 +136,7 @@ async def compared(postgres: Any, parameters: Parameters, options: Options) -> S
                     workers=workers,
                     measured=_median([_figures(run.seconds, _commits(run)) for run in its]),
                     simulated=_figures(simulated.seconds, simulated.commits),
-                    other_cores=statistics.median(run.other_cpu / run.seconds for run in its),
+                    other_cores=other_cores,
                 )
             )
     return comparisons
