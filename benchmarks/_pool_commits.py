@@ -1,0 +1,141 @@
+"""Records of the transactions of a worker with a PostgreSQL journal, made in its process while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+if TYPE_CHECKING:
+    from crucible_worker.runs.journal.postgres.writing import PostgresWriting
+    from crucible_worker.runs.journal.queries import Head
+
+__all__ = ["TimedCommit", "read_commits", "recorded_commits"]
+
+
+@dataclasses.dataclass(slots=True)
+class TimedCommit:
+    """A transaction; times are those of the clock that all processes of a machine share."""
+
+    asked: float = 0.0
+    """When it began."""
+    locked: float = 0.0
+    """When it had the lock of the head's row."""
+    released: float = 0.0
+    """When it was committed."""
+    submissions: int = 0
+    events: int = 0
+    parts_leased: int = 0
+    lease_seconds: float = 0.0
+    """Of `locked` to `released`: to lease them."""
+    parts_done: int = 0
+    done_seconds: float = 0.0
+    """Likewise, to remove the parts that are done."""
+    writer_cpu: float = 0.0
+    """CPU seconds of the writer's thread from `locked` to `released`."""
+    process_cpu: float = 0.0
+    """CPU seconds of the process until it was committed."""
+
+    @property
+    def hold(self) -> float:
+        """Seconds under the lock."""
+        return self.released - self.locked
+
+
+def read_commits(file: Path) -> Sequence[TimedCommit]:
+    """What a worker has recorded."""
+    return [TimedCommit(**one) for one in json.loads(file.read_text())]
+
+
+@contextlib.contextmanager
+def recorded_commits(file: Path) -> Iterator[None]:
+    """Record the transactions of this process, which has one worker, and write them at the end."""
+    from crucible_worker.runs.journal import parts
+    from crucible_worker.runs.journal.postgres import store
+    from crucible_worker.runs.journal.postgres.sessions import Session
+    from crucible_worker.runs.journal.writer import Writer
+
+    recorder = _Recorder()
+    with (
+        mock.patch.object(store, "PostgresWriting", recorder.writing()),
+        # The statement that follows the lock.
+        mock.patch.object(Session, "renew", recorder.before(Session.renew, recorder.locked)),
+        mock.patch.object(Writer, "_apply", recorder.before(Writer._apply, recorder.submitted)),
+        mock.patch.object(parts, "lease", recorder.timed(parts.lease, recorder.leased)),
+        mock.patch.object(parts, "_done", recorder.timed(parts._done, recorder.done)),
+    ):
+        yield
+    file.write_text(json.dumps([dataclasses.asdict(one) for one in recorder.commits]))
+
+
+class _Recorder:
+    """Used by the writer's thread alone."""
+
+    def __init__(self) -> None:
+        self.commits: list[TimedCommit] = []
+        self._now = TimedCommit()
+
+    def writing(self) -> type[PostgresWriting]:
+        """The connection that writes, with records of its transactions."""
+        from crucible_worker.runs.journal.postgres.writing import PostgresWriting
+
+        recorder = self
+
+        class Recorded(PostgresWriting):
+            def begin(self) -> Head:
+                recorder._now = TimedCommit(asked=time.monotonic())
+                return super().begin()
+
+            def commit(self, before: int, sequence: int) -> None:
+                super().commit(before, sequence)
+                recorder._committed(sequence - before)
+
+        return Recorded
+
+    @staticmethod
+    def before(function: Callable[..., Any], action: Callable[[], None]) -> Callable[..., Any]:
+        """A function that does something else before."""
+
+        def apply(*arguments: Any) -> Any:
+            action()
+            return function(*arguments)
+
+        return apply
+
+    @staticmethod
+    def timed(function: Callable[..., Any], action: Callable[[Any, float], None]) -> Callable[..., Any]:
+        """A function of which something gets the result and the seconds."""
+
+        def apply(*arguments: Any, **named: Any) -> Any:
+            began = time.monotonic()
+            result = function(*arguments, **named)
+            action(result, time.monotonic() - began)
+            return result
+
+        return apply
+
+    def locked(self) -> None:
+        self._now.locked, self._now.writer_cpu = time.monotonic(), -time.thread_time()
+
+    def submitted(self) -> None:
+        self._now.submissions += 1
+
+    def leased(self, parts: Sequence[Any], seconds: float) -> None:
+        self._now.parts_leased += len(parts)
+        self._now.lease_seconds += seconds
+
+    def done(self, _: None, seconds: float) -> None:
+        self._now.parts_done += 1
+        self._now.done_seconds += seconds
+
+    def _committed(self, events: int) -> None:
+        now = self._now
+        now.released, now.events = time.monotonic(), events
+        now.writer_cpu += time.thread_time()
+        now.process_cpu = time.process_time()
+        self.commits.append(now)
