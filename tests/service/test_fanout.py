@@ -11,7 +11,7 @@ import pytest_asyncio
 
 pytest.importorskip("ray", reason="ray is not installed: grading on a Ray cluster is not tested")
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     CallTest,
