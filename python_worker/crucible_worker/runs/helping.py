@@ -253,6 +253,8 @@ class Help:
         if self._attempt is not None:
             self._attempt.fail(error)
             return
+        if self._over.is_set():  # the first cause counts: each result that is on its way fails likewise
+            return
         if not isinstance(error, JournalUnavailable):
             logged(_log, "help_failed", error)
         elif not isinstance(error, parts.PartGone):  # the evaluation has ended, or continues without this worker

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ import pytest
 pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
 
 import psycopg
+from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
@@ -22,7 +25,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.owned import OwnersJournal
-from crucible_worker.runs.journal.postgres import looking, store
+from crucible_worker.runs.journal.postgres import connections, looking, store
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.store import without_password
 from crucible_worker.runs.journal.schema import SCHEMA
@@ -354,6 +357,19 @@ async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url
         with pytest.raises(FailedPrecondition, match="%40 for @") as refused:
             await asyncio.to_thread(use)
         assert not any(part in str(refused.value) for part in ("sec", "ret", "lab"))
+
+
+def test_connections_notice_that_the_network_is_gone(tmp_path):
+    """What is sent and not acknowledged ends a connection, where the kernel alone would wait for a quarter of an hour."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/lab"
+        connecting = pq.PGconn.connect_start(make_conninfo(url, **connections.parameters(url)).encode())
+        try:
+            with socket.socket(fileno=os.dup(connecting.socket)) as its:
+                assert its.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+                assert its.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        finally:
+            connecting.finish()
 
 
 async def test_unknown_parameters_of_a_url_are_named(tmp_path):

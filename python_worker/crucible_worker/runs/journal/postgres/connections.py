@@ -56,6 +56,8 @@ def parameters(url: str) -> Mapping[str, Any]:
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,
+        # Keepalives do not notice that the network is gone while something is sent.
+        "tcp_user_timeout": int(PATIENCE_SECONDS * 1000),
     }
     given = conninfo_to_dict(url)
     return {name: value for name, value in more.items() if name not in given}
