@@ -39,6 +39,7 @@ from crucible_worker.grading.pool import GradingPool
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.fanout_kit import pairs, ray_cluster, timeless
 from tests.service.grading_kit import alive, processes_below
+from tests.tables import rows
 
 pytestmark = [pytest.mark.clusters, pytest.mark.asyncio(loop_scope="module")]
 
@@ -141,8 +142,20 @@ async def test_programs_run_in_the_sandboxes_of_the_nodes(fanout):
     assert (there.problems, there.metrics) == (local.problems, local.metrics)
 
 
-async def test_a_cancelled_call_leaves_nothing_behind(fanout):
-    """Its chunks are cancelled in the cluster, and the next call has the nodes at once."""
+@rows("address", ["auto", "local"])
+async def test_a_cancelled_call_leaves_nothing_behind(address, fanout):
+    """Its chunks are cancelled in the cluster, also in one that the worker has started; the next call has the nodes."""
+    if address == "auto":
+        await _cancelled(fanout)
+        return
+    local = Fanout(address, 8)
+    try:
+        await _cancelled(local)
+    finally:
+        await local.aclose()
+
+
+async def _cancelled(fanout):
     await fanout.start()
     endless = [dataclasses.replace(BOMB, id=str(n), answer=f"{BOMB.answer}+{n}") for n in range(1_400)]
     call = asyncio.create_task(ClusterMath(fanout).grade_batch(endless))

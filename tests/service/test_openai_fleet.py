@@ -177,11 +177,12 @@ async def test_a_replica_that_is_not_there_fails_nothing():
 
 
 async def test_without_any_replica_a_model_is_not_loaded():
-    """The error is that of a single server."""
+    """The error is that of a single server, and says how many replicas there are."""
     urls = tuple(f"http://127.0.0.1:{free_port()}/v1" for _ in range(2))
     fleet = Fleet(OpenAIServer(name="s", base_urls=urls), {})
     error = await error_of(RemoteModel(fleet, "m").load())
     assert (error.reason, error.retryable) == ("BACKEND_UNREACHABLE", True)
+    assert "none of its 2 replicas answers" in error.message
     error = await error_of(RemoteModel(fleet, "m").sample_text("hi", PARAMS))
     assert (error.reason, error.retryable) == ("BACKEND_UNREACHABLE", True)
     await fleet.aclose()

@@ -114,6 +114,12 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ('[openai_servers.a]\nbase_urls = ["http://x/v1", "ftp://x/v1"]', r"base_urls\[1\] is no http or https URL"),
         ('[openai_servers.a]\nbase_urls = ["http://u:canary@x/v1"]', r"base_urls\[0\] holds more than an address"),
         ('[openai_servers.a]\nbase_urls = ["http://x/v1", "http://x/v1/"]', r"base_urls\[1\] is base_urls\[0\] again"),
+        (
+            '[openai_servers.a]\nbase_urls = ["http://x:80/v1", "HTTP://X/v1"]',
+            r"base_urls\[1\] is base_urls\[0\] again",
+        ),
+        ('[openai_servers.a]\nbase_url = "http://x/v1,y:8000/v1"', "has a comma that no URL follows"),
+        ('[openai_servers.a]\nbase_url = "http://x/v1,"', "has a comma that no URL follows"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nbase_urls = ["{URL}"]', "are one setting, and both are given"),
         (
             '[openai_servers.a]\nbase_urls = ["http://127.0.0.1/v1", "http://far.example/v1"]\nkey_file = "key"',

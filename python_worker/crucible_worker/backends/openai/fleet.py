@@ -162,7 +162,7 @@ class Fleet:
             if error.reason not in _ABSENT:
                 raise error
         if len(absent) == len(answers):
-            raise next(iter(absent.values()))
+            raise _all_absent(list(absent.values()))
         told = {
             str(number): shown_of(content, model)
             for number, content in enumerate(answers.values(), start=1)
@@ -462,6 +462,15 @@ class Fleet:
 def _alike(error: BridgeError, other: BridgeError) -> bool:
     """Whether two replicas have failed a request in the same way, so that a third one would, too."""
     return any(error.reason in kind and other.reason in kind for kind in (_FAILED, _REFUSED))
+
+
+def _all_absent(errors: Sequence[BridgeError]) -> BridgeError:
+    """The error when no replica is there: that of the first, and that the others have none to offer either."""
+    first = errors[0]
+    if len(errors) == 1:
+        return first
+    message = f"{first.message}; none of its {len(errors)} replicas answers"
+    return BackendError(message, reason=first.reason, retryable=first.retryable)
 
 
 def _work_and_key(body: Mapping[str, Any], tokens: int) -> tuple[float, Hashable]:

@@ -39,8 +39,11 @@ RAW: Renderer = "raw"
 _TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
 """Values of the former setting `text`, each with the renderer that it means."""
 
-_BETWEEN_URLS = re.compile(r",(?=https?://)")
+_BETWEEN_URLS = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
 """Between two URLs in one text; any other comma belongs to a path."""
+_NO_URL = re.compile(r",\s*($|[^/,]*:\d)")
+"""A comma before nothing, or before what would be a URL with http:// in front."""
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +132,10 @@ class OpenAIServer:
             return [checked_url(self.base_url, f"{where}: base_url")]
         urls = [checked_url(url, f"{where}: base_urls[{index}]") for index, url in enumerate(self.base_urls)]
         # A replica that is named twice would get twice the requests.
-        seen: dict[str, int] = {}
-        for index, url in enumerate(self.base_urls):
-            if (first := seen.setdefault(url.rstrip("/"), index)) != index:
+        seen: dict[tuple[str, str | None, int, str], int] = {}
+        for index, url in enumerate(urls):
+            place = url.scheme, url.hostname, url.port or _PORTS[url.scheme], url.path.rstrip("/")
+            if (first := seen.setdefault(place, index)) != index:
                 raise ValueError(f"{where}: base_urls[{index}] is base_urls[{first}] again")
         return urls
 
@@ -166,6 +170,11 @@ def _server(**fields: Any) -> OpenAIServer:
         fields["renderer"] = text
     # As an option has them: NAME=URL,URL.
     urls = _BETWEEN_URLS.split(fields.get("base_url", ""))
+    if any(_NO_URL.search(url) for url in urls):
+        raise ValueError(
+            f"{_KIND.where(fields['name'])}: base_url has a comma that no URL follows; write several as "
+            "http://HOST:PORT/v1,http://HOST:PORT/v1"
+        )
     if len(urls) > 1 and "base_urls" not in fields:
         del fields["base_url"]
         fields["base_urls"] = tuple(urls)

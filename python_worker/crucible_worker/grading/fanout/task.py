@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 from collections.abc import Sequence
 from typing import cast
 
@@ -52,6 +53,9 @@ class _Graders:
     """The graders of one Ray process, which grades one chunk at a time."""
 
     def __init__(self) -> None:
+        # Ray cancels a task by SIGINT, which this process ignores if who started its node did: a child of a worker,
+        # or a command that a script has started with "&". Cancelled chunks would then keep the node for minutes.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         self._runner = asyncio.Runner()
         self._math: MathGrader | None = None
         self._places: dict[CodeImage | None, Places] = {}
