@@ -31,11 +31,9 @@ class TimedCommit:
     submissions: int = 0
     events: int = 0
     parts_leased: int = 0
-    lease_seconds: float = 0.0
-    """Of `locked` to `released`: to lease them."""
     parts_done: int = 0
-    done_seconds: float = 0.0
-    """Likewise, to remove the parts that are done."""
+    statements: int = 0
+    """From `locked` to `released`."""
     writer_cpu: float = 0.0
     """CPU seconds of the writer's thread from `locked` to `released`."""
     process_cpu: float = 0.0
@@ -56,18 +54,19 @@ def read_commits(file: Path) -> Sequence[TimedCommit]:
 def recorded_commits(file: Path) -> Iterator[None]:
     """Record the transactions of this process, which has one worker, and write them at the end."""
     from crucible_worker.runs.journal import parts
-    from crucible_worker.runs.journal.postgres import store
+    from crucible_worker.runs.journal.postgres import store, writing
     from crucible_worker.runs.journal.postgres.sessions import Session
     from crucible_worker.runs.journal.writer import Writer
 
     recorder = _Recorder()
     with (
         mock.patch.object(store, "PostgresWriting", recorder.writing()),
+        mock.patch.object(writing.Statements, "execute", recorder.before(writing.Statements.execute, recorder.run)),
         # The statement that follows the lock.
         mock.patch.object(Session, "renew", recorder.before(Session.renew, recorder.locked)),
         mock.patch.object(Writer, "_apply", recorder.before(Writer._apply, recorder.submitted)),
-        mock.patch.object(parts, "lease", recorder.timed(parts.lease, recorder.leased)),
-        mock.patch.object(parts, "_done", recorder.timed(parts._done, recorder.done)),
+        mock.patch.object(parts, "lease", recorder.after(parts.lease, recorder.leased)),
+        mock.patch.object(parts, "_done", recorder.after(parts._done, recorder.done)),
     ):
         yield
     file.write_text(json.dumps([dataclasses.asdict(one) for one in recorder.commits]))
@@ -108,13 +107,12 @@ class _Recorder:
         return apply
 
     @staticmethod
-    def timed(function: Callable[..., Any], action: Callable[[Any, float], None]) -> Callable[..., Any]:
-        """A function of which something gets the result and the seconds."""
+    def after(function: Callable[..., Any], action: Callable[[Any], None]) -> Callable[..., Any]:
+        """A function of which something gets the result."""
 
         def apply(*arguments: Any, **named: Any) -> Any:
-            began = time.monotonic()
             result = function(*arguments, **named)
-            action(result, time.monotonic() - began)
+            action(result)
             return result
 
         return apply
@@ -125,17 +123,19 @@ class _Recorder:
     def submitted(self) -> None:
         self._now.submissions += 1
 
-    def leased(self, parts: Sequence[Any], seconds: float) -> None:
-        self._now.parts_leased += len(parts)
-        self._now.lease_seconds += seconds
+    def run(self) -> None:
+        self._now.statements += 1
 
-    def done(self, _: None, seconds: float) -> None:
+    def leased(self, parts: Sequence[Any]) -> None:
+        self._now.parts_leased += len(parts)
+
+    def done(self, _: None) -> None:
         self._now.parts_done += 1
-        self._now.done_seconds += seconds
 
     def _committed(self, events: int) -> None:
         now = self._now
         now.released, now.events = time.monotonic(), events
+        now.statements += 3  # the session's, the note, and COMMIT
         now.writer_cpu += time.thread_time()
         now.process_cpu = time.process_time()
         self.commits.append(now)

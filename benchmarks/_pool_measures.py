@@ -6,24 +6,25 @@ import asyncio
 import dataclasses
 import math
 import multiprocessing
+import os
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 import psutil
 import psycopg
 from _pool import Load, Run, evaluated
 from _pool_commits import TimedCommit
-from _pool_model import Cpu, Parameters
+from _pool_model import Cpu, Parameters, Pool, simulate
 
 from crucible_worker.runs.journal.queries import Head, head
 
-__all__ = ["CALIBRATION", "Measure", "database_cpu", "measured"]
+__all__ = ["CALIBRATION", "Measure", "Measured", "database_cpu", "measured"]
 
 CALIBRATIONS = 2
 CALIBRATION = (Load(samples=1_500, latency=0.03, concurrency=8), Load(samples=4_500, latency=0.03, concurrency=64))
@@ -36,6 +37,10 @@ ROUNDS = 3
 """Of such short measurements. The best one counts, as other programs can only disturb it."""
 LISTENING = 64
 """Workers that are notified."""
+STATEMENTS = 1_000
+"""Statements of each kind that one connection runs."""
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+"""Of an event loop's CPU for a sample: what is tried as the time between two starts."""
 COMMITS = 20
 """Transactions whose CPU is added up before lines are drawn."""
 
@@ -76,8 +81,19 @@ class Handover:
     seconds: float
 
 
-async def measured(postgres: Any, latency: float) -> tuple[Parameters, Sequence[Measure]]:
-    """All parameters, and how they were measured; takes about half a minute.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """All parameters."""
+
+    undisturbed: Parameters
+    """As if no other program ran on this machine: for predictions."""
+    disturbed: Parameters
+    """By a clock, with what other programs did meanwhile: for comparisons on this machine."""
+    measures: Sequence[Measure]
+
+
+async def measured(postgres: Any, latency: float) -> Measured:
+    """Measure; takes about a minute.
 
     Args:
         postgres: a server.
@@ -88,17 +104,29 @@ async def measured(postgres: Any, latency: float) -> tuple[Parameters, Sequence[
         log = _prepared(url, Path(folder))
         contention = _contention(url)
         note, notes = _notes(url, log)
-    runs = [
-        (load, await evaluated(url, 1, load, recorded=True, database_cpu=database_cpu(url)))
-        for load, url in ((load, postgres.new_database()) for load in CALIBRATION * CALIBRATIONS)
-    ]
+    runs: list[tuple[Load, Run]] = []
+    pauses = [_pauses(url)]
+    for load in CALIBRATION * CALIBRATIONS:
+        own = postgres.new_database()
+        runs.append((load, await evaluated(own, 1, load, recorded=True, database_cpu=database_cpu(own))))
+        pauses.append(_pauses(url))
+    least = Pauses(statement=min(one.statement for one in pauses), flush=min(one.flush for one in pauses))
     parameters = dataclasses.replace(
-        _of_runs(runs),
+        _of_runs(runs, least),
         latency=latency,
         handover=[(one.waiting, one.seconds) for one in _handovers(contention)],
         note=note,
     )
-    return parameters, [*_told(parameters, [run for _, run in runs]), *_told_of_locks(contention), *notes]
+    disturbed = _disturbed(parameters, [run for _, run in runs])
+    apart = _apart(disturbed, runs)
+    parameters = dataclasses.replace(parameters, apart=apart)
+    disturbed = dataclasses.replace(disturbed, apart=apart)
+    told = _told(parameters, disturbed, least, runs)
+    return Measured(
+        undisturbed=parameters,
+        disturbed=disturbed,
+        measures=[*told, *_told_of_locks(contention), *notes],
+    )
 
 
 def database_cpu(url: str) -> Callable[[], float]:
@@ -122,36 +150,122 @@ def _alive_cpu(process: psutil.Process) -> float:
         return 0.0
 
 
-def _of_runs(runs: Sequence[tuple[Load, Run]]) -> Parameters:
-    """What evaluations of one worker tell: straight lines through all of their transactions."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """What a statement costs beyond CPU, on an idle connection; medians, as other programs disturb few statements."""
+
+    statement: float
+    """Until the database, and then the client, is woken."""
+    flush: float
+    """What COMMIT takes longer: the disk."""
+
+
+def _pauses(url: str) -> Pauses:
+    from crucible_worker.runs.journal.postgres.connections import connect
+
+    cpu, trips, commits = database_cpu(url), list[float](), list[float]()
+    with connect(url) as connection:
+        before, began = cpu(), time.thread_time()
+        for _ in range(STATEMENTS):
+            trips.append(_seconds_of(connection, "SELECT 1"))
+        busy = (cpu() - before + time.thread_time() - began) / STATEMENTS
+        for _ in range(STATEMENTS):
+            connection.execute("BEGIN")
+            connection.execute("UPDATE head SET oldest = oldest")
+            commits.append(_seconds_of(connection, "COMMIT"))
+    trip = statistics.median(trips)
+    return Pauses(statement=max(0.0, trip - busy), flush=max(0.0, statistics.median(commits) - trip))
+
+
+def _seconds_of(connection: psycopg.Connection[Any], sql: LiteralString) -> float:
+    began = time.monotonic()
+    connection.execute(sql)
+    return time.monotonic() - began
+
+
+def _of_runs(runs: Sequence[tuple[Load, Run]], pauses: Pauses) -> Parameters:
+    """What evaluations of one worker tell.
+
+    Times under the lock are sums of CPU and pauses: other programs lengthen what a clock says of them, not these.
+    """
     own = [run.commits[0] for _, run in runs]
     commits = [one for commits in own for one in commits if one.events]
-    hold = [one.hold - one.lease_seconds - one.done_seconds for one in commits]
-    transaction, submission, event = _line([(1, one.submissions, one.events) for one in commits], hold)
-    expected = [transaction + submission * one.submissions + event * one.events for one in commits]
-    logarithms = [math.log(have / want) for have, want in zip(hold, expected) if have > 0]
+    rows = [(1, one.submissions, one.events, one.parts_leased, one.parts_done) for one in commits]
+    cpu = _line(rows, [one.writer_cpu for one in commits])
+    statements = _line(rows, [one.statements for one in commits])
+    worker_cpu = sum(one.writer_cpu for commits in own for one in commits)
+    by_database = sum(run.database_cpu for _, run in runs) / worker_cpu
+    parts = [seconds * (1 + by_database) + count * pauses.statement for seconds, count in zip(cpu, statements)]
+    parts[0] += pauses.flush
+    held = sum(np.array(rows) @ parts)
+    usual = np.array(rows) @ cpu
     loop = [row for commits in own for row in _loop(commits)]
-    background, loop_submission, loop_sample = _line([row[:3] for row in loop], [row[3] for row in loop])
-    held = sum(one.hold for commits in own for one in commits)
+    background, loop_sample = _line([row[:2] for row in loop], [row[2] for row in loop])
     finish, finish_sample = _line([(1, load.samples) for load, _ in runs], [_finish(run) for _, run in runs])
     return Parameters(
         latency=0.0,
         loop_sample=loop_sample,
-        loop_submission=loop_submission,
         background=background,
         begin=statistics.median(one.locked - one.asked for one in commits),
-        transaction=transaction,
-        submission=submission,
-        event=event,
-        lease=_each(commits, "lease_seconds", "parts_leased"),
-        part_end=_each(commits, "done_seconds", "parts_done"),
-        worker_share=sum(one.writer_cpu for commits in own for one in commits) / held,
-        database_share=sum(run.database_cpu for _, run in runs) / held,
-        spread=statistics.pstdev(logarithms),
+        transaction=parts[0],
+        submission=parts[1],
+        event=parts[2],
+        lease=parts[3],
+        part_end=parts[4],
+        worker_share=(share := sum(one.writer_cpu for one in commits) / held),
+        database_share=share * by_database,
+        spread=statistics.pstdev([math.log(one.writer_cpu / seconds) for one, seconds in zip(commits, usual)]),
         start=statistics.median(_start(run) for _, run in runs),
         finish=finish,
         finish_sample=finish_sample,
     )
+
+
+def _disturbed(parameters: Parameters, runs: Sequence[Run]) -> Parameters:
+    """With times under the lock by a clock: what is more than the sum of CPU and pauses needs no core here."""
+    commits = [one for run in runs for one in run.commits[0] if one.events]
+    expected = [
+        parameters.transaction
+        + parameters.submission * one.submissions
+        + parameters.event * one.events
+        + parameters.lease * one.parts_leased
+        + parameters.part_end * one.parts_done
+        for one in commits
+    ]
+    factor = sum(one.hold for one in commits) / sum(expected)
+    return dataclasses.replace(
+        parameters,
+        transaction=parameters.transaction * factor,
+        submission=parameters.submission * factor,
+        event=parameters.event * factor,
+        lease=parameters.lease * factor,
+        part_end=parameters.part_end * factor,
+        worker_share=parameters.worker_share / factor,
+        database_share=parameters.database_share / factor,
+        spread=statistics.pstdev([math.log(one.hold / seconds) for one, seconds in zip(commits, expected)]),
+    )
+
+
+def _apart(parameters: Parameters, runs: Sequence[tuple[Load, Run]]) -> float:
+    """Time between starts with which the model makes about as many submissions as these evaluations did."""
+    pool = Pool(workers=1, host_cores=os.cpu_count() or 1, database_cores=None)
+
+    def error(apart: float) -> float:
+        return sum(abs(math.log(_submissions(apart, load) / _submitted(run))) for load, run in runs[: len(CALIBRATION)])
+
+    def _submissions(apart: float, load: Load) -> int:
+        simulated = simulate(
+            dataclasses.replace(parameters, apart=apart, latency=load.latency),
+            dataclasses.replace(pool, concurrency=load.concurrency),
+            samples=load.samples,
+        )
+        return sum(one.submissions for one in simulated.commits if one.events)
+
+    return min((share * parameters.loop_sample for share in SHARES), key=error)
+
+
+def _submitted(run: Run) -> int:
+    return sum(one.submissions for one in run.commits[0] if one.events)
 
 
 def _line(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -166,15 +280,14 @@ def _line(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[floa
         used.remove(used[int(found.argmin())])
 
 
-def _loop(commits: Sequence[TimedCommit]) -> Iterator[tuple[float, int, int, float]]:
-    """Seconds, submissions, events, and CPU seconds outside of the writer's transactions, of some commits each."""
+def _loop(commits: Sequence[TimedCommit]) -> Iterator[tuple[float, int, float]]:
+    """Seconds, events, and CPU seconds outside of the writer's transactions, of some commits each."""
     counted = commits[_first(commits) : _last(commits) + 1]
     for before in range(0, len(counted) - COMMITS, COMMITS):
         first, last = counted[before], counted[before + COMMITS]
         some = counted[before + 1 : before + COMMITS + 1]
         cpu = last.process_cpu - first.process_cpu - sum(one.writer_cpu for one in some)
-        submissions, events = sum(one.submissions for one in some), sum(one.events for one in some)
-        yield last.released - first.released, submissions, events, cpu
+        yield last.released - first.released, sum(one.events for one in some), cpu
 
 
 def _first(commits: Sequence[TimedCommit]) -> int:
@@ -191,11 +304,6 @@ def _start(run: Run) -> float:
 
 def _finish(run: Run) -> float:
     return run.ended - run.commits[0][_last(run.commits[0])].released
-
-
-def _each(commits: Sequence[TimedCommit], seconds: str, count: str) -> float:
-    """Mean seconds of each one that is counted."""
-    return sum(getattr(one, seconds) for one in commits) / sum(getattr(one, count) for one in commits)
 
 
 def _prepared(url: str, folder: Path) -> Head:
@@ -317,37 +425,52 @@ def _listen(url: str, log: Head, parent: Any) -> None:
     asyncio.run(listen())
 
 
-def _told(parameters: Parameters, runs: Sequence[Run]) -> Sequence[Measure]:
+def _told(
+    parameters: Parameters, disturbed: Parameters, pauses: Pauses, runs: Sequence[tuple[Load, Run]]
+) -> Sequence[Measure]:
     loads = " and ".join(
         f"{load.samples:,} samples of {load.latency * 1e3:.0f} ms, {load.concurrency} at work" for load in CALIBRATION
     )
-    count = sum(len(run.commits[0]) for run in runs)
+    count = sum(len(run.commits[0]) for _, run in runs)
     line = f"one worker, {CALIBRATIONS} times {loads}: least squares of {count:,} transactions"
-    each = "the same evaluations; mean"
+    each = "the same evaluations, the median"
     rest = 1 - parameters.worker_share - parameters.database_share
+    factor = disturbed.transaction / parameters.transaction
     told = [
         ("latency of the model server", f"{parameters.latency * 1e3:.0f} ms", "given"),
         (
             "CPU of a worker's event loop",
-            f"{parameters.loop_sample * 1e3:.3f} ms a sample, {parameters.loop_submission * 1e3:.3f} ms a submission, "
-            f"{parameters.background * 1e3:.0f} ms in each second",
+            f"{parameters.loop_sample * 1e3:.3f} ms a sample, {parameters.background * 1e3:.0f} ms in each second",
             f"{line}, {COMMITS} together; CPU of the process, less that of its writer",
+        ),
+        (
+            "between starts of samples in one iteration of the loop",
+            f"{parameters.apart * 1e6:.0f} us",
+            f"fitted: one of {len(SHARES)} shares of the CPU a sample; with it the model makes about as many "
+            "submissions as these evaluations did",
+        ),
+        (
+            "a statement, beside CPU",
+            f"{pauses.statement * 1e3:.3f} ms until database and client are woken; {pauses.flush * 1e3:.2f} ms more "
+            "for COMMIT: the disk",
+            f"one connection, the least of {CALIBRATIONS * len(CALIBRATION) + 1} medians of {STATEMENTS:,} statements",
         ),
         (
             "time under the head row's lock",
             f"{parameters.transaction * 1e3:.2f} ms a transaction, {parameters.submission * 1e3:.2f} ms a submission, "
-            f"{parameters.event * 1e3:.3f} ms a sample; its logarithm varies by {parameters.spread:.2f}",
-            line,
+            f"{parameters.event * 1e3:.3f} ms a sample, {parameters.lease * 1e3:.2f} ms to lease a part, "
+            f"{parameters.part_end * 1e3:.2f} ms to end it; its logarithm varies by {parameters.spread:.2f}",
+            f"{line}: their CPU, the number of their statements and COMMIT. By a clock they took {factor:.1f} times as "
+            f"long, and their logarithm varied by {disturbed.spread:.2f}: other programs. Comparisons use the clock's, "
+            "predictions do not",
         ),
         (
             "of that time",
             f"{parameters.worker_share:.0%} CPU of the worker, {parameters.database_share:.0%} CPU of the database, "
-            f"{rest:.0%} neither (the disk, wake-ups)",
+            f"{rest:.0%} neither",
             "CPU of the writer's thread and of the database's processes in these evaluations",
         ),
-        ("begin of a transaction, the lock free", f"{parameters.begin * 1e3:.2f} ms", f"{each[:-4]}median"),
-        ("to lease a part", f"{parameters.lease * 1e3:.2f} ms under the lock", each),
-        ("to end a part", f"{parameters.part_end * 1e3:.2f} ms under the lock", each),
+        ("begin of a transaction, the lock free", f"{parameters.begin * 1e3:.2f} ms", each),
         ("from the call to the first lease", f"{parameters.start * 1e3:.0f} ms", each),
         (
             "from the last sample to the reply",

@@ -65,8 +65,8 @@ class Parameters:
     """Of the model server."""
     loop_sample: float = 0.0
     """CPU of a worker's event loop, for a sample."""
-    loop_submission: float = 0.0
-    """The same, for an iteration that submits results."""
+    apart: float = 0.0
+    """Between the starts of samples that one iteration of the loop starts."""
     begin: float = 0.0
     """From the begin of a transaction until it has the lock, if no other worker has it."""
     transaction: float = 0.0
@@ -385,8 +385,7 @@ class _Worker:
                     yield self._env.timeout(self._simulation.chance.uniform(0.0, self._parameters.timer))
             ended, notes, answers = self._ended, self._notes, self._answers
             self._ended, self._notes, self._answers = 0, 0, []
-            results = ended * self._parameters.loop_sample + bool(ended) * self._parameters.loop_submission
-            yield from self._compute(results + notes * self._parameters.note.worker)
+            yield from self._compute(ended * self._parameters.loop_sample + notes * self._parameters.note.worker)
             for answer in answers:
                 self._answered(answer)
             if ended:
@@ -401,7 +400,7 @@ class _Worker:
         self._at_work += room
         self._pending -= room
         for behind in range(room):
-            answered = self._env.timeout(max(0.0, self._parameters.latency - behind * self._parameters.loop_sample))
+            answered = self._env.timeout(max(0.0, self._parameters.latency - behind * self._parameters.apart))
             answered.callbacks.append(self._sample_ended)
         if self._pending < self._concurrency:
             self._lease_more()
@@ -481,8 +480,10 @@ class _Worker:
                 for one in batch
             )
         )
-        yield from self._compute(seconds * parameters.worker_share)
-        yield from self._simulation.database.work(seconds * parameters.database_share)
+        rounds = 1 + len(batch)  # worker and database take turns
+        for _ in range(rounds):
+            yield from self._compute(seconds * parameters.worker_share / rounds)
+            yield from self._simulation.database.work(seconds * parameters.database_share / rounds)
         yield self._env.timeout(seconds * max(0.0, 1 - parameters.worker_share - parameters.database_share))
 
     def _beat(self) -> Steps:

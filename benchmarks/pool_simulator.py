@@ -24,7 +24,7 @@ from typing import Any
 
 import _pool_model
 from _pool import Load, Run, evaluated, server
-from _pool_measures import Measure, measured
+from _pool_measures import Measure, Measured, measured
 from _pool_model import Commit, Outcome, Parameters, Pool, simulate, waited
 
 PROCESSES = (1, 2, 3)
@@ -286,8 +286,7 @@ def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _as_json(
-    parameters: Parameters,
-    measures: Sequence[Measure],
+    known: Measured,
     comparisons: Sequence[Comparison],
     outcomes: dict[int, Outcome],
     found: Sequence[tuple[Bottleneck, Outcome | None]],
@@ -303,8 +302,7 @@ def _as_json(
         for workers, one in outcomes.items()
     }
     report = {
-        "parameters": dataclasses.asdict(parameters),
-        "measured": [dataclasses.asdict(one) for one in measures],
+        "known": dataclasses.asdict(known),
         "compared": [{**dataclasses.asdict(one), "ratio": one.ratio} for one in comparisons],
         "predicted": predictions,
         "bottlenecks": {one.what: one.workers for one, _ in found},
@@ -335,17 +333,17 @@ async def main() -> None:
         if postgres is None:
             print("nothing is simulated: all parameters are those of a journal in PostgreSQL", file=sys.stderr)
             return
-        parameters, measures = await measured(postgres, options.latency)
+        known = await measured(postgres, options.latency)
         if not as_json:
             print(_pool_model.__doc__)
-            _print_measures(measures)
-        comparisons = await compared(postgres, parameters, options)
+            _print_measures(known.measures)
+        comparisons = await compared(postgres, known.disturbed, options)
     if not as_json:
         _print_comparisons(comparisons, options)
-    outcomes = predicted(parameters, options)
-    found = list(bottlenecks(parameters, options, outcomes))
+    outcomes = predicted(known.undisturbed, options)
+    found = list(bottlenecks(known.undisturbed, options, outcomes))
     if as_json:
-        print(_as_json(parameters, measures, comparisons, outcomes, found))
+        print(_as_json(known, comparisons, outcomes, found))
         return
     _print_predictions(outcomes, options)
     _print_bottlenecks(found)

@@ -19,7 +19,7 @@ EXACT = {"timer": 0.0}
 TUNED = {
     "latency": 0.1,
     "loop_sample": 1e-4,
-    "loop_submission": 1e-4,
+    "apart": 1e-4,
     "begin": 3e-4,
     "transaction": 2e-3,
     "submission": 5e-4,
