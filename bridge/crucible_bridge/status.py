@@ -90,6 +90,17 @@ _NOT_THERE = re.compile(
     r".*(?P<why>Connection refused|No such file or directory) \(\d+\)$"
 )
 _ALL_OF_A_POOL = "connections to all backends failing"
+# Likewise, if plain text meets TLS, or the certificate has another name: what the caller may add.
+_TLS_CURES = (
+    (
+        re.compile(r"^(?:failed to connect|connections) to all .*: Socket closed$"),
+        "if the worker serves with TLS, give its certificate: tls, or --tls-ca FILE",
+    ),
+    (
+        re.compile(r" is not in peer certificate$"),
+        "give the certificate's own name: Tls(server_name=...), or --tls-name NAME",
+    ),
+)
 # Base64 grows by groups, so the size is off by less than this.
 _BASE64_STEP = 4
 # protobuf's Duration ends at 10,000 years; a day is already longer than any caller waits.
@@ -182,6 +193,8 @@ def _without_details(code: Code, text: str) -> BridgeError:
         text = f"nothing listens on {address} ({found['why']}); crucible-worker serve starts a worker"
         if found["whom"] == _ALL_OF_A_POOL:
             text = f"no worker of the pool can be reached; {text}"
+    elif code is Code.UNAVAILABLE:
+        text = "; ".join((text, *(cure for pattern, cure in _TLS_CURES if pattern.search(text))))
     retryable = code in _RETRYABLE_WITHOUT_DETAILS
     if code is Code.INVALID_ARGUMENT:
         return InvalidField("", text)

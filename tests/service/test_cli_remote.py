@@ -89,3 +89,19 @@ async def test_what_does_not_reach_it_is_said(guarded: list[str], command: list[
     code, output, errors = await typed(*command, *address, token, f"{path}.gone", *trust)
     assert code != 0
     assert "--token-file" in output + errors
+
+
+@pytest.mark.parametrize("command", [PROMPT, SAMPLES], ids=["prompt", "samples"])
+async def test_several_addresses_are_trusted_by_the_name_in_their_certificate(guarded: list[str], command: list[str]):
+    """Which --tls-name gives; without it the option is named, and another name than the certificate's is refused."""
+    address, token, trust = guarded[1], guarded[2:4], guarded[4:]
+    pool = ["--address", f"{address},{address}", *token, *trust]
+    code, output, errors = await typed(*command, *pool, "--tls-name", "127.0.0.1")
+    assert (code, len(json.loads(output)), errors) == (0, 1, "")
+    code, output, errors = await typed(*command, *pool)
+    assert code != 0
+    assert "--tls-name is needed with several addresses" in output + errors
+    code, output, errors = await typed(*command, "--address", address, *token, *trust, "--tls-name", "elsewhere")
+    assert code != 0
+    assert "Peer name elsewhere is not in peer certificate" in output + errors
+    assert "--tls-name NAME" in output + errors

@@ -147,6 +147,8 @@ async def test_a_worker_is_reported_as_its_journal_is(state_dir: Path, here: Pat
         (("night-1", "--format", "pdf"), "--format is 'pdf', must be one of html, markdown, json"),
         (("night-1", "--token-file", "t"), "--token-file goes with --address"),
         (("night-1", "--tls-ca", "t"), "--tls-ca goes with --address"),
+        (("night-1", "--tls-name", "n"), "--tls-name goes with --address"),
+        (("night-1", "--address", "h:1", "--tls-name", "n"), "--tls-name goes with --tls-ca"),
         (("night-1", "--address", "127.0.0.1:1", "--state-dir", "."), "--state-dir and --address exclude each other"),
         (("night-1", "--address", "127.0.0.1:1", "--token-file", "nosuch"), "--token-file cannot be read"),
         (("night-1", "--state-dir", "nosuch"), "nosuch has no journal"),

@@ -13,7 +13,7 @@ import typer
 from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -109,6 +109,7 @@ def best(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Name the best checkpoint of a run by a metric, and those that its samples cannot tell from it.
@@ -126,7 +127,7 @@ def best(
         candidates = _candidates(checkpoints, metric, data_set)
         return await _ranked(bridge, candidates, metric, _goal_of(info, metric, goal), confidence)
 
-    found = read_or_exit(read, config, state_dir, address, token_file, tls_ca, typed_as=_TYPED_AS)
+    found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name), typed_as=_TYPED_AS)
     file = _written(run, metric, found, config, model_root) if write else None
     if as_json:
         typer.echo(json.dumps(_as_data(run, metric, found, file), allow_nan=False))

@@ -11,7 +11,7 @@ import typer
 from crucible_worker.cli.completion import evaluation_ids, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +78,7 @@ def compare(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -106,7 +107,7 @@ def compare(
             cluster_by=cluster_by,
         )
 
-    found = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if as_json:
         typer.echo(json.dumps(_as_data(found), allow_nan=False))
     else:

@@ -9,7 +9,7 @@ import typer
 
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge.types import Evaluation
@@ -28,6 +28,7 @@ def pause(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Pause an evaluation, whichever worker runs it: samples under way finish, and no other begins.
@@ -43,7 +44,7 @@ def pause(
             state_dir,
             address,
             token_file,
-            tls_ca,
+            Trust(tls_ca, tls_name),
         ),
         as_json,
     )
@@ -56,6 +57,7 @@ def resume(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Let a paused evaluation continue, at once if a worker runs it.
@@ -69,7 +71,7 @@ def resume(
             state_dir,
             address,
             token_file,
-            tls_ca,
+            Trust(tls_ca, tls_name),
         ),
         as_json,
     )
@@ -83,6 +85,7 @@ def concurrency(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Change how many samples of an evaluation may be at work at once, whichever worker runs it.
@@ -96,7 +99,7 @@ def concurrency(
             state_dir,
             address,
             token_file,
-            tls_ca,
+            Trust(tls_ca, tls_name),
         ),
         as_json,
     )

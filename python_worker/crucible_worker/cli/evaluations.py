@@ -11,7 +11,7 @@ import typer
 from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +77,7 @@ def list_evaluations(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +108,7 @@ def list_evaluations(
                 break
         return found, await _infos(bridge)
 
-    found, infos = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    found, infos = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if as_json:
         typer.echo(json.dumps([_listed(evaluation) for evaluation in found], allow_nan=False))
         return
@@ -127,6 +128,7 @@ def show(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +141,7 @@ def show(
     async def read(bridge: Bridge) -> tuple[Evaluation, Infos]:
         return await bridge.evaluation.get_evaluation(evaluation_id), await _infos(bridge)
 
-    evaluation, infos = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    evaluation, infos = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if as_json:
         typer.echo(json.dumps(evaluation_as_json(evaluation), allow_nan=False))
     else:
@@ -154,6 +156,7 @@ def cancel(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """End an evaluation early, whichever worker runs it; what it has found so far stays.
@@ -165,7 +168,7 @@ def cancel(
         found = await bridge.evaluation.get_evaluation(evaluation_id)
         return found.state.terminal, await bridge.evaluation.cancel_evaluation(evaluation_id, reason)
 
-    ended, evaluation = read_or_exit(end, config, state_dir, address, token_file, tls_ca)
+    ended, evaluation = read_or_exit(end, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if as_json:
         typer.echo(json.dumps({"evaluation_id": evaluation_id, "state": evaluation.state.value}))
     else:

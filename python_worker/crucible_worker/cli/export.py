@@ -13,7 +13,7 @@ import typer
 
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -61,6 +61,7 @@ def export(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
 ) -> None:
     """Write evaluations and their samples in a format of other programs, and print the paths.
 
@@ -98,7 +99,7 @@ def export(
         return await _rows(bridge, evaluations, output, export_format)
 
     try:
-        written = read_or_exit(write, config, state_dir, address, token_file, tls_ca)
+        written = read_or_exit(write, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     except OSError as error:
         typer.echo(f"crucible-worker: --output {output} cannot be written: {error.strerror or error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None

@@ -17,7 +17,7 @@ from crucible_worker.cli.once import OnceCommand
 from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.options import EXIT_INTERRUPTED, Config, Json, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -30,7 +30,7 @@ EXIT_BLOCKED, EXIT_INCONCLUSIVE = 1, 2
 EXIT_REFUSED = 3
 """Exit status: there is no verdict, as the policy, the options or the ids are wrong, or results cannot be read."""
 
-_TYPED_AS = {"baseline_id": "--baseline", "candidate_id": "--candidate", "address": "--address"}
+_TYPED_AS = {"baseline_id": "--baseline", "candidate_id": "--candidate"}
 
 _Baseline = Annotated[
     str,
@@ -82,6 +82,7 @@ def gate(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Decide whether a candidate may take the place of a baseline, by a policy.
@@ -100,7 +101,7 @@ def gate(
         async def decide(bridge: Bridge) -> GateResponse:
             return await _decide(bridge, baseline, candidate, held_to, policy)
 
-        report = read_or_exit(decide, config, state_dir, address, token_file, tls_ca, _TYPED_AS)
+        report = read_or_exit(decide, config, state_dir, address, token_file, Trust(tls_ca, tls_name), _TYPED_AS)
         if junit is not None:
             _write_junit(junit, report, baseline, candidate)
         _print(report, baseline, candidate, github=github, as_json=as_json)

@@ -27,7 +27,7 @@ from crucible_worker.cli.options import (
     TinkerService,
     settings_or_exit,
 )
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, worker_at
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust, worker_at
 from crucible_worker.cli.request_options import (
     Concurrency,
     Data,
@@ -124,6 +124,7 @@ def prompt(
     address: _Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     config: ConfigWithOptions = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
@@ -170,7 +171,7 @@ def prompt(
                     prices=price,
                 )
             )
-            remote = None if address is None else worker_at(address, token_file, tls_ca)
+            remote = None if address is None else worker_at(address, token_file, Trust(tls_ca, tls_name))
             raise typer.Exit(_run(settings, typed, sample, address, remote, as_json=as_json))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from crucible_worker.cli.once import OnceCommand
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, JournalUrl, Json, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Json, settings_or_exit
 from crucible_worker.cli.serve import serve
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ _OWN_OPTIONS = ("--ready-file", "--journal")
 
 _Address = Annotated[
     str, typer.Option("--address", metavar="CLUSTER", help="ray://HOST:PORT, HOST:PORT, or auto: this machine's.")
+]
+_Journal = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        metavar="URL",
+        help="PostgreSQL database that the workers share: postgresql://USER@HOST/DATABASE. [default: CRUCIBLE_JOURNAL]",
+    ),
 ]
 _Cpus = Annotated[float, typer.Option("--num-cpus", metavar="N", min=0.0, help="Processors that each worker takes.")]
 _Gpus = Annotated[
@@ -53,7 +61,7 @@ app = typer.Typer(
 def up(
     options: _Serve = None,
     address: _Address = "auto",
-    journal: JournalUrl = None,
+    journal: _Journal = None,
     num_cpus: _Cpus = 1.0,
     num_gpus: _Gpus = 0.0,
     wait: _Wait = WAIT_SECONDS,

@@ -13,7 +13,7 @@ import typer
 
 from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
-from crucible_worker.cli.remote import token_in
+from crucible_worker.cli.remote import Trust, token_in
 from crucible_worker.cli.results import results_of_journal, results_of_worker
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ _TYPED_AS = {
     "reason": "--reason",
     "title": "--title",
     "max_samples": "--max-samples",
-    "address": "--address",
 }
 """How people type what calls have as fields."""
+_OF_ADDRESS = {"address": "--address", "tls.ca": "--tls-ca"}
+"""Likewise, what says where a worker is."""
 
 
 def read_or_exit(
@@ -68,7 +69,7 @@ def read_or_exit(
     state_dir: Path | None,
     address: str | None,
     token_file: Path | None,
-    tls_ca: Path | None,
+    trust: Trust,
     typed_as: Mapping[str, str] = _TYPED_AS,
 ) -> _T:
     """Do something with a client of what the options name; an error is one line on stderr, and ends the command.
@@ -79,7 +80,7 @@ def read_or_exit(
         state_dir: of a journal on this machine; the default one if neither this nor an address is given.
         address: of a worker, in its place.
         token_file: with the worker's token.
-        tls_ca: the certificate to trust.
+        trust: how the worker is known.
         typed_as: by field of a call, what the user has typed it as.
 
     Raises:
@@ -96,9 +97,9 @@ def read_or_exit(
 
     log_writer = configure_logging("console", "warning")
     try:
-        return asyncio.run(run(results_or_exit(config, state_dir, address, token_file, tls_ca)))
+        return asyncio.run(run(results_or_exit(config, state_dir, address, token_file, trust)))
     except BridgeError as error:
-        option = typed_as.get(error.field.partition("[")[0], error.field)
+        option = {**_OF_ADDRESS, **typed_as}.get(error.field.partition("[")[0], error.field)
         read = ""
         if error.code is Code.NOT_FOUND and address is None and option != "--state-dir":
             read = f" (read: {journal_of(settings_or_exit(config, state_dir=state_dir))}; --state-dir names another)"
@@ -119,21 +120,21 @@ def journal_of(settings: Settings) -> str:
 
 
 def results_or_exit(
-    config: Path | None, state_dir: Path | None, address: str | None, token_file: Path | None, tls_ca: Path | None
+    config: Path | None, state_dir: Path | None, address: str | None, token_file: Path | None, trust: Trust
 ) -> AbstractAsyncContextManager[Bridge]:
     """A client of the source that the options name; options that exclude each other are reported, and end the command.
 
     Raises:
-        InvalidField: the token file cannot be read.
+        InvalidField: the token file cannot be read, or `trust` cannot be used.
     """
     if address is None:
-        for option, given in (("--token-file", token_file), ("--tls-ca", tls_ca)):
+        for option, given in (("--token-file", token_file), ("--tls-ca", trust.ca), ("--tls-name", trust.name)):
             if given is not None:
                 refuse(f"{option} goes with --address")
         return results_of_journal(settings_or_exit(config, state_dir=state_dir))
     if state_dir is not None:
         refuse("--state-dir and --address exclude each other: a worker has its own state directory")
-    return results_of_worker(address, token_in(token_file), tls_ca)
+    return results_of_worker(address, token_in(token_file), trust.tls(address))
 
 
 def refuse(message: str) -> NoReturn:

@@ -12,7 +12,7 @@ import typer
 from crucible_worker.cli.completion import evaluation_ids as completed_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ def remove(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
     """Delete evaluations that have ended, with their samples; if one of them still runs, none is deleted.
@@ -67,13 +68,13 @@ def remove(
     async def delete(bridge: Bridge) -> None:
         await _delete(bridge, found, as_json=as_json)
 
-    found = read_or_exit(find, config, state_dir, address, token_file, tls_ca)
+    found = read_or_exit(find, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if yes:
         return
     if not typer.confirm(_question(found), err=True):
         typer.echo("nothing was deleted", err=True)
         raise typer.Exit(EXIT_FAILED)
-    read_or_exit(delete, config, state_dir, address, token_file, tls_ca)
+    read_or_exit(delete, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
 
 
 async def _named(bridge: Bridge, ids: Sequence[str]) -> Sequence[Evaluation]:

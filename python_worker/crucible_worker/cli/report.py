@@ -12,7 +12,7 @@ import typer
 from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 from crucible_worker.exports.files import whole_file
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def report(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
 ) -> None:
     """Write a report of evaluations, or of a run, into one file, and print its path.
 
@@ -70,7 +71,9 @@ def report(
     """
     request = _request_or_exit(ids or [], run, report_format, title, max_samples)
     file = Path(f"report.{SUFFIXES[report_format]}") if output is None else output
-    text = read_or_exit(lambda bridge: text_of(bridge, request), config, state_dir, address, token_file, tls_ca)
+    text = read_or_exit(
+        lambda bridge: text_of(bridge, request), config, state_dir, address, token_file, Trust(tls_ca, tls_name)
+    )
     if str(file) == "-":
         typer.echo(text, nl=False)
         return

@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
+    from crucible_bridge.client import Tls
     from crucible_worker.config import Settings
 
 __all__ = ["results_of_journal", "results_of_worker"]
 
 
 @contextlib.asynccontextmanager
-async def results_of_worker(address: str, token: str | None, tls_ca: Path | None) -> AsyncIterator[Bridge]:
+async def results_of_worker(address: str, token: str | None, tls: Tls | None) -> AsyncIterator[Bridge]:
     """A client of a worker.
 
     Args:
         address: "HOST:PORT", or "unix:PATH".
         token: the worker's token, if it needs one.
-        tls_ca: the certificate to trust; without TLS if None.
+        tls: the certificate to trust; without TLS if None.
     """
     import crucible_bridge
 
-    async with crucible_bridge.connect(address, token=token, tls=tls_ca) as bridge:
+    async with crucible_bridge.connect(address, token=token, tls=tls) as bridge:
         yield bridge
 
 

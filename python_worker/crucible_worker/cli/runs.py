@@ -13,7 +13,7 @@ import typer
 from crucible_worker.cli.completion import run_ids
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +45,7 @@ def runs(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     verbose: _Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -54,8 +55,9 @@ def runs(
 
     Example: crucible-worker runs training --state-dir ./journal
     """
+    trust = Trust(tls_ca, tls_name)
     if run is not None:
-        _show_run(run, config, state_dir, address, token_file, tls_ca, verbose=verbose, as_json=as_json)
+        _show_run(run, config, state_dir, address, token_file, trust, verbose=verbose, as_json=as_json)
         return
 
     async def read(bridge: Bridge) -> Sequence[RunInfo]:
@@ -69,7 +71,7 @@ def runs(
                 break
         return found
 
-    found = read_or_exit(read, config, state_dir, address, token_file, tls_ca)
+    found = read_or_exit(read, config, state_dir, address, token_file, trust)
     if as_json:
         typer.echo(json.dumps([_run_as_data(one) for one in found], allow_nan=False))
         return

@@ -14,7 +14,7 @@ import typer
 from crucible_worker.cli.completion import one_of
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -75,6 +75,7 @@ def samples(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     jsonl: _Lines = False,
     as_csv: _Csv = False,
     verbose: _Verbose = False,
@@ -107,7 +108,7 @@ def samples(
         async with contextlib.aclosing(chosen):
             await _write(chosen, forms[0] if forms else "", verbose=verbose)
 
-    read_or_exit(write, config, state_dir, address, token_file, tls_ca)
+    read_or_exit(write, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import typer
 
 from crucible_worker.cli.options import EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, journal_of, results_or_exit
-from crucible_worker.cli.remote import AddressTrust, token_in
+from crucible_worker.cli.remote import AddressTrust, AddressTrustedName, Trust, token_in
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -35,6 +35,7 @@ def view(
     address: Address = None,
     token_file: _TokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     port: _Port = 0,
 ) -> None:
     """Show runs, evaluations and samples in a browser, live, until Ctrl-C.
@@ -59,7 +60,9 @@ def view(
     log_writer = configure_logging("console", "warning")
     try:
         token = token_in(token_file)
-        opened = results_or_exit(config, state_dir, address, None if address is None else token_file, tls_ca)
+        opened = results_or_exit(
+            config, state_dir, address, None if address is None else token_file, Trust(tls_ca, tls_name)
+        )
         read = journal_of(settings_or_exit(config, state_dir=state_dir))
         subtitle = f"journal {read}" if address is None else f"worker {address}"
         asyncio.run(_shown(opened, port=port, token=token, subtitle=subtitle))

@@ -13,7 +13,7 @@ from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
 from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust
+from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def watch(
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
     verbose: _Verbose = False,
 ) -> None:
     """Watch evaluations that run: progress, rate and time left, and the result of each evaluator as it ends.
@@ -64,7 +65,7 @@ def watch(
             async with _Settling(bridge, infos, shown) as settling:
                 return await _follow(bridge, evaluation_id, shown, settling)
 
-    if not read_or_exit(follow, config, state_dir, address, token_file, tls_ca):
+    if not read_or_exit(follow, config, state_dir, address, token_file, Trust(tls_ca, tls_name)):
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -226,6 +226,25 @@ async def test_an_address_where_nothing_listens_is_named_with_the_cure(kind: str
     assert (caught.value.reason, caught.value.retryable) == ("TRANSPORT", True)
 
 
+@pytest.mark.parametrize(
+    ("end", "cure"),
+    [
+        ("UNAVAILABLE: ipv4:127.0.0.1:2: Socket closed", "tls, or --tls-ca FILE"),
+        ("UNKNOWN: ipv4:127.0.0.1:2: Peer name 127.0.0.1 is not in peer certificate", "or --tls-name NAME"),
+    ],
+)
+def test_a_call_that_misses_tls_or_the_certificates_name_is_told_the_option(end: str, cure: str):
+    """To one worker and to a pool; gRPC's own account stays, and the call may be made again."""
+    for beginning in ("failed to connect to all addresses", "connections to all backends failing"):
+        details = f"{beginning}; last error: {end}"
+        error = from_rpc_error(
+            grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details, None)
+        )
+        assert str(error).startswith(f"{details}; ")
+        assert str(error).endswith(cure)
+        assert error.retryable
+
+
 def test_a_pool_without_workers_is_said_to_be_one():
     """The last address stands for all; a call to one worker names that alone."""
     refused = (
