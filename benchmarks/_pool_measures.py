@@ -458,8 +458,8 @@ def _told(
         (
             "time under the head row's lock",
             f"{parameters.transaction * 1e3:.2f} ms a transaction, {parameters.submission * 1e3:.2f} ms a submission, "
-            f"{parameters.event * 1e3:.3f} ms a sample, {parameters.lease * 1e3:.2f} ms to lease a part, "
-            f"{parameters.part_end * 1e3:.2f} ms to end it; its logarithm varies by {parameters.spread:.2f}",
+            f"{parameters.event * 1e3:.3f} ms a sample, {(parameters.lease + parameters.part_end) * 1e3:.2f} ms to "
+            f"lease a part and to end it; its logarithm varies by {parameters.spread:.2f}",
             f"{line}: their CPU, the number of their statements and COMMIT. By a clock they took {factor:.1f} times as "
             f"long, and their logarithm varied by {disturbed.spread:.2f}: other programs. Comparisons use the clock's, "
             "predictions do not",

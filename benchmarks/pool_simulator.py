@@ -5,6 +5,9 @@ processes that share one evaluation: on the load that is predicted, and on a fas
 cores cannot follow. These processes, their clients and PostgreSQL share the cores of this machine, in the model too.
 At last it predicts pools whose workers have hosts of their own. `_pool_model` says what the model assumes.
 
+Where it does not fit: with few workers, real event loops have more results in each transaction than the model's, so
+that the model overestimates how busy the lock is. Rates of samples are close, and so are waits once the lock is busy.
+
 There is no promise: the figures are those of this machine's CPU and disk. `--runs` is how often each comparison is
 made.
 """
@@ -209,8 +212,12 @@ def _median(figures: Sequence[Figures]) -> Figures:
 
 def _print_measures(measures: Sequence[Measure]) -> None:
     print(f"\nMeasured on this machine ({os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}):")
+    before = ""
     for one in measures:
         print(f"- {one.name}: {one.value}")
+        if one.how == before:
+            continue
+        before = one.how
         print(textwrap.fill(one.how, 110, initial_indent="    (", subsequent_indent="    ") + ")")
 
 
@@ -335,7 +342,7 @@ async def main() -> None:
             return
         known = await measured(postgres, options.latency)
         if not as_json:
-            print(_pool_model.__doc__)
+            print(f"{__doc__}\n{_pool_model.__doc__}")
             _print_measures(known.measures)
         comparisons = await compared(postgres, known.disturbed, options)
     if not as_json:
