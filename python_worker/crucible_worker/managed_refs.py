@@ -60,6 +60,8 @@ def read_managed_ref(model: InstalledModel, field: str = "model") -> ManagedRef:
         if key not in _OPTIONS:
             raise InvalidField(field, f"has the option {key[:60]!r}; there are {', '.join(_OPTIONS)}")
     server, _, path = name.partition("/")
+    if not server:
+        raise InvalidField(field, "names no server: write managed:SERVER/PATH, such as managed:vllm/PATH")
     devices = tuple(options["devices"].split(",")) if "devices" in options else ()
     try:
         check_devices(devices, "devices")

@@ -351,6 +351,7 @@ async def test_files_that_change_are_another_checkpoint(tmp_path):
     [
         ("other/m", "UNKNOWN_SERVER", "there are s, sglang, vllm"),
         ("s", "INVALID_FIELD", "names no checkpoint: write managed:s/PATH"),
+        ("/m", "INVALID_FIELD", "names no server: write managed:SERVER/PATH"),
         ("s/m?gpu=1", "INVALID_FIELD", "has the option 'gpu'; there are adapter, devices"),
         ("s/m?devices=0,0", "INVALID_FIELD", "has '0' twice"),
         ("s/m?devices=a%20b", "INVALID_FIELD", "not the number or UUID of a GPU"),

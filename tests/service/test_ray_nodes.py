@@ -140,6 +140,14 @@ async def test_options_that_serve_would_refuse_are_refused_before_anything_start
     assert (code, "--journal is needed" in err) == (2, True)
 
 
+async def test_a_cluster_that_is_not_there_is_named_at_once():
+    """Nothing listens at the port: the error says so, and does not wait for the end of all time limits."""
+    for command in ("status", "down"):
+        code, _, err = await run(command, "--address", "ray://127.0.0.1:1")
+        assert (code, "--address ray://127.0.0.1:1: no Ray cluster answers: " in err) == (1, True)
+        assert "Connection refused" in err
+
+
 def _pid_of_worker(address: str) -> int:
     """The `serve` that wrote an address into its ready file."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):

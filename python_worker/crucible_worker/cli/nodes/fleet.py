@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from ray.exceptions import ActorAlreadyExistsError, ActorUnavailableError, GetTi
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from crucible_worker.cli.nodes.worker import STOP_SECONDS, NodeWorker, Served
+from crucible_worker.grading.fanout.address import endpoint_of
 
 __all__ = ["FLEET", "LOOK_SECONDS", "NAMESPACE", "Ended", "Fleet", "NodeState", "begin", "connect", "end", "states"]
 
@@ -22,6 +24,8 @@ NAMESPACE, FLEET = "crucible-worker", "fleet"
 """Where the actors have their names, and the name of the one that has the others."""
 LOOK_SECONDS = 2.0
 """Between two looks for nodes that have come."""
+CONNECT_SECONDS = 5.0
+"""Time for a server of Ray clients to accept a connection."""
 ANSWER_SECONDS = 10.0
 """How long an actor may take for an answer that it has at hand: one that Ray has not started never answers."""
 
@@ -109,7 +113,10 @@ class Fleet:
 
 
 def connect(address: str) -> None:
-    """Connect this process to a cluster; raises what Ray raises."""
+    """Connect this process to a cluster; raises what Ray raises, or OSError if nothing listens there."""
+    if (endpoint := endpoint_of(address)) is not None:
+        # Ray itself tries a port without a listener for half a minute.
+        socket.create_connection(endpoint, CONNECT_SECONDS).close()
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
 
