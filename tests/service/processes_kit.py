@@ -36,9 +36,13 @@ def seconds_of(pid):
 
 
 def children(pid):
-    """Process ids of the children of all threads of a process."""
+    """Process ids of the children of all threads of a process; it has none once it has ended."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return found
+    for task in tasks:
         with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
             found += map(int, (task / "children").read_text().split())
     return found
