@@ -360,7 +360,11 @@ async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url
 
 
 def test_connections_notice_that_the_network_is_gone(tmp_path):
+<<<<<<< HEAD
     """What is not acknowledged ends a connection, where the kernel alone would wait for a quarter of an hour."""
+=======
+    """What is sent and not acknowledged ends a connection; the kernel alone would wait for a quarter of an hour."""
+>>>>>>> w-breakpg
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/lab"
         connecting = pq.PGconn.connect_start(make_conninfo(url, **connections.parameters(url)).encode())
@@ -370,6 +374,16 @@ def test_connections_notice_that_the_network_is_gone(tmp_path):
                 assert its.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         finally:
             connecting.finish()
+
+
+async def test_databases_that_can_only_be_read_are_refused(url, tmp_path):
+    """Such as a standby: a worker would start, and write nothing."""
+    (await store_of(url, tmp_path)).connect().close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET default_transaction_read_only = on".encode())
+    for use in (lambda: store.prepare(url, tmp_path), lambda: looking.look(url)):
+        with pytest.raises(FailedPrecondition, match="session is read-only"):
+            await asyncio.to_thread(use)
 
 
 async def test_unknown_parameters_of_a_url_are_named(tmp_path):

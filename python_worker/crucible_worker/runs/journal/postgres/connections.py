@@ -53,6 +53,7 @@ def parameters(url: str) -> Mapping[str, Any]:
     more = {
         "application_name": "crucible-worker",
         "connect_timeout": CONNECT_SECONDS,
+        "target_session_attrs": "read-write",  # the primary, of all hosts that the URL names
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,
