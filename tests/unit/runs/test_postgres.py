@@ -360,11 +360,7 @@ async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url
 
 
 def test_connections_notice_that_the_network_is_gone(tmp_path):
-<<<<<<< HEAD
     """What is not acknowledged ends a connection, where the kernel alone would wait for a quarter of an hour."""
-=======
-    """What is sent and not acknowledged ends a connection; the kernel alone would wait for a quarter of an hour."""
->>>>>>> w-breakpg
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/lab"
         connecting = pq.PGconn.connect_start(make_conninfo(url, **connections.parameters(url)).encode())
