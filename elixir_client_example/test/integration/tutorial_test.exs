@@ -24,7 +24,7 @@ defmodule CrucibleBridge.TutorialTest do
 
   test "each block prints what the page shows" do
     worker = TestWorker.start()
-    on_exit(fn -> :telemetry.detach(Telemetry) end)
+    on_exit(&Telemetry.detach_default_logger/0)
     assert [{connect, ""} | _] = blocks = blocks()
     assert length(blocks) == 5
     assert connect =~ ~s("127.0.0.1:50051")
