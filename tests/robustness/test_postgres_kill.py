@@ -155,11 +155,11 @@ class Subscriber:
             self.cuts += 1
             await asyncio.sleep(0.02)
 
-    async def catch_up(self) -> None:
-        """Read to the log's end."""
-        end = (await self._pool.workers[self._place].bridge.worker.get_info()).last_sequence
+    async def catch_up(self, end: int) -> None:
+        """Read to the log's end, of which the workers of this place may not have heard yet."""
         while self._position < end:
             await self._read(until_now=True)
+            await asyncio.sleep(0.02)
 
     async def _read(self, *, until_now: bool) -> None:
         bridge = self._pool.workers[self._place].bridge
@@ -219,10 +219,13 @@ async def test_nothing_is_lost_or_doubled_by_kills_and_stops(tmp_path, scale):
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         took = time.monotonic() - began
-        for subscriber in subscribers:
-            await subscriber.catch_up()
+        end = max(one.last_sequence for one in ended)
         bridge = pool.anyone().bridge
-        log = await log_of(bridge)
+        async with asyncio.timeout(60):
+            for subscriber in subscribers:
+                await subscriber.catch_up(end)
+            while len(log := await log_of(bridge)) < end:
+                await asyncio.sleep(0.02)
         check_events(log)
         print(
             f"{scale.evaluations} evaluations, {pool.kills} kills, {pool.stops} stops, {took:.0f} s: "
