@@ -129,6 +129,10 @@ async def test_work_and_streams_go_on_when_the_database_is_away_for_some_seconds
             _check_log(worker, outages=2)
 
 
+async def _is_not_serving(worker: WorkerProcess) -> bool:
+    return not await worker.is_serving()
+
+
 async def _done(worker: WorkerProcess, ids: list[str], count: int) -> bool:
     found = [await worker.bridge.evaluation.get_evaluation(each) for each in ids]
     return all(each.done >= count for each in found)
@@ -166,7 +170,7 @@ async def test_a_long_outage_is_refused_in_few_words_and_over_by_itself(tmp_path
                 except Unavailable as error:
                     refusals.append((error.reason, error.retryable))
             await asyncio.sleep(0.2)
-        assert not await workers[0].is_serving()
+        await until(lambda: _is_not_serving(workers[0]), WAIT_SECONDS)
         await asyncio.to_thread(server.start)
         assert set(refusals) == {("JOURNAL_UNREADABLE", True)}
         await until(lambda: _is_written(workers), WAIT_SECONDS)
