@@ -254,7 +254,7 @@ async def test_the_end_of_the_backend_does_not_wait_for_a_server_that_starts(tmp
         await until((root / "m" / "pid").read_text)
         pid = int((root / "m" / "pid").read_text())
         await backend.aclose()
-        assert runs(pid)  # it has GRACE_SECONDS, for which nobody has waited
+        assert runs(pid)  # it has GRACE_SECONDS, which the close has not waited for
         with pytest.raises(BridgeError) as caught:
             await loading
         assert caught.value.reason == "BACKEND_CLOSED"

@@ -92,12 +92,12 @@ class Hog:
 hog = ray.remote(Hog).options(name="hog", num_cpus=1, lifetime="detached").remote()
 assert ray.get(hog.there.remote())
 """
-"""Takes the processor of the only node that has one, as a job of somebody else does."""
+"""Takes the processor of the only node that has one, as another user's job does."""
 
 
 async def test_workers_that_cannot_start_say_why_and_are_ended(tmp_path):
     """Without their database, and on a node without a free processor; nothing waits for ever, no traceback is shown."""
-    up = ("up", "--journal", "postgresql://nobody@127.0.0.1:1/none", "--wait", "1", "--", "--port=0")
+    up = ("up", "--journal", "postgresql://user@127.0.0.1:1/none", "--wait", "1", "--", "--port=0")
     with ray_cluster(1):
         both = await asyncio.gather(*(run(*up, f"--state-dir={tmp_path}") for _ in range(2)))
         assert [code for code, _, _ in both] == [1, 1]

@@ -1,4 +1,4 @@
-"""GPUs of managed servers: who has them gives them up when it is idle, and nobody waits for a waiting one."""
+"""GPUs of managed servers: an idle server gives them up, and no server waits for one that waits."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ async def test_a_busy_owner_is_waited_for_and_named():
     assert one.given_up == 0
     waiting = asyncio.create_task(claims.claim(other, ("0",), 60.0))
     await asyncio.sleep(0)
-    # It changes its checkpoint: that waits for nobody.
+    # It changes its checkpoint, which waits for no other server.
     await asyncio.wait_for(claims.claim(one, ("0",), 60.0), 10.0)
     one.idle = True
     await asyncio.wait_for(waiting, 10.0)

@@ -326,7 +326,7 @@ async def test_a_helper_that_cannot_reach_its_model_leaves(tmp_path, monkeypatch
 
 
 async def test_a_lead_records_that_it_cannot_reach_its_model(tmp_path):
-    """As a single worker does: nobody else would."""
+    """As a single worker does: no other worker would."""
     error = BackendError("no way there", reason=Reason.BACKEND_UNREACHABLE, retryable=False)
     async with worker(tmp_path, None, ScriptedModel(fault=lambda call: error)) as one:
         evaluation = await one.evaluate(asked())

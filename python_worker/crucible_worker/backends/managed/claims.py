@@ -2,7 +2,7 @@
 
     managed:vllm/a?devices=0      and then      managed:vllm/b?devices=0,1
 
-are two deployments. Both at once would not fit on GPU 0. GPUs that nobody has named are not known here.
+are two deployments. Both at once would not fit on GPU 0. GPUs that no reference names are not known here.
 """
 
 from __future__ import annotations
