@@ -42,6 +42,8 @@ _FIRST_RECONNECT_MS = 200
 _LONGEST_RECONNECT_MS = 5_000
 # gRPC's default is 30 s: a client would find the successor of a lost worker that much later.
 _BETWEEN_LOOKUPS_MS = 2_000
+# Codes of lost connections, and of calls that meet the end of a worker.
+_OF_A_LOST_WORKER = (Code.UNAVAILABLE, Code.CANCELLED)
 # Targets of several addresses, none of which is a name that a certificate could have.
 _NUMBERS = ("ipv4:", "ipv6:")
 # Below the client's interval, so that the server never considers its pings abuse.
@@ -185,9 +187,9 @@ def open_channel(address: str, tls: Tls | str | Path | None = None, *, pool: boo
 
 
 def _service_config(pool: bool) -> dict[str, Any]:
-    # Calls that only read or compute are repeated after UNAVAILABLE. With one worker, calls that may query a model are
-    # not: the worker has already retried that. In a pool the worker itself may be lost, so all calls are that mean the
-    # same when they are repeated. Calls that start an evaluation need its id for that: the client repeats them.
+    # Calls that only read or compute are repeated when the worker is lost. With one worker, calls that may query a
+    # model are not: the worker has already retried that. In a pool the worker itself may be lost, so all calls are that
+    # mean the same when repeated. Calls that start an evaluation need its id for that: the client repeats them.
     retried = [path.removeprefix("/").split("/") for path in sorted(repeatable() if pool else without_side_effects())]
     # A worker that warms up, drains, or is without its journal gets no calls: gRPC watches the health of each.
     balanced = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}} if pool else {}
@@ -201,7 +203,7 @@ def _service_config(pool: bool) -> dict[str, Any]:
                     "initialBackoff": "0.2s",
                     "maxBackoff": "1s",
                     "backoffMultiplier": 2,
-                    "retryableStatusCodes": [Code.UNAVAILABLE.value],
+                    "retryableStatusCodes": [code.value for code in _OF_A_LOST_WORKER],
                 },
             }
         ],

@@ -83,6 +83,9 @@ _CLASSES: Mapping[Code, type[BridgeError]] = {error.default_code: error for erro
 _RETRYABLE = "retryable"
 # The codes of a broken connection and of a killed or stopping server: the call may have been handled or not.
 _RETRYABLE_WITHOUT_DETAILS = (Code.UNAVAILABLE, Code.INTERNAL, Code.DEADLINE_EXCEEDED)
+# A gRPC server that stops answers late calls, and those that it ends, with CANCELLED. A caller that cancels its own
+# call gets no status.
+_STOPPED = "the worker stopped before it answered"
 # gRPC's own text in this process, if there is no socket or no process listens on it.
 _NOT_THERE = re.compile(
     r"^(?P<whom>failed to connect to all addresses|connections to all backends failing); "
@@ -185,6 +188,9 @@ def _restore(
 
 
 def _without_details(code: Code, text: str) -> BridgeError:
+    if code is Code.CANCELLED:
+        # gRPC's own text is the name of the code.
+        code, text = Code.UNAVAILABLE, _STOPPED if text in ("", code.value) else text
     text = text or f"the call ended with {code}"
     if code is Code.RESOURCE_EXHAUSTED and "larger than max" in text:
         return ResourceExhausted(text, reason=Reason.MESSAGE_TOO_LARGE, retryable=False)

@@ -169,7 +169,7 @@ class Subscriber:
                 async for event in stream:
                     self.events.append(event)
         except BridgeError as error:
-            if not error.retryable and error.code.name != "CANCELLED":
+            if not error.retryable:
                 raise
         finally:
             self._position, self._log_id = stream.through_sequence, stream.log_id

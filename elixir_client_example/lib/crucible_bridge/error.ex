@@ -16,10 +16,10 @@ defmodule CrucibleBridge.Error do
   alias CrucibleBridge.Error.Details
 
   # Status, code, reason where the status says none, and whether a status without details is worth another try: a killed
-  # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters. Nobody here cancels a call
-  # that he waits for: 1 is a server that stops and ends what is open.
+  # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters. No caller here cancels a
+  # call that it waits for: 1 is a server that stops, which is told as 14.
   @statuses [
-    {1, :cancelled, "CANCELLED", true},
+    {1, :cancelled, "TRANSPORT", true},
     {2, :unknown, "UNKNOWN", false},
     {3, :invalid_argument, "INVALID_FIELD", false},
     {4, :deadline_exceeded, "DEADLINE_EXCEEDED", true},
@@ -144,6 +144,10 @@ defmodule CrucibleBridge.Error do
       retry_after_ms: told.retry_after_ms,
       details: told.facts
     }
+  end
+
+  defp untold({:cancelled, _reason, _retryable}, text) do
+    transport(if(text in ["", "CANCELLED"], do: "the worker stopped before it answered", else: text))
   end
 
   defp untold({code, reason, retryable}, text) do

@@ -85,9 +85,9 @@ defmodule CrucibleBridge.ErrorTest do
     assert :erlang.system_info(:atom_count) == before
   end
 
-  test "a call that the other end cancelled, as a server that stops does, may succeed at the next" do
-    assert %Error{code: :cancelled, reason: "CANCELLED", retryable: true} =
-             Error.from_rpc(%{status: 1, message: "CANCELLED", details: nil})
+  test "a call that the other end cancelled, as a server that stops does, is that of a lost worker" do
+    assert Error.from_rpc(%{status: 1, message: "CANCELLED", details: nil}) ==
+             Error.transport("the worker stopped before it answered")
   end
 
   test "what is no status at all is a broken connection" do

@@ -86,7 +86,7 @@ def test_only_reads_are_asked_again():
     assert {"GetEvaluation", "ComputeMeanNLL", "Subscribe"} <= repeated
     changing = {f"{verb}Evaluation" for verb in ("Start", "Cancel", "Delete", "Pause", "Resume")}
     assert not {"Evaluate", *changing, "SetEvaluationConcurrency", "Drain", *models} & repeated
-    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
+    assert method["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE", "CANCELLED"]
 
 
 def test_both_sides_take_messages_of_one_size():
