@@ -58,7 +58,7 @@ async def until_told(pool: Pool, count: int) -> None:
 
 
 def test_every_event_has_a_name_that_snakepit_knows():
-    """What is told has a known name and known measurements; samples, progress, pauses and runs are not told."""
+    """A reported event has a known name and known measurements; samples, progress, pauses and runs are not reported."""
     for kind in EventKind:
         if kind in NAMES:
             record = event_to_record(Event(kind=kind, duration_ns=1_500_000))

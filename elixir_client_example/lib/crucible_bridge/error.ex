@@ -17,7 +17,7 @@ defmodule CrucibleBridge.Error do
 
   # Status, code, reason where the status says none, and whether a status without details is worth another try: a killed
   # worker is 13 in the middle of a call, one that is not there is 14, and 4 on some adapters. No caller here cancels a
-  # call that it waits for: 1 is a server that stops, which is told as 14.
+  # call that it waits for: a server that stops sends 1, and without details that becomes the error of `transport/2`.
   @statuses [
     {1, :cancelled, "TRANSPORT", true},
     {2, :unknown, "UNKNOWN", false},
