@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 
 import pytest
@@ -112,6 +113,61 @@ async def test_interrupted_evaluation_goes_on_where_it_was(tmp_path):
     assert [(kinds.count(kind)) for kind in (START, INTERRUPT, RESUME, SAMPLE, STOP)] == [1, 1, 1, 24, 1]
     comparable = [(sample.sample_id, sample.evaluator, sample.score, sample.measurements) for sample in wanted]
     assert [(s.sample_id, s.evaluator, s.score, s.measurements) for s in found] == comparable
+
+
+TENSORS, FULL, OTHER = (f"{kind}:{digit * 64}" for kind, digit in (("tensors", "a"), ("full", "b"), ("full", "c")))
+
+
+@dataclasses.dataclass(kw_only=True)
+class Checkpoint(HeldModel):
+    """Has a digest of some bytes at its start, and one of every byte once that is computed."""
+
+    fingerprint: str = TENSORS
+    full: str = FULL
+    computed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    async def full_fingerprint(self) -> str:
+        await self.computed.wait()
+        return f"{self.fingerprint},{self.full}"
+
+
+@pytest.mark.parametrize(
+    ("full", "ending", "recorded"),
+    [(FULL, (EvaluationState.COMPLETED, None), FULL), (OTHER, (EvaluationState.FAILED, "MODEL_CHANGED"), FULL)],
+    ids=["same", "changed"],
+)
+async def test_a_digest_of_every_byte_decides_when_it_is_there(tmp_path, full, ending, recorded):
+    """It delays no start. What an attempt records, later ones are compared with, before they end."""
+    first = Checkpoint()
+    first.computed.set()
+    async with rig(first, state_dir=tmp_path) as r:
+        await r.evaluation.start_evaluation(asked())
+        await first.asked.wait()
+        async with asyncio.timeout(60):
+            while (await r.evaluation.get_evaluation("e")).model_fingerprint != f"{TENSORS},{FULL}":
+                await asyncio.sleep(0.01)
+    later = Checkpoint(full=full)
+    async with rig(later, state_dir=tmp_path) as r:
+        waiter = asyncio.create_task(r.evaluation.evaluate(asked()))
+        later.let_go.set()
+        # All samples are done, and nothing is claimed about them yet.
+        await r.recorder.wait_for(lambda _: len(r.recorder.of(SAMPLE)) == 2)
+        assert (await r.evaluation.get_evaluation("e")).state is EvaluationState.RUNNING
+        later.computed.set()
+        ended = await waiter
+
+    assert state_of(ended) == ending
+    assert ended.model_fingerprint == f"{TENSORS},{recorded}"
+
+
+async def test_an_evaluation_does_not_wait_for_its_first_digest_of_every_byte():
+    """It ends with the digest that it has."""
+    model = Checkpoint()
+    model.let_go.set()
+    async with rig(model) as r:
+        ended = await r.evaluation.evaluate(asked())
+
+    assert (ended.state, ended.model_fingerprint) == (EvaluationState.COMPLETED, TENSORS)
 
 
 async def test_errors_that_may_go_away_run_again_and_final_ones_do_not(tmp_path):

@@ -450,8 +450,9 @@ class Evaluation:
     dataset_fingerprint: str = ""
     """SHA-256 of the samples, in hexadecimal; empty until they have been read."""
     model_fingerprint: str = ""
-    """Content of the checkpoint, as its backend tells; behind a "+", that of each model which judges. Empty until
-    the data set has been read.
+    """Content of the checkpoint, as its backend tells; behind a "+", that of each model which judges. Of files:
+    "full:" and SHA-256 of every byte in hexadecimal, or "tensors:" and a digest of some bytes of each tensor, to
+    which ",full:" is added once that is known. Empty until the data set has been read.
     """
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""

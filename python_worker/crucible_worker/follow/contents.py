@@ -183,7 +183,7 @@ def _names(path: Path) -> frozenset[str]:
 
 
 def _model_weights(path: Path, names: Collection[str]) -> tuple[str, ...]:
-    """Names of the files of a model's weights; one file is preferred to an index, as loading prefers it."""
+    """Names of the files of a model's weights: of one file, if it is there. Loading refuses it next to shards."""
     if MODEL_WEIGHTS in names or INDEX not in names:
         return (MODEL_WEIGHTS,)
     shards: set[str] = set()

@@ -168,7 +168,7 @@ def test_shards_may_lie_in_folders(tmp_path: Path):
 
 
 def test_one_file_is_preferred_to_an_index(tmp_path: Path):
-    """As it is when a model is loaded: an old index may lie next to it."""
+    """Whether both may be there is for loading to say: it refuses them, and names the files."""
     files = sharded_files() | model_files()
     del files["model-00002-of-00002.safetensors"]
 

@@ -4,8 +4,10 @@ An open model is known by the paths and the state of its files, never by a diges
 than a process: an evaluation resumes only with equal weights.
 
 A model of 16 GB takes half a minute to hash. So of a safetensors file above 64 MiB, its header and some of each tensor
-count: all of a tensor up to 1 MiB, else its first, middle and last 64 KiB. Of a dense model of 16 GB that is about
-50 MB, a tenth of a second from an SSD. A digest of every byte is computed afterwards, in the background.
+count: all of a tensor up to 192 KiB, else three blocks, the first, the middle and the last one. A block has 64 KiB, or
+less if there are many: about 16 MiB of a file count, and at least 4 KiB of each block. On two busy cores, without the
+time of a disk, a dense model of 16 GB took 0.1 s, and 18,000 tensors of 60 GB took 3 s. A digest of every byte is
+computed later, in the background.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ __all__ = ["Fingerprints", "Identity", "changed", "key_of_files"]
 
 _WHOLE_FILE_BYTES = 64 << 20
 """Of smaller files every byte counts."""
-_WHOLE_TENSOR_BYTES = 1 << 20
+_BLOCKS = 3
 _BLOCK_BYTES = 64 << 10
+_LEAST_BLOCK_BYTES = 4 << 10
+_WHOLE_TENSOR_BYTES = _BLOCKS * _BLOCK_BYTES
+_BLOCKS_BYTES = 16 << 20
+"""About as many bytes of a file have all its blocks together."""
 _READ_BYTES = 1 << 20
 _MAX_CACHED_FILES = 4_096
 
@@ -276,16 +282,23 @@ def _hash_tensors(file: Path, size: int) -> bytes:
                 f"{file.name!r} of {file.parent.name!r} is damaged: {error}", reason=Reason.MODEL_REFUSED
             ) from error
         digest.update(header.text)
-        for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.begin):
-            for begin, end in _blocks(tensor):
-                digest.update(os.pread(stream.fileno(), end - begin, begin))
+        tensors = sorted(header.tensors.values(), key=lambda tensor: tensor.begin)
+        large = sum(_length(tensor) > _WHOLE_TENSOR_BYTES for tensor in tensors)
+        block = max(_LEAST_BLOCK_BYTES, min(_BLOCK_BYTES, _BLOCKS_BYTES // (_BLOCKS * max(1, large))))
+        for tensor in tensors:
+            for begin, length in _parts(tensor, block):
+                digest.update(os.pread(stream.fileno(), length, begin))
     return digest.digest()
 
 
-def _blocks(tensor: Tensor) -> Sequence[tuple[int, int]]:
-    """Begin and end of the parts of a tensor that count."""
-    length = tensor.end - tensor.begin
+def _length(tensor: Tensor) -> int:
+    return tensor.end - tensor.begin
+
+
+def _parts(tensor: Tensor, block: int) -> Sequence[tuple[int, int]]:
+    """Begin and length of the parts of a tensor that count."""
+    length = _length(tensor)
     if length <= _WHOLE_TENSOR_BYTES:
-        return [(tensor.begin, tensor.end)]
-    begins = (tensor.begin, tensor.begin + (length - _BLOCK_BYTES) // 2, tensor.end - _BLOCK_BYTES)
-    return [(begin, begin + _BLOCK_BYTES) for begin in begins]
+        return [(tensor.begin, length)]
+    begins = (tensor.begin, tensor.begin + (length - block) // 2, tensor.end - block)
+    return [(begin, block) for begin in begins]
