@@ -267,8 +267,7 @@ async def test_the_full_digest_covers_bytes_that_the_other_one_leaves_out(large,
 
     assert (after.fingerprint, after.key == before.key) == (before.fingerprint, False)
     assert await fingerprints.full(checkpoint, before.key) is None
-    assert (await fingerprints.full(checkpoint, after.key)).startswith("full:")
-    assert await fingerprints.full(checkpoint, after.key) != full
+    assert await fingerprints.full(checkpoint, after.key) not in (None, full)
 
 
 @pytest.mark.asyncio
