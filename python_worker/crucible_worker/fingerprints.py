@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-__all__ = ["FULL", "TENSORS", "is_full", "map_digests", "merged", "same"]
+__all__ = ["FULL", "TENSORS", "is_full", "map_digests", "same"]
 
 FULL = "full"
 """Kind of a digest of every byte."""
@@ -32,14 +32,6 @@ def same(first: str, second: str) -> bool | None:
         return False
     found = [_same(*pair) for pair in zip(ours, theirs)]
     return False if False in found else None if None in found else True
-
-
-def merged(recorded: str, found: str) -> str:
-    """The recorded fingerprint, with digests that only the other one of the same models has."""
-    ours, theirs = recorded.split("+"), found.split("+")
-    if len(ours) != len(theirs):
-        return recorded
-    return "+".join(_text({**_digests(one), **_digests(other)}) or one for one, other in zip(ours, theirs))
 
 
 def is_full(fingerprint: str) -> bool:

@@ -1,6 +1,6 @@
 """Texts of fingerprints: which kinds of digests they have, and how two of them compare."""
 
-from crucible_worker.fingerprints import is_full, map_digests, merged, same
+from crucible_worker.fingerprints import is_full, map_digests, same
 from tests.tables import rows
 
 A, B = "a" * 64, "b" * 64
@@ -36,21 +36,6 @@ def test_kinds_are_compared_with_their_like(first, second, expected):
     """What is recorded in both decides; without that, neither "equal" nor "changed" is said."""
     assert same(first, second) is expected
     assert same(second, first) is expected
-
-
-@rows(
-    ("recorded", "found", "expected"),
-    [
-        (f"tensors:{A}", f"tensors:{A},full:{B}", f"tensors:{A},full:{B}"),
-        (f"tensors:{A},full:{B}", f"tensors:{A}", f"tensors:{A},full:{B}"),
-        (f"full:{A}", f"full:{A}", f"full:{A}"),
-        (A, f"full:{A}", f"full:{A}"),
-        (f"scripted+tensors:{A}", f"scripted+tensors:{A},full:{B}", f"scripted+tensors:{A},full:{B}"),
-    ],
-)
-def test_a_record_gains_what_is_found_later(recorded, found, expected):
-    """And loses nothing."""
-    assert merged(recorded, found) == expected
 
 
 def test_a_fingerprint_says_whether_every_byte_counts():

@@ -12,7 +12,7 @@ import time
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
-from crucible_worker.fingerprints import merged, same
+from crucible_worker.fingerprints import same
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Transaction
@@ -161,7 +161,9 @@ def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:
 
 
 def complete_model(transaction: Transaction, number: int, found: str) -> None:
-    """Record digests of an evaluation's models that were not known at its start.
+    """Record the digests of an evaluation's models that were found after its start.
+
+    One that an earlier attempt recorded, and that this one could not find, is not that of all samples: it goes.
 
     Args:
         transaction: the transaction.
@@ -171,11 +173,8 @@ def complete_model(transaction: Transaction, number: int, found: str) -> None:
     Raises:
         FailedPrecondition: an earlier attempt found others (MODEL_CHANGED).
     """
-    recorded = find_by_number(transaction, number).model_fingerprint
-    _refuse_other_model(recorded, found)
-    transaction.execute(
-        "UPDATE evaluations SET model_fingerprint = ? WHERE number = ?", (merged(recorded, found), number)
-    )
+    _refuse_other_model(find_by_number(transaction, number).model_fingerprint, found)
+    transaction.execute("UPDATE evaluations SET model_fingerprint = ? WHERE number = ?", (found, number))
 
 
 def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:

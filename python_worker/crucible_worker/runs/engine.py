@@ -286,8 +286,8 @@ class Attempt:
         """
         try:
             found = await full_fingerprint(plan)
-            if found != plan.model_fingerprint:
-                number = self.row.number
+            number, recorded = self.row.number, self.row.model_fingerprint
+            if found != plan.model_fingerprint or (is_full(recorded) and not is_full(found)):
                 await self._journal.submit(lambda transaction: claims.complete_model(transaction, number, found))
         except (BridgeError, JournalUnavailable) as error:
             self.fail(error)

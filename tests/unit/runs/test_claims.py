@@ -142,6 +142,16 @@ async def test_a_digest_of_every_byte_is_recorded_when_it_is_known(journal, lock
     assert refused.value.metadata["fingerprint"] == f"tensors:{A},full:{B}"
 
 
+async def test_a_digest_that_a_later_attempt_cannot_find_is_recorded_no_more(journal, locks):
+    """It would be said of samples of which it is not known."""
+    row = (await claim(journal, locks, model_fingerprint=f"tensors:{A},full:{B}")).row
+    await resumed(journal, locks, row, f"tensors:{A}")
+
+    await journal.submit(lambda t: claims.complete_model(t, row.number, f"tensors:{A}"))
+
+    assert (await journal.read(queries.find_by_number, row.number)).model_fingerprint == f"tensors:{A}"
+
+
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
