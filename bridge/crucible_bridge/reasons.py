@@ -591,6 +591,13 @@ class Reason(enum.StrEnum):
         _END,
         "The evaluators of the two evaluations differ in their options.",
     )
+    RULES_DIFFER = (
+        "RULES_DIFFER",
+        (),
+        False,
+        _END,
+        "The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.",
+    )
     EQUAL_KEYS = (
         "EQUAL_KEYS",
         Code.INVALID_ARGUMENT,
@@ -1084,6 +1091,13 @@ class Reason(enum.StrEnum):
         False,
         _CALL | _END,
         "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
+    )
+    RULES_CHANGED = (
+        "RULES_CHANGED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _END,
+        "A release with other rules of measurement began the evaluation; start another one, under another id.",
     )
     CHECKPOINT_CHANGED = (
         "CHECKPOINT_CHANGED",

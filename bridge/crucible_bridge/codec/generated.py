@@ -884,6 +884,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         rendering=[evaluator_rendering_to_v1(item) for item in value.rendering],
         paused=value.paused,
         concurrency=value.concurrency,
+        rules_version=value.rules_version,
     )
 
 
@@ -917,6 +918,7 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         rendering=each_decoded(evaluator_rendering_from_v1, message.rendering, child(field, "rendering")),
         paused=message.paused,
         concurrency=concurrency,
+        rules_version=message.rules_version,
     )
 
 
@@ -1181,6 +1183,7 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         step=value.step,
         dataset=unicode_text(value.dataset),
         dataset_fingerprint=unicode_text(value.dataset_fingerprint),
+        rules_version=value.rules_version,
     )
 
 
@@ -1200,6 +1203,7 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         step=message.step if message.HasField("step") else None,
         dataset=message.dataset,
         dataset_fingerprint=message.dataset_fingerprint,
+        rules_version=message.rules_version,
     )
 
 
@@ -1255,6 +1259,7 @@ def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.Checkpoin
         created_unix_ns=value.created_unix_ns,
         ended_unix_ns=value.ended_unix_ns,
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        rules_version=value.rules_version,
     )
 
 
@@ -1276,6 +1281,7 @@ def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: s
         created_unix_ns=message.created_unix_ns,
         ended_unix_ns=message.ended_unix_ns,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        rules_version=message.rules_version,
     )
 
 
@@ -1298,6 +1304,7 @@ def compare_request_to_v1(value: CompareRequest, field: str = "") -> evaluation_
         confidence=value.confidence,
         max_listed=value.max_listed,
         cluster_by=value.cluster_by,
+        across_rules=value.across_rules,
     )
 
 
@@ -1341,6 +1348,7 @@ def compare_request_from_v1(message: evaluation_pb2.CompareEvaluationsRequest, f
         confidence=confidence,
         max_listed=max_listed,
         cluster_by=message.cluster_by,
+        across_rules=message.across_rules,
     )
 
 
@@ -1418,6 +1426,7 @@ def series_point_to_v1(value: SeriesPoint) -> evaluation_pb2.SeriesPoint:
         evaluation_id=unicode_text(value.evaluation_id),
         step=value.step,
         value=value.value,
+        rules_version=value.rules_version,
     )
 
 
@@ -1433,6 +1442,7 @@ def series_point_from_v1(message: evaluation_pb2.SeriesPoint, field: str = "") -
         evaluation_id=message.evaluation_id,
         step=message.step if message.HasField("step") else None,
         value=message.value,
+        rules_version=message.rules_version,
     )
 
 
@@ -1465,6 +1475,7 @@ def evaluation_comparison_to_v1(value: EvaluationComparison) -> evaluation_pb2.C
         best_evaluation_id=unicode_text(value.best_evaluation_id),
         tied_evaluation_ids=[unicode_text(item) for item in value.tied_evaluation_ids],
         tied_by=unicode_text(value.tied_by),
+        unranked_evaluation_ids=[unicode_text(item) for item in value.unranked_evaluation_ids],
     )
 
 
@@ -1483,6 +1494,7 @@ def evaluation_comparison_from_v1(
         best_evaluation_id=message.best_evaluation_id,
         tied_evaluation_ids=tuple(message.tied_evaluation_ids),
         tied_by=message.tied_by,
+        unranked_evaluation_ids=tuple(message.unranked_evaluation_ids),
     )
 
 
@@ -1583,6 +1595,7 @@ def gate_request_to_v1(value: GateRequest, field: str = "") -> evaluation_pb2.Ga
         baseline_id=value.baseline_id,
         candidate_id=value.candidate_id,
         policy=encoded(gate_policy_to_v1, value.policy, child(field, "policy")),
+        across_rules=value.across_rules,
     )
 
 
@@ -1602,6 +1615,7 @@ def gate_request_from_v1(message: evaluation_pb2.GateRequest, field: str = "") -
         baseline_id=message.baseline_id,
         candidate_id=message.candidate_id,
         policy=gate_policy_from_v1(message.policy, child(field, "policy")),
+        across_rules=message.across_rules,
     )
 
 

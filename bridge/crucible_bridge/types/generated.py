@@ -485,6 +485,11 @@ class Evaluation:
     """What SetEvaluationConcurrency set: it stands in place of limits.concurrency of the request. Absent where it
     set none.
     """
+    rules_version: int = 0
+    """Version of the rules by which it measures: how prompts and targets are joined, what of an answer is graded,
+    how values of files are read. docs/upgrading.md lists them. Numbers of two versions are not comparable. 1 for
+    the releases before versions were recorded; 0 if attempts of several versions ran its samples.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -606,6 +611,8 @@ class RunBest:
     """Its data set in a few words: "builtin:arithmetic, limit 100"."""
     dataset_fingerprint: str = ""
     """SHA-256 of the samples."""
+    rules_version: int = 0
+    """As Evaluation has it: each version has its own best value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -663,13 +670,15 @@ class CheckpointResult:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Every metric with a value, by its full key."""
     best: tuple[str, ...] = ()
-    """Keys of the metrics of which this is the best value in the run, on this data set."""
+    """Keys of the metrics of which this is the best value in the run, on this data set and by these rules."""
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0
     """When it ended; 0 until then."""
     problem: Problem | None = None
     """Why it FAILED or was CANCELLED."""
+    rules_version: int = 0
+    """As Evaluation has it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -696,6 +705,10 @@ class CompareRequest:
     """A key of the samples' metadata: samples of one value are a cluster, such as the questions of one text. Errors,
     intervals and p-values then allow for what they have in common. A sample without the key is a cluster by
     itself; no clusters if empty.
+    """
+    across_rules: bool = False
+    """Compare and rank evaluations of different rules_version too. If false, such a pair has a problem
+    (RULES_DIFFER), and the best is one of the latest version.
     """
 
 
@@ -755,8 +768,8 @@ class PairedComparison:
     regressions: tuple[SampleChange, ...] = ()
     """The largest regressions first."""
     problem: Problem | None = None
-    """Why there are no numbers: EVALUATORS_DIFFER (their options), EVALUATOR_FAILED (in one of the two),
-    DATASET_NOT_READ (one of the two ended before).
+    """Why there are no numbers: EVALUATORS_DIFFER (their options), RULES_DIFFER (their rules_version),
+    EVALUATOR_FAILED (in one of the two), DATASET_NOT_READ (one of the two ended before).
     """
 
 
@@ -770,6 +783,8 @@ class SeriesPoint:
     """Its training step, where it has one."""
     value: float
     """The value."""
+    rules_version: int = 0
+    """As Evaluation has it: values of two versions are not comparable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -801,6 +816,10 @@ class EvaluationComparison:
     tied_by: str = ""
     """What this rests on: "paired_scores" (the interval of the paired difference to the best includes 0) or "values"
     (the metric is no mean of the scores of samples: only equal values are tied). Empty where there is no best.
+    """
+    unranked_evaluation_ids: tuple[str, ...] = ()
+    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations: their rules_version
+    is not that of the best. Empty with across_rules.
     """
 
 
@@ -848,6 +867,8 @@ class GateRequest:
     """That of what may replace it, of the same data set."""
     policy: GatePolicy
     """What it is held to."""
+    across_rules: bool = False
+    """Decide also if the two have another rules_version. If false, every metric is then INCONCLUSIVE."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
-from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, usage_as_data
+from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.plain import plain
 
@@ -185,11 +185,12 @@ def run_as_data(
     """
     ordered = _by_step(evaluations)
     ties = list(comparisons)
+    several = len({evaluation.rules_version for evaluation in ordered}) > 1
     return plain(
         {
             "run": run_id,
             "evaluations": [summary_as_data(evaluation, infos) for evaluation in ordered],
-            "series": [series.as_data(ties) for series in _all_series(ordered, infos)],
+            "series": [series.as_data(ties, name_rules=several) for series in _all_series(ordered, infos)],
             "running": [evaluation.evaluation_id for evaluation in ordered if _at_work(evaluation)],
         }
     )
@@ -218,10 +219,10 @@ def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
 
 
 class _Series:
-    """A metric of an evaluator over evaluations of one data set."""
+    """A metric of an evaluator over evaluations of one data set, by the rules of one version."""
 
-    def __init__(self, key: str, evaluator: str, dataset: str) -> None:
-        self.key, self.evaluator, self.dataset = key, evaluator, dataset
+    def __init__(self, key: str, evaluator: str, dataset: str, rules: int) -> None:
+        self.key, self.evaluator, self.dataset, self.rules = key, evaluator, dataset, rules
         self.goal: Goal | None = None
         self.headline = False
         self._points: list[tuple[Evaluation, tuple[float, float] | None]] = []
@@ -243,7 +244,7 @@ class _Series:
         sign = 1 if self.goal is Goal.HIGHER else -1
         return max(self._points, key=lambda point: sign * point[0].metrics.values[self.key])[0].evaluation_id
 
-    def as_data(self, comparisons: Iterable[PairedComparison]) -> Mapping[str, Any]:
+    def as_data(self, comparisons: Iterable[PairedComparison], *, name_rules: bool) -> Mapping[str, Any]:
         best = self.best
         tied = {
             pair.evaluation_id
@@ -254,6 +255,7 @@ class _Series:
             "key": self.key,
             "evaluator": self.evaluator,
             "dataset": self.dataset,
+            "rules": rules_in_words(self.rules) if name_rules else None,
             "goal": self.goal and self.goal.value,
             "points": [
                 {
@@ -272,10 +274,10 @@ class _Series:
 
 def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Series]:
     """Every metric, in the order in which they come up: those with a goal first, as they are looked at first."""
-    found: dict[tuple[str, str, str], _Series] = {}
+    found: dict[tuple[str, str, str, int], _Series] = {}
     for evaluation, keys in _keyed(evaluations, infos):
         for key in keys.values:
-            place = (key, keys.label, evaluation.dataset_fingerprint)
+            place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)
     return sorted(found.values(), key=lambda series: (not series.headline, series.goal is None))
 

@@ -67,6 +67,7 @@ class _Sides:
     numbers: Mapping[str, int]
     known: Known
     policy: GatePolicy
+    across_rules: bool
     scores: dict[tuple[str, int], SampleScores] = dataclasses.field(default_factory=dict)
     """By evaluation and index of the evaluator: several keys may be of one."""
 
@@ -104,6 +105,7 @@ def gate(connection: Reads, request: GateRequest, max_samples: int, known: Known
         numbers={row.evaluation_id: row.number for row in rows},
         known=known,
         policy=request.policy,
+        across_rules=request.across_rules,
     )
     read = [_read(sides, metric, f"policy.metrics[{index}].key") for index, metric in enumerate(request.policy.metrics)]
     decided = _decided(read, request.policy.confidence)
@@ -136,7 +138,8 @@ def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
     spec = baseline.request.evaluators[index]
     if place_of(candidate, spec) != place:
         return _Read(metric=metric, why="it is of another evaluator in the candidate than in the baseline")
-    if (problem := why_not(baseline, index, candidate, place, sides.known)) is not None:
+    problem = why_not(baseline, index, candidate, place, sides.known, across_rules=sides.across_rules)
+    if problem is not None:
         return _Read(metric=metric, evaluator=spec.label, why=problem.message)
     for evaluation in (baseline, candidate):
         if (undefined := evaluation.metrics.undefined.get(metric.key)) is not None:

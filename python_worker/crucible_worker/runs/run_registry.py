@@ -44,8 +44,8 @@ _TOKEN = "is not one that this call gave"
 
 _Key = tuple[bool, int, str]
 """Place of a checkpoint in its run: those without a step first, then by step; at one step by model."""
-_Series = tuple[str, str, str]
-"""A metric of an evaluator (key and label) on a data set (fingerprint)."""
+_Series = tuple[str, str, str, int]
+"""A metric of an evaluator (key and label) on a data set (fingerprint), by the rules of a version."""
 
 
 class RunRegistry:
@@ -100,7 +100,7 @@ def _checkpoints(connection: SnapshotReads, request: ListRunsRequest, run_id: st
         raise NotFound(f"is {run_id!r}: no evaluation is of this run", reason=Reason.UNKNOWN_RUN, field="run_id")
     best = _best(measured, known)
     marked: dict[str, list[str]] = collections.defaultdict(list)
-    for (key, _, _), (one, _, _) in best.items():
+    for (key, *_), (one, _, _) in best.items():
         marked[one.evaluation_id].append(key)
     page: list[Checkpoint] = []
     sent, token, last = 0, "", ""
@@ -152,9 +152,10 @@ def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
                 step=one.step,
                 dataset=one.dataset,
                 dataset_fingerprint=fingerprint,
+                rules_version=rules,
             )
-            for (key, _, fingerprint), (one, goal, _) in sorted(
-                _best(measured, known).items(), key=lambda item: not item[1][2]
+            for (key, _, fingerprint, rules), (one, goal, _) in sorted(
+                _best(measured, known).items(), key=lambda item: (not item[1][2], -item[0][3])
             )
         ),
     )
@@ -171,7 +172,7 @@ def _best(measured: Iterable[Measured], known: _Known) -> Mapping[_Series, tuple
             for key, goal in keys.goals.items():
                 if key not in result.metrics.values:
                     continue
-                place = (key, keys.label, one.dataset_fingerprint)
+                place = (key, keys.label, one.dataset_fingerprint, one.rules_version)
                 sign = 1 if goal is Goal.HIGHER else -1
                 if place not in found or sign * (one.metrics[key] - found[place][0].metrics[key]) > 0:
                     found[place] = (one, goal, key in keys.headline)
@@ -212,6 +213,7 @@ def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) 
                 created_unix_ns=one.created_ns,
                 ended_unix_ns=one.ended_ns,
                 problem=one.problem,
+                rules_version=one.rules_version,
             )
             for one in found
         ),

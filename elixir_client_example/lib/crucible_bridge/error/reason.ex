@@ -168,6 +168,8 @@ defmodule CrucibleBridge.Error.Reason do
           | :response_too_long
           | :retention
           | :rollout_failed
+          | :rules_changed
+          | :rules_differ
           | :samples_missing
           | :sample_timeout
           | :sandbox_lost
@@ -249,16 +251,16 @@ defmodule CrucibleBridge.Error.Reason do
     other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
     permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
     rendering_limit replicas_differ request_too_slow resource_exhausted response_too_long retention
-    rollout_failed samples_missing sample_timeout sandbox_lost server_not_started stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    rollout_failed rules_changed rules_differ samples_missing sample_timeout sandbox_lost
+    server_not_started stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
+    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -420,6 +422,8 @@ defmodule CrucibleBridge.Error.Reason do
   no The response is longer than a grader reads.
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
+  no A release with other rules of measurement began the evaluation; start another one, under another id.
+  no The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.

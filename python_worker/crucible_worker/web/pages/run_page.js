@@ -80,8 +80,8 @@ function seriesFigure(series) {
     number(point.value), point.low === null ? "" : `${number(point.low)} to ${number(point.high)}`,
     point.id === series.best ? "best" : series.tied.includes(point.id) ? "tied with the best" : ""]);
   return h("figure", {},
-    h("figcaption", {}, h("strong", {}, series.key),
+    h("figcaption", {}, h("strong", {}, series.key), series.rules === null ? null : h("span", { class: "quiet" }, ` rules ${series.rules},`),
       series.goal === null ? null : h("span", { class: "quiet" }, series.goal === "higher" ? " higher is better" : " lower is better")),
     seriesChart(series, (id) => { location.hash = address(["evaluation", id]); }),
-    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key}` }));
+    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key} ${series.rules ?? ""}` }));
 }
