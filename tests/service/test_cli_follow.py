@@ -127,8 +127,6 @@ def test_ctrl_c_ends_it_and_the_same_command_resumes(tmp_path: Path):
         env=_environment(tmp_path),
         text=True,
         stderr=subprocess.PIPE,
-        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
