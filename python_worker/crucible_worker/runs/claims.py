@@ -24,7 +24,7 @@ from crucible_worker.runs.journal.records import (
     request_to_record,
 )
 from crucible_worker.runs.journal.store import Owners
-from crucible_worker.runs.rules import RULES_VERSION, refuse_other_rules
+from crucible_worker.runs.rules import record_rules, refuse_other_rules
 from crucible_worker.runs.specification import differing_fields
 
 __all__ = [
@@ -206,7 +206,7 @@ def _create(
     transaction.if_undone(lambda: locks.release(number))
     _record_large_parts(transaction, number, request)
     _record_rendering(transaction, number, Renderings())
-    _record_rules(transaction, number, 1)
+    record_rules(transaction, number, 1)
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
@@ -247,13 +247,8 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
         transaction.execute("DELETE FROM requests_apart WHERE number = ?", (number,))
 
 
-def _record_rules(transaction: Transaction, number: int, attempt: int) -> None:
-    """Record that this attempt measures by the rules of this release."""
-    transaction.execute("INSERT OR REPLACE INTO evaluation_rules VALUES (?, ?, ?)", (number, RULES_VERSION, attempt))
-
-
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
-    _record_rules(transaction, row.number, row.attempt + 1)
+    record_rules(transaction, row.number, row.attempt + 1)
     first = request_from_record(row.request, row.apart)
     _record_large_parts(
         transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)

@@ -16,9 +16,10 @@ from typing import Protocol, TypeVar
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.reports.facts import rules_in_words
+from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row
 
-__all__ = ["RULES_VERSION", "of_latest_rules", "refuse_other_rules"]
+__all__ = ["RULES_VERSION", "of_latest_rules", "record_rules", "refuse_other_rules"]
 
 RULES_VERSION = 2
 """Of this release."""
@@ -30,6 +31,11 @@ class _Measured(Protocol):
 
 
 _T = TypeVar("_T", bound=_Measured)
+
+
+def record_rules(transaction: Transaction, number: int, attempt: int) -> None:
+    """Record that an attempt measures by the rules of this release, in the transaction that begins it."""
+    transaction.execute("INSERT OR REPLACE INTO evaluation_rules VALUES (?, ?, ?)", (number, RULES_VERSION, attempt))
 
 
 def refuse_other_rules(row: Row) -> None:
