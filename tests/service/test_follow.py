@@ -399,15 +399,14 @@ async def test_a_directory_may_come_later_and_go(tmp_path: Path):
         assert sorted(await f.evaluations()) == [1, 2]
 
 
-async def test_a_checkpoint_that_is_written_again_is_not_evaluated_twice(tmp_path: Path):
-    """Ids are by step: the second one of a step is skipped, with the reason."""
+async def test_a_second_folder_of_a_step_is_skipped(tmp_path: Path):
+    """A step has one number: that of the folder that was evaluated first, as the reason says."""
     async with following(tmp_path) as f:
-        path = save(f.folder, 1)
-        await f.follow()
-        await f.told(RELEASED, "checkpoint-1")
-        shutil.rmtree(path)
         save(f.folder, 1)
-        skipped = await f.told(SKIPPED, "checkpoint-1")
+        await f.follow(name_pattern="*-{step}")
+        await f.told(RELEASED, "checkpoint-1")
+        save(f.folder, 1, "last-1")
+        skipped = await f.told(SKIPPED, "last-1")
     assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
 
 

@@ -94,7 +94,7 @@ async def run(
         log_writer.close(1.0)
     for line in [] if last is None else _unfinished(last):
         lines.say(line)
-    return EXIT_FAILED if lines.failed or (last is not None and last.refused) else 0
+    return EXIT_FAILED if lines.failed or (last is not None and last.missed) else 0
 
 
 async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> Following | None:
