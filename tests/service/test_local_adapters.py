@@ -74,6 +74,9 @@ def root(tmp_path_factory):
         "listed",
         "diverged",
         "unmatched",
+        "deeper",
+        "wider",
+        "stray",
     ):
         shutil.copytree(root / "good", root / name)
     weights = root / "good" / "adapter_model.safetensors"
@@ -91,6 +94,13 @@ def root(tmp_path_factory):
     safetensors.save_file(
         {name: tensor * torch.nan for name, tensor in tensors.items()}, root / "diverged" / weights.name
     )
+    # Tensors of a layer and of a module that the model does not have, and of the model's own weights.
+    for name, added in (
+        ("deeper", "base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight"),
+        ("wider", "base_model.model.model.layers.0.self_attn.gate.lora_A.weight"),
+        ("stray", "base_model.model.model.layers.0.self_attn.q_proj.bias"),
+    ):
+        safetensors.save_file(tensors | {added: next(iter(tensors.values())).clone()}, root / name / weights.name)
     return root
 
 
@@ -231,6 +241,9 @@ async def test_an_adapter_that_is_written_again_is_another_model(local, root):
         ("listed", FailedPrecondition, "ADAPTER_REFUSED"),
         ("diverged", FailedPrecondition, "ADAPTER_REFUSED"),
         ("unmatched", FailedPrecondition, "ADAPTER_REFUSED"),
+        ("deeper", FailedPrecondition, "ADAPTER_REFUSED"),
+        ("wider", FailedPrecondition, "ADAPTER_REFUSED"),
+        ("stray", FailedPrecondition, "ADAPTER_REFUSED"),
         ("pickled", FailedPrecondition, "PICKLED_WEIGHTS_REFUSED"),
         ("nothing", FailedPrecondition, "NO_SAFETENSORS"),
         ("base", FailedPrecondition, "NO_ADAPTER_CONFIG"),

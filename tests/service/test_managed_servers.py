@@ -112,7 +112,7 @@ async def test_a_server_that_reports_another_version_is_replaced(tmp_path):
         load = deployment.program.load
 
         async def with_another_version(control, target):
-            await load(control, dataclasses.replace(target, base_fingerprint="0" * 64))
+            await load(control, dataclasses.replace(target, base=dataclasses.replace(target.base, key="0" * 64)))
 
         deployment.program.load = with_another_version
         try:

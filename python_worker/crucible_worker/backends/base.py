@@ -280,6 +280,13 @@ class Model(abc.ABC):
         """The fingerprint that an evaluation records: that of a server includes how text is sent to it."""
         return self.fingerprint
 
+    async def full_fingerprint(self) -> str:
+        """`evaluated_fingerprint`, with digests that take too long for the start of an evaluation.
+
+        Called once the model is loaded, while it answers; cancelled when the evaluation ends.
+        """
+        return self.evaluated_fingerprint
+
     def metered(self, meter: Meter) -> Model | None:
         """The same model, which passes its service's report on each answer to the meter, whether used or not.
 

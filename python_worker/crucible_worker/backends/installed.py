@@ -145,6 +145,10 @@ class _InstalledModel(WrappedModel):
         """Load the model."""
         await _guarded(self._scheme, self._model.load)
 
+    async def full_fingerprint(self) -> str:
+        """The model's."""
+        return await _guarded(self._scheme, self._model.full_fingerprint)
+
     async def find_engine(self) -> None:
         """Have the model find out."""
         await _guarded(self._scheme, self._model.find_engine)

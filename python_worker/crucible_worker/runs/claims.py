@@ -12,6 +12,7 @@ import time
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
+from crucible_worker.fingerprints import merged, same
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Transaction
@@ -31,6 +32,7 @@ __all__ = [
     "Claim",
     "Contents",
     "claim",
+    "complete_model",
     "prepared",
     "promote",
     "refuse_other_contents",
@@ -156,10 +158,27 @@ def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:
     model = _model_of(contents, recorded=rendering is not None)
     if contents.dataset_fingerprint != row.dataset_fingerprint:
         raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
-    if model != row.model_fingerprint:
-        raise _changed(Reason.MODEL_CHANGED, "checkpoint", row.model_fingerprint, model)
+    _refuse_other_model(row.model_fingerprint, model)
     if contents.examples_fingerprint != examples:
         raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
+
+
+def complete_model(transaction: Transaction, number: int, found: str) -> None:
+    """Record digests of an evaluation's models that were not known at its start.
+
+    Args:
+        transaction: the transaction.
+        number: of the evaluation.
+        found: the fingerprint with these digests.
+
+    Raises:
+        FailedPrecondition: an earlier attempt found others (MODEL_CHANGED).
+    """
+    recorded = find_by_number(transaction, number).model_fingerprint
+    _refuse_other_model(recorded, found)
+    transaction.execute(
+        "UPDATE evaluations SET model_fingerprint = ? WHERE number = ?", (merged(recorded, found), number)
+    )
 
 
 def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
@@ -276,6 +295,22 @@ def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, wor
     row = find_by_number(transaction, row.number)
     lifecycle.append(transaction, row.number, (run_events.resume(row, worker_id),))
     return find_by_number(transaction, row.number)
+
+
+def _refuse_other_model(recorded: str, found: str) -> None:
+    match same(recorded, found):
+        case False:
+            raise _changed(Reason.MODEL_CHANGED, "checkpoint", recorded, found)
+        case None:
+            raise FailedPrecondition(
+                "may not be what it was when the evaluation started: the checkpoint's fingerprint was "
+                f"{recorded}, from an earlier release, and is {found} now, which is another kind: take another id",
+                reason=Reason.MODEL_CHANGED,
+                field="model",
+                metadata={"fingerprint": recorded, "present_fingerprint": found},
+            )
+        case _:
+            pass
 
 
 def _changed(reason: Reason, what: str, before: str, now: str) -> FailedPrecondition:

@@ -38,6 +38,7 @@ from crucible_bridge.types import (
 from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
+from crucible_worker.fingerprints import is_full
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.alone_run import AloneRun
@@ -59,7 +60,7 @@ from crucible_worker.runs.sampling import Item, retrieve_error
 from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.throttle import Throttle
 from crucible_worker.runs.usage import Spent
-from crucible_worker.runs.weights import confirm_weights
+from crucible_worker.runs.weights import confirm_weights, full_fingerprint
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -135,6 +136,7 @@ class Attempt:
         self._deadline: asyncio.TimerHandle | None = None
         self._gate = CallGate(row.total) if continues is None else continues.samples.gate
         self._alarms = Alarms()
+        self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
         self.handed_over = False
@@ -217,6 +219,8 @@ class Attempt:
                 await self._complete(*work.result())
         finally:
             ticker.cancel()
+            if self._comparing is not None:
+                self._comparing.cancel()
             self._alarms.close()
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -265,6 +269,7 @@ class Attempt:
                 seconds_left=self._seconds_left,
             )
             plan = self._plan = samples.plan
+            self._comparing = asyncio.create_task(self._compare_fully(plan))
             before = await self._journal.read(runs_before, number)
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
@@ -273,6 +278,24 @@ class Attempt:
                 await self._write_parts(runs, before)
                 return await self._lead(self._parts_run(samples, runs), samples)
             return await self._run_alone(samples, runs, items_left(plan, before, runs.to_run))
+
+    async def _compare_fully(self, plan: Plan) -> None:
+        """Record digests of the models that the start did not wait for, or compare them with an earlier attempt's.
+
+        An attempt that ends sooner leaves none.
+        """
+        try:
+            found = await full_fingerprint(plan)
+            if found != plan.model_fingerprint:
+                number = self.row.number
+                await self._journal.submit(lambda transaction: claims.complete_model(transaction, number, found))
+        except (BridgeError, JournalUnavailable) as error:
+            self.fail(error)
+
+    async def _compared(self) -> None:
+        """Wait for the comparison with an earlier attempt, so that results of two models are not those of one."""
+        if is_full(self.row.model_fingerprint) and self._comparing is not None:
+            await self._comparing
 
     async def _evaluator_runs(self, before: Mapping[int, array[int]], *, shared: bool = False) -> EvaluatorRuns:
         told = await self._journal.read(recorded_spans, self.row.number)
@@ -313,6 +336,7 @@ class Attempt:
                 group.create_task(self._failing(runs.end(index)))
         if not self._stopped.done():
             await confirm_weights(self._plan, self._gate)
+            await self._compared()
         return self._outcome(run, runs)
 
     async def _write_parts(self, runs: EvaluatorRuns, before: Mapping[int, array[int]]) -> None:
@@ -359,6 +383,7 @@ class Attempt:
             if ends:
                 await asyncio.wait(ends)
             watching.cancel()
+        await self._compared()
         return self._outcome(run, runs)
 
     def _outcome(self, run: AloneRun | PartsRun, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:

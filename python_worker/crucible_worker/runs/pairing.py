@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
+from crucible_worker.fingerprints import same
 from crucible_worker.reports.facts import rules_in_words
 from crucible_worker.runs.journal.queries import Reads, scores_of
 
@@ -136,10 +137,17 @@ def _other_judge(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -
         return None
     # They follow the model's, see `Plan.model_fingerprint`. It does not say which judge each belongs to: if there are
     # several, one in common is enough.
-    ours, theirs = (set(evaluation.model_fingerprint.split("+")[1:]) for evaluation in (baseline, other))
-    if not (ours and theirs) or ours & theirs:
+    ours, theirs = (evaluation.model_fingerprint.split("+")[1:] for evaluation in (baseline, other))
+    found = [same(one, another) for one in ours for another in theirs]
+    if not found or True in found:
         return None
-    message = f"its judge has other weights in {other.evaluation_id!r} than in the baseline"
+    if None in found:
+        message = (
+            f"whether its judge in {other.evaluation_id!r} has the weights of that in the baseline is not known: "
+            "one of them was recorded by an earlier release"
+        )
+    else:
+        message = f"its judge has other weights in {other.evaluation_id!r} than in the baseline"
     return Problem(reason=Reason.EVALUATORS_DIFFER, message=message)
 
 

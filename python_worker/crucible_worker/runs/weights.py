@@ -8,7 +8,12 @@ from __future__ import annotations
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.preparation import Plan
 
-__all__ = ["confirm_weights", "record_weights"]
+__all__ = ["confirm_weights", "full_fingerprint", "record_weights"]
+
+
+async def full_fingerprint(plan: Plan) -> str:
+    """The fingerprint of the models of a plan, with digests of every byte where there are some; may take minutes."""
+    return "+".join([await model.full_fingerprint() for model in plan.models])
 
 
 async def record_weights(plan: Plan, gate: CallGate) -> None:

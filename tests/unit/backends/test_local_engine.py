@@ -55,7 +55,7 @@ class Driven:
     def open(self, name):
         """Its key, or the error."""
         path = registry.path(name)
-        message = {"id": 1, "op": "open", "fingerprint": name, "path": str(path), "adapter": None, "dtype": None,
+        message = {"id": 1, "op": "open", "key": name, "path": str(path), "adapter": None, "dtype": None,
                    "device": None}  # fmt: skip
         self.engine.submit(message)
         return self.answer()

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_worker.backends.local import paths
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from tests.tables import rows
 
@@ -125,6 +126,90 @@ def test_a_shard_that_lies_outside_is_denied(root):
     (root / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
 
     with pytest.raises(PermissionDenied):
+        check_files(root / "model", [root])
+
+
+@pytest.mark.parametrize(
+    ("indexed", "there", "told"),
+    [
+        (
+            ["model-00001-of-00001.safetensors"],
+            ["model.safetensors", "model-00001-of-00001.safetensors"],
+            "'model.safetensors' is next to 'model-00001-of-00001.safetensors': remove the older weights",
+        ),
+        (
+            None,
+            ["model.safetensors", "model-00001-of-00001.safetensors"],
+            "'model.safetensors' is next to 'model-00001-of-00001.safetensors': remove the older weights",
+        ),
+        (
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+            ["model.safetensors", "model-00001-of-00002.safetensors"],
+            "names 'model-00002-of-00002.safetensors', which is not there: copy it, or remove "
+            "model.safetensors.index.json if 'model.safetensors' is the checkpoint",
+        ),
+        (
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+            ["model-00001-of-00002.safetensors"],
+            "model.safetensors.index.json names 'model-00002-of-00002.safetensors', which is not there: copy it",
+        ),
+        (
+            None,
+            ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+            "is there without model.safetensors.index.json: copy that, too",
+        ),
+        (
+            ["model-00001-of-00001.safetensors"],
+            ["model-00001-of-00001.safetensors", *(f"model-0000{n}-of-00005.safetensors" for n in range(1, 6))],
+            "model.safetensors.index.json does not name 'model-00001-of-00005.safetensors', "
+            "'model-00002-of-00005.safetensors', 'model-00003-of-00005.safetensors' and 2 more: remove",
+        ),
+    ],
+    ids=["old file", "old file without an index", "old index", "missing shard", "no index", "shards of another save"],
+)
+def test_files_of_several_checkpoints_are_refused(root, indexed, there, told):
+    """Programs differ in which of them they read. The error names them, and says what to do."""
+    (root / "model" / "model.safetensors").unlink()
+    for name in there:
+        (root / "model" / name).write_bytes(b"")
+    if indexed is not None:
+        index = {"weight_map": {str(number): name for number, name in enumerate(indexed)}}
+        (root / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(FailedPrecondition) as caught:
+        check_files(root / "model", [root])
+
+    assert caught.value.reason == "MODEL_REFUSED"
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model.safetensors"],
+        ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
+        ["weights/a.safetensors", "weights/b.safetensors"],
+    ],
+    ids=["one file", "shards", "shards in a folder"],
+)
+def test_an_index_of_all_files_passes(root, names):
+    """Other safetensors, such as those of another format, may be there: no program reads them with these."""
+    (root / "model" / "model.safetensors").unlink()
+    (root / "model" / "weights").mkdir()
+    for name in (*names, "consolidated.safetensors"):
+        (root / "model" / name).write_bytes(b"")
+    index = {"weight_map": {str(number): name for number, name in enumerate(names)}}
+    (root / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    check_files(root / "model", [root])
+
+
+def test_an_index_has_bounded_size(root, monkeypatch):
+    """It is counted before it is parsed."""
+    monkeypatch.setattr(paths, "_MAX_INDEX_BYTES", 10)
+    (root / "model" / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+
+    with pytest.raises(FailedPrecondition, match="more than 10 bytes"):
         check_files(root / "model", [root])
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from crucible_worker.backends.local.safetensors_header import MAX_HEADER_BYTES
 from crucible_worker.embedded import registry
 from tests.tables import rows
 
@@ -29,7 +30,7 @@ def header(value):
         b"",
         b"\x02\0\0",
         b"\xff" * 8,
-        (sizes.MAX_HEADER_BYTES + 1).to_bytes(8, "little"),
+        (MAX_HEADER_BYTES + 1).to_bytes(8, "little"),
         header(b"no JSON"),
         header(b"[" * 100_000),
         header([]),
@@ -62,4 +63,4 @@ def test_shapes_are_those_that_the_library_reads(tmp_path):
     tensors |= {"scalar": torch.tensor(1.0), "none": torch.zeros(0, 4)}
     safetensors.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
 
-    assert sizes._shapes(tmp_path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    assert sizes.read_shapes(tmp_path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -116,3 +116,52 @@ async def test_what_has_told_nothing_holds_no_event_back(journal, locks):
     while await journal.submit(lambda t: retention.trim(t, locks, policy)):
         pass
     assert (await journal.read(queries.head)).oldest == 16
+
+
+A, B = "a" * 64, "b" * 64
+
+
+async def resumed(journal, locks, row, model):
+    """Interrupt an evaluation, and claim it again with a model."""
+    await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    contents = Contents(dataset_fingerprint="d", model_fingerprint=model, total=10)
+    return (await taken_on(journal, locks, contents)).row
+
+
+async def test_a_digest_of_every_byte_is_recorded_when_it_is_known(journal, locks):
+    """What the start recorded stays, so that a later attempt can begin before its digest is known."""
+    row = (await claim(journal, locks, model_fingerprint=f"tensors:{A}")).row
+
+    await journal.submit(lambda t: claims.complete_model(t, row.number, f"tensors:{A},full:{B}"))
+
+    again = await resumed(journal, locks, row, f"tensors:{A}")
+    assert (again.model_fingerprint, again.attempt) == (f"tensors:{A},full:{B}", 2)
+    with pytest.raises(FailedPrecondition) as refused:
+        await journal.submit(lambda t: claims.complete_model(t, row.number, f"tensors:{A},full:{A}"))
+    assert refused.value.reason == "MODEL_CHANGED"
+    assert refused.value.metadata["fingerprint"] == f"tensors:{A},full:{B}"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (f"tensors:{A}", f"tensors:{B}", "is not what it was"),
+        (f"tensors:{A}", f"full:{A}", "is not what it was"),
+        (A, f"full:{B}", "may not be what it was when the evaluation started: .* another kind: take another id"),
+        (A, f"tensors:{A}", "may not be what it was"),
+    ],
+)
+async def test_a_checkpoint_is_compared_in_the_kind_that_was_recorded(journal, locks, before, now, told):
+    """A record of an earlier release has no kind: only an equal digest of every byte shows that it is the same."""
+    row = (await claim(journal, locks, model_fingerprint=before)).row
+
+    with pytest.raises(FailedPrecondition, match=told) as refused:
+        await resumed(journal, locks, row, now)
+    assert refused.value.reason == "MODEL_CHANGED"
+
+
+async def test_a_record_of_an_earlier_release_resumes_with_the_same_bytes(journal, locks):
+    """Of a small checkpoint it has the digits of the digest of every byte."""
+    row = (await claim(journal, locks, model_fingerprint=A)).row
+
+    assert (await resumed(journal, locks, row, f"full:{A}")).attempt == 2

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.devices import refuse_absent_cuda
-from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.fingerprint import Fingerprints, key_of_files
 from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
 from crucible_worker.backends.local.hub.fetching import AT_ONCE, fetch
 from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
@@ -106,7 +105,7 @@ class LocalBackend(Backend):
             await asyncio.to_thread(self._find, model)
 
     async def open(self, model: ModelRef) -> HostedModel:
-        """Open a model; load it if its files have changed, and start the host if necessary.
+        """Open a model; load it if it is not open with the present files, and start the host if necessary.
 
         Raises:
             NotFound: there is no such model, or a model of the hub is not in the cache (NOT_CACHED).
@@ -144,7 +143,7 @@ class LocalBackend(Backend):
                 directory = self._find(model).directory
                 roots = (directory,)
         files = await asyncio.to_thread(check_tokenizer_files, directory, roots)
-        key = await asyncio.to_thread(_key_of, directory, files)
+        key = await asyncio.to_thread(key_of_files, directory, files)
         return await self._tokenizers.open(key, directory.name, {"path": str(directory), "alone": True})
 
     async def aclose(self) -> None:
@@ -207,21 +206,6 @@ class LocalBackend(Backend):
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
-
-
-def _key_of(directory: Path, files: Sequence[Path]) -> str:
-    """A name of a tokenizer's present files: if one of them changes, it is loaded again.
-
-    Raises:
-        NotFound: a file is gone.
-    """
-    try:
-        states = [
-            (file.name, state.st_size, state.st_mtime_ns, state.st_ino) for file in files if (state := file.stat())
-        ]
-    except FileNotFoundError:
-        raise NotFound(f"a file of {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
-    return json.dumps([str(directory), states])
 
 
 def _refuse_missing() -> None:

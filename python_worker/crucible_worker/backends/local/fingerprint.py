@@ -1,84 +1,291 @@
-"""The fingerprint of a checkpoint: SHA-256 over the names and contents of its files.
+"""What identifies a checkpoint: the state of its files on disk, and digests of their content.
 
-A file above 64 MiB counts by its size and 64 blocks of 1 MiB, evenly spaced, the first and the last included: hashing
-all of a 16 GB model would take half a minute. Training changes every weight, so the blocks change with the weights; an
-edit of a few bytes between two blocks is not detected.
+An open model is known by the paths and the state of its files, never by a digest. The digest is for what lasts longer
+than a process: an evaluation resumes only with equal weights.
+
+A model of 16 GB takes half a minute to hash. So of a safetensors file above 64 MiB, its header and some of each tensor
+count: all of a tensor up to 1 MiB, else its first, middle and last 64 KiB. Of a dense model of 16 GB that is about
+50 MB, a tenth of a second from an SSD. A digest of every byte is computed afterwards, in the background.
 """
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from crucible_bridge.errors import NotFound
+import structlog
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.paths import adapter_files, model_files
+from crucible_worker.backends.local.safetensors_header import Tensor, read_header
+from crucible_worker.fingerprints import FULL, TENSORS
 
-__all__ = ["Fingerprints"]
+__all__ = ["Fingerprints", "Identity", "changed", "key_of_files"]
 
-_FULL_BYTES = 64 << 20
-_BLOCK_BYTES = 1 << 20
-_BLOCKS = 64
+_WHOLE_FILE_BYTES = 64 << 20
+"""Of smaller files every byte counts."""
+_WHOLE_TENSOR_BYTES = 1 << 20
+_BLOCK_BYTES = 64 << 10
+_READ_BYTES = 1 << 20
 _MAX_CACHED_FILES = 4_096
 
-_Key = tuple[str, int, int, int]
+_BACKGROUND_BYTES_PER_SECOND = 256 << 20
+"""Most that a digest of every byte reads in the background: loading and computing come first."""
+_MIN_CORES = 2
+"""A machine with fewer computes no such digest."""
+_LOWEST_PRIORITY = 19
+
+_log = structlog.get_logger(__name__)
+
+_Stamp = tuple[int, int, int, int, int]
+"""Device, inode, size in bytes, time of writing, and time of change of a file, both in ns."""
+_State = Sequence[tuple[Path, Sequence[tuple[Path, _Stamp]]]]
+"""Of each directory of a checkpoint, its files."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A checkpoint at one moment."""
+
+    key: str
+    """Names its paths, its requested type and the state of its files: another one if a file was touched."""
+    lasting: str
+    """Likewise without the time of change, which is also that of a hard link to a file."""
+    fingerprint: str
+    """Digest of its content, see `crucible_worker.fingerprints`."""
+
+    def continues(self, now: Identity) -> bool:
+        """Whether a later moment shows the same content."""
+        return self.key == now.key or (self.lasting == now.lasting and self.fingerprint == now.fingerprint)
 
 
 class Fingerprints:
-    """Fingerprints of directories; a file is read again only if its size, time of change or inode differs."""
+    """Identities of checkpoints; a file is read again only if its state has changed."""
 
     def __init__(self) -> None:
-        self._digests: dict[_Key, bytes] = {}
+        self._digests: dict[tuple[str, Path, _Stamp], bytes] = {}
 
     def of(self, checkpoint: Checkpoint) -> str:
-        """The fingerprint of a checkpoint, 64 hexadecimal digits. Reads files: call it in a thread.
+        """The fingerprint of a checkpoint's present files; see `identify`."""
+        return self.identify(checkpoint).fingerprint
+
+    def identify(self, checkpoint: Checkpoint) -> Identity:
+        """The identity of a checkpoint's present files. Reads files: call it in a thread.
 
         An adapter or a requested type gives another fingerprint; the device and a default type do not.
 
         Raises:
             NotFound: a directory, or a file while it was read, no longer exists.
+            FailedPrecondition: a file is damaged (MODEL_REFUSED), or files changed while they were read
+                (CHECKPOINT_CHANGED).
         """
-        total = self._of_files(checkpoint.directory, model_files(checkpoint.directory))
-        if checkpoint.adapter is not None:
-            total.update(b"adapter" + self._of_files(checkpoint.adapter, adapter_files(checkpoint.adapter)).digest())
+        state = _state_of(checkpoint)
+        kind = TENSORS if any(_is_large(*each) for _, files in state for each in files) else FULL
+        digest = self._total(checkpoint, state, self._quick_digest)
+        if _state_of(checkpoint) != state:
+            raise changed(checkpoint)
+        return Identity(
+            key=_key_of(state, checkpoint.dtype),
+            lasting=_key_of(state, checkpoint.dtype, lasting=True),
+            fingerprint=f"{kind}:{digest}",
+        )
+
+    async def full(self, checkpoint: Checkpoint, key: str) -> str | None:
+        """The fingerprint with a digest of every byte, computed at a low priority; gives up when it is cancelled.
+
+        Args:
+            checkpoint: the checkpoint.
+            key: of its identity when it was opened.
+
+        Returns:
+            None if its files have changed since then or cannot be read, or if this machine has only one core.
+        """
+        if len(os.sched_getaffinity(0)) < _MIN_CORES:
+            return None
+        given_up = threading.Event()
+        work = self._background.submit(self._full, checkpoint, key, _Pace(given_up))
+        try:
+            return await asyncio.wrap_future(work)
+        except (BridgeError, OSError) as error:  # a trainer may have removed it; what is loaded can be evaluated
+            _log.info("no_full_digest", checkpoint=checkpoint.directory.name, error=str(error))
+            return None
+        finally:
+            given_up.set()
+
+    def _full(self, checkpoint: Checkpoint, key: str, pace: _Pace) -> str | None:
+        state = _state_of(checkpoint)
+        if _key_of(state, checkpoint.dtype) != key:
+            return None
+        digest = self._total(checkpoint, state, functools.partial(self._full_digest, pace=pace))
+        return f"{FULL}:{digest}" if _state_of(checkpoint) == state else None
+
+    @functools.cached_property
+    def _background(self) -> concurrent.futures.ThreadPoolExecutor:
+        return concurrent.futures.ThreadPoolExecutor(1, "digest of a checkpoint", _lower_priority)
+
+    def _total(self, checkpoint: Checkpoint, state: _State, digest_of: Callable[[Path, _Stamp], bytes]) -> str:
+        (folder, files), *others = state
+        total = _sum(folder, files, digest_of)
+        for other in others:
+            total.update(b"adapter" + _sum(*other, digest_of).digest())
         if checkpoint.dtype is not None:
             total.update(b"dtype" + checkpoint.dtype.encode())
         return total.hexdigest()
 
-    def _of_files(self, directory: Path, files: Sequence[Path]) -> hashlib._Hash:
-        total = hashlib.sha256()
-        for file in files:
-            try:
-                digest = self._digest(file)
-            except (FileNotFoundError, NotADirectoryError):
-                raise NotFound(f"{file.name!r} of {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
-            # A name may be any bytes.
-            total.update(len(file.name).to_bytes(4, "little") + os.fsencode(file.name) + digest)
-        return total
+    def _quick_digest(self, file: Path, stamp: _Stamp) -> bytes:
+        if not _is_large(file, stamp):
+            return self._full_digest(file, stamp)
+        return self._cached(TENSORS, file, stamp, lambda: _hash_tensors(file, stamp[2]))
 
-    def _digest(self, file: Path) -> bytes:
-        status = file.stat()
-        key = (str(file), status.st_size, status.st_mtime_ns, status.st_ino)
+    def _full_digest(self, file: Path, stamp: _Stamp, pace: Callable[[int], None] = lambda count: None) -> bytes:
+        return self._cached(FULL, file, stamp, lambda: _hash_whole(file, stamp[2], pace))
+
+    def _cached(self, kind: str, file: Path, stamp: _Stamp, make: Callable[[], bytes]) -> bytes:
+        key = (kind, file, stamp)
         digest = self._digests.get(key)
         if digest is None:
-            digest = _hash_file(file, status.st_size)
+            digest = make()
             if len(self._digests) >= _MAX_CACHED_FILES:
                 self._digests.clear()
             self._digests[key] = digest
         return digest
 
 
-def _hash_file(file: Path, size: int) -> bytes:
+def changed(checkpoint: Checkpoint) -> FailedPrecondition:
+    """The error about a checkpoint that is no longer what was opened."""
+    return FailedPrecondition(
+        f"the checkpoint {checkpoint.directory.name!r} has changed", reason=Reason.CHECKPOINT_CHANGED
+    )
+
+
+def key_of_files(directory: Path, files: Sequence[Path]) -> str:
+    """Names the present state of some files of a directory: another one if one of them was touched.
+
+    Raises:
+        NotFound: a file is gone.
+    """
+    return _key_of([(directory, _stamped(directory, files))])
+
+
+class _Pace:
+    """Keeps background work below its rate, and to half of one core."""
+
+    def __init__(self, given_up: threading.Event) -> None:
+        self._given_up = given_up
+        self._since = time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        """Wait after `count` bytes.
+
+        Raises:
+            CancelledError: no one waits for the result.
+        """
+        taken = time.monotonic() - self._since
+        if self._given_up.wait(max(taken, count / _BACKGROUND_BYTES_PER_SECOND - taken)):
+            raise concurrent.futures.CancelledError
+        self._since = time.monotonic()
+
+
+def _lower_priority() -> None:
+    """Of the calling thread; Linux has a priority for each."""
+    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
+
+
+def _state_of(checkpoint: Checkpoint) -> _State:
+    directories = [(checkpoint.directory, model_files(checkpoint.directory))]
+    if checkpoint.adapter is not None:
+        directories.append((checkpoint.adapter, adapter_files(checkpoint.adapter)))
+    return [(directory, _stamped(directory, files)) for directory, files in directories]
+
+
+def _stamped(directory: Path, files: Sequence[Path]) -> Sequence[tuple[Path, _Stamp]]:
+    with _refusing(directory):
+        return [
+            (file, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+            for file in files
+            for found in (file.stat(),)
+        ]
+
+
+def _key_of(state: _State, dtype: str | None = None, *, lasting: bool = False) -> str:
+    parts: list[Any] = [
+        (
+            str(directory.resolve()),
+            [(str(file.relative_to(directory)), stamp[:-1] if lasting else stamp) for file, stamp in files],
+        )
+        for directory, files in state
+    ]
+    return hashlib.sha256(json.dumps([*parts, dtype]).encode()).hexdigest()
+
+
+def _is_large(file: Path, stamp: _Stamp) -> bool:
+    """Whether only some bytes of each of its tensors count."""
+    return file.suffix == ".safetensors" and stamp[2] > _WHOLE_FILE_BYTES
+
+
+def _sum(
+    directory: Path, files: Sequence[tuple[Path, _Stamp]], digest_of: Callable[[Path, _Stamp], bytes]
+) -> hashlib._Hash:
+    total = hashlib.sha256()
+    for file, stamp in files:
+        with _refusing(directory):
+            digest = digest_of(file, stamp)
+        name = os.fsencode(file.relative_to(directory))  # it may be any bytes
+        total.update(len(name).to_bytes(4, "little") + name + digest)
+    return total
+
+
+@contextlib.contextmanager
+def _refusing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        name = Path(error.filename).name
+        raise NotFound(f"{name!r} of {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
+
+
+def _hash_whole(file: Path, size: int, pace: Callable[[int], None]) -> bytes:
     digest = hashlib.sha256(size.to_bytes(8, "little"))
     with file.open("rb", buffering=0) as stream:
-        if size <= _FULL_BYTES:
-            while block := stream.read(_BLOCK_BYTES):
-                digest.update(block)
-            return digest.digest()
-        for index in range(_BLOCKS):
-            offset = (size - _BLOCK_BYTES) * index // (_BLOCKS - 1)
-            digest.update(os.pread(stream.fileno(), _BLOCK_BYTES, offset))
+        while block := stream.read(_READ_BYTES):
+            digest.update(block)
+            pace(len(block))
     return digest.digest()
+
+
+def _hash_tensors(file: Path, size: int) -> bytes:
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    with file.open("rb") as stream:
+        try:
+            header = read_header(stream)
+        except ValueError as error:
+            raise FailedPrecondition(
+                f"{file.name!r} of {file.parent.name!r} is damaged: {error}", reason=Reason.MODEL_REFUSED
+            ) from error
+        digest.update(header.text)
+        for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.begin):
+            for begin, end in _blocks(tensor):
+                digest.update(os.pread(stream.fileno(), end - begin, begin))
+    return digest.digest()
+
+
+def _blocks(tensor: Tensor) -> Sequence[tuple[int, int]]:
+    """Begin and end of the parts of a tensor that count."""
+    length = tensor.end - tensor.begin
+    if length <= _WHOLE_TENSOR_BYTES:
+        return [(tensor.begin, tensor.end)]
+    begins = (tensor.begin, tensor.begin + (length - _BLOCK_BYTES) // 2, tensor.end - _BLOCK_BYTES)
+    return [(begin, begin + _BLOCK_BYTES) for begin in begins]

@@ -13,17 +13,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Capability, Model, too_long
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.fingerprint import Fingerprints, Identity, changed
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
+from crucible_worker.fingerprints import is_full
 
 __all__ = ["Facts", "HostedModel", "HostedModels", "ModelCalls"]
 
@@ -31,7 +32,7 @@ _MANY_TARGETS = 100_000
 """More take longer to check than the event loop should wait."""
 
 _Key = tuple[str, str | None, str | None]
-"""Fingerprint, default type and device of an open model."""
+"""Key, default type and device of an open model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Facts:
     """What the host reports about a model that it has opened."""
 
     key: str
-    """The host's name for it: one fingerprint in two types or on two devices makes two models."""
+    """The host's name for it: one checkpoint in two types or on two devices makes two models."""
     context: int | None
     """Context length in tokens; None if the model names no limit."""
     vocabulary: int
@@ -57,11 +58,15 @@ class Facts:
 class ModelCalls(Protocol):
     """Calls to a model, on one device or on one of several."""
 
-    async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
         """Call a model, which is opened again if necessary."""
 
-    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
+    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
         """Make sure that a model is loaded, and return its facts."""
+        ...
+
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+        """The digest of every byte of a checkpoint; see `Fingerprints.full`."""
         ...
 
 
@@ -86,41 +91,41 @@ class HostedModels:
         Raises:
             NotFound: a directory no longer exists.
         """
-        return HostedModel(models=self, checkpoint=checkpoint, fingerprint=await self.fingerprint(checkpoint))
+        return HostedModel(models=self, checkpoint=checkpoint, identity=await self.identify(checkpoint))
 
-    async def fingerprint(self, checkpoint: Checkpoint) -> str:
-        """The fingerprint of the checkpoint's present files.
+    async def identify(self, checkpoint: Checkpoint) -> Identity:
+        """The identity of the checkpoint's present files; raises as `Fingerprints.identify`."""
+        return await asyncio.to_thread(self._fingerprints.identify, checkpoint)
 
-        Raises:
-            NotFound: a directory no longer exists.
-        """
-        return await asyncio.to_thread(self._fingerprints.of, checkpoint)
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+        """The digest of every byte of a checkpoint; see `Fingerprints.full`."""
+        return await self._fingerprints.full(checkpoint, identity.key)
 
-    async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
         """Call a model, which is opened again if necessary."""
         while True:
-            facts = await self.ensure(checkpoint, fingerprint)
+            facts = await self.ensure(checkpoint, identity)
             try:
                 return await self.host.call(op, model=facts.key, **fields)
             except BridgeError as error:
                 if error.reason != Reason.MODEL_NOT_OPEN:
                     raise
-            self._open.pop(_key(checkpoint, fingerprint), None)
+            self._open.pop(_key(checkpoint, identity), None)
 
-    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
+    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
         """Make sure that the host has a model, and return its facts.
 
         Raises:
-            FailedPrecondition: the files cannot be loaded, or are no longer those of the fingerprint; this machine has
-                no such device (DEVICE_NOT_FOUND).
+            FailedPrecondition: the files cannot be loaded, or are no longer those that were opened
+                (CHECKPOINT_CHANGED); this machine has no such device (DEVICE_NOT_FOUND).
             BackendError: the host failed.
         """
-        key = _key(checkpoint, fingerprint)
+        key = _key(checkpoint, identity)
         if (facts := self._known_facts(key)) is not None:
             return facts
         # Evaluations of one model usually begin together: the host loads it once for all of them.
         async with self._opening.setdefault(key, asyncio.Lock()):
-            return self._known_facts(key) or await self._ask_for(checkpoint, fingerprint)
+            return self._known_facts(key) or await self._ask_for(checkpoint, identity)
 
     def _known_facts(self, key: _Key) -> Facts | None:
         """The facts of a model that the present host process has; None if it has not."""
@@ -128,10 +133,10 @@ class HostedModels:
             self._open.clear()
         return self._open.get(key)
 
-    async def _ask_for(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
+    async def _ask_for(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
         answer = await self.host.call(
             "open",
-            fingerprint=fingerprint,
+            key=identity.key,
             path=str(checkpoint.directory),
             adapter=None if checkpoint.adapter is None else str(checkpoint.adapter),
             dtype=checkpoint.dtype or checkpoint.default_dtype,
@@ -139,27 +144,27 @@ class HostedModels:
         )
         facts = Facts(**answer)
         # Checked after the loading: a checkpoint that was replaced meanwhile must not count as the requested one.
-        if await self.fingerprint(checkpoint) != fingerprint:
+        if not identity.continues(await self.identify(checkpoint)):
             await self.host.call("close", model=facts.key)
-            name = checkpoint.directory.name
-            raise FailedPrecondition(f"the checkpoint {name!r} has changed", reason=Reason.CHECKPOINT_CHANGED)
+            raise changed(checkpoint)
         self._life = self.host.life
-        self._open[_key(checkpoint, fingerprint)] = facts
+        self._open[_key(checkpoint, identity)] = facts
         return facts
 
 
-def _key(checkpoint: Checkpoint, fingerprint: str) -> _Key:
-    return fingerprint, checkpoint.default_dtype, checkpoint.device
+def _key(checkpoint: Checkpoint, identity: Identity) -> _Key:
+    return identity.key, checkpoint.default_dtype, checkpoint.device
 
 
 class HostedModel(Model):
-    """A model in the host, bound to the content of its checkpoint: if a file changes, its calls fail."""
+    """A model in the host, bound to the files of its checkpoint: if one changes, it is not loaded again."""
 
-    def __init__(self, *, models: ModelCalls, checkpoint: Checkpoint, fingerprint: str) -> None:
+    def __init__(self, *, models: ModelCalls, checkpoint: Checkpoint, identity: Identity) -> None:
         self._models = models
         self._checkpoint = checkpoint
-        self.fingerprint = fingerprint
-        """SHA-256 of the checkpoint's files, see `fingerprint.py`."""
+        self._identity = identity
+        self.fingerprint = identity.fingerprint
+        """Digest of the checkpoint's files, see `fingerprint.py`."""
         self._facts: Facts | None = None
 
     async def load(self) -> None:
@@ -170,6 +175,13 @@ class HostedModel(Model):
             BackendError: the host failed.
         """
         await self._known()
+
+    async def full_fingerprint(self) -> str:
+        """The fingerprint with a digest of every byte, if the files can still be read; this may take minutes."""
+        if is_full(self.fingerprint):
+            return self.fingerprint
+        full = await self._models.full_fingerprint(self._checkpoint, self._identity)
+        return self.fingerprint if full is None else f"{self.fingerprint},{full}"
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
@@ -335,7 +347,7 @@ class HostedModel(Model):
 
     async def call(self, op: str, **fields: Any) -> Any:
         """Call the host for this model."""
-        return await self._models.call(op, self._checkpoint, self.fingerprint, **fields)
+        return await self._models.call(op, self._checkpoint, self._identity, **fields)
 
     async def _score(
         self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, together: bool = False
@@ -346,7 +358,7 @@ class HostedModel(Model):
     async def _known(self) -> Facts:
         facts = self._facts
         if facts is None:
-            facts = await self._models.ensure(self._checkpoint, self.fingerprint)
+            facts = await self._models.ensure(self._checkpoint, self._identity)
             self._facts, self.context_length = facts, facts.context
             if facts.has_tokenizer:
                 self.tokenizer = HostedTokenizer(

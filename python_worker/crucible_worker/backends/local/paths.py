@@ -7,7 +7,8 @@ nor through the index of a sharded checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
@@ -24,10 +25,10 @@ __all__ = [
     "check_adapter",
     "check_files",
     "check_tokenizer_files",
-    "has_all_shards",
     "has_tokenizer",
     "model_files",
     "resolve",
+    "weight_map",
 ]
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -43,6 +44,14 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vo
 """A directory with one of these has a tokenizer."""
 INDEX = "model.safetensors.index.json"
 """Names the files of a sharded checkpoint."""
+WEIGHTS = "model.safetensors"
+"""The weights of a checkpoint that is not sharded."""
+_SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+"""Names of shards."""
+_MAX_INDEX_BYTES = 64 * 1024 * 1024
+"""Most bytes of the index: about 600,000 tensors."""
+_MAX_NAMED = 3
+"""Most files that an error names."""
 
 
 def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path:
@@ -76,13 +85,18 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
 
 
 def model_files(directory: Path) -> tuple[Path, ...]:
-    """The files that determine a checkpoint, sorted by name.
+    """The files that determine a checkpoint, sorted by name; those in its folder, and shards below it.
 
     Raises:
         NotFound: the directory no longer exists.
+        FailedPrecondition: the index of its shards is malformed.
     """
+    return tuple(sorted({*_relevant_files(directory), *_shards(directory)}))
+
+
+def _relevant_files(directory: Path) -> list[Path]:
     try:
-        return tuple(sorted(f for f in directory.iterdir() if f.suffix in RELEVANT_SUFFIXES and f.is_file()))
+        return sorted(f for f in directory.iterdir() if f.suffix in RELEVANT_SUFFIXES and f.is_file())
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"the model directory {directory.name!r} is gone", reason=Reason.MODEL_NOT_FOUND) from None
 
@@ -91,12 +105,13 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
     """Refuse a checkpoint that cannot be loaded safely.
 
     Raises:
-        FailedPrecondition: no config.json, no safetensors, or an adapter, which is not a model by itself.
+        FailedPrecondition: no config.json, no safetensors, an adapter, which is not a model by itself, or files of
+            several checkpoints.
         PermissionDenied: a file, or a shard that the index names, lies outside of the roots.
     """
-    files = model_files(directory)
+    files, shards = _relevant_files(directory), _shards(directory)
     names = {file.name for file in files}
-    if not any(file.suffix == ".safetensors" for file in files):
+    if not any(file.suffix == ".safetensors" for file in (*files, *shards)):
         if any(file.suffix in PICKLED_SUFFIXES for file in directory.iterdir()):
             raise FailedPrecondition(
                 f"{directory.name!r} holds pickled weights, which can run code; save it as safetensors",
@@ -110,7 +125,8 @@ def check_files(directory: Path, roots: Sequence[Path]) -> None:
         )
     if "config.json" not in names:
         raise FailedPrecondition(f"{directory.name!r} holds no config.json", reason=Reason.NO_MODEL_CONFIG)
-    _refuse_outside(directory, (*files, *_shards(directory)), roots)
+    _refuse_outside(directory, (*files, *shards), roots)
+    _refuse_mixed(directory, names, shards)
 
 
 def has_tokenizer(directory: Path) -> bool:
@@ -129,7 +145,7 @@ def check_tokenizer_files(directory: Path, roots: Sequence[Path]) -> tuple[Path,
         FailedPrecondition: there is no tokenizer (NO_TOKENIZER).
         PermissionDenied: a file lies outside of the roots.
     """
-    files = tuple(file for file in model_files(directory) if file.suffix != ".safetensors")
+    files = tuple(file for file in _relevant_files(directory) if file.suffix != ".safetensors")
     if not has_tokenizer(directory):
         raise FailedPrecondition(
             f"{directory.name!r} has no tokenizer: save it there with save_pretrained()", reason=Reason.NO_TOKENIZER
@@ -145,15 +161,6 @@ def _without_weights(directory: Path) -> str:
     if below:
         return f"{text}; its folder {below[-1]!r} has some"
     return f"{text}: save the model there with save_pretrained()"
-
-
-def has_all_shards(directory: Path) -> bool:
-    """Whether all files in the index of a sharded checkpoint exist; true for other checkpoints.
-
-    Raises:
-        FailedPrecondition: the index is malformed.
-    """
-    return all(shard.is_file() for shard in _shards(directory))
 
 
 def adapter_files(directory: Path) -> tuple[Path, ...]:
@@ -193,15 +200,58 @@ def _refuse_outside(directory: Path, files: Sequence[Path], roots: Sequence[Path
             )
 
 
+def _refuse_mixed(directory: Path, names: set[str], shards: Sequence[Path]) -> None:
+    """Refuse files of several checkpoints in one directory: programs differ in which of them they read.
+
+    Args:
+        directory: of the checkpoint.
+        names: of the files in it.
+        shards: that the index names; none without an index.
+    """
+    named = {shard.relative_to(directory).as_posix() for shard in shards}
+    if missing := sorted(name for name in named if not (directory / name).is_file()):
+        or_remove = f", or remove {INDEX} if {WEIGHTS!r} is the checkpoint" if WEIGHTS in names else ""
+        raise _refused(directory, f"{INDEX} names {_few(missing)}, which is not there: copy it{or_remove}")
+    numbered = {name for name in names if _SHARD.fullmatch(name)}
+    if WEIGHTS in names and (others := sorted((numbered | named) - {WEIGHTS})):
+        raise _refused(directory, f"{WEIGHTS!r} is next to {_few(others)}: remove the older weights")
+    if not named and numbered:
+        raise _refused(directory, f"{_few(sorted(numbered))} is there without {INDEX}: copy that, too")
+    if stale := sorted(numbered - named):
+        raise _refused(directory, f"{INDEX} does not name {_few(stale)}: remove what is left of another checkpoint")
+
+
+def _refused(directory: Path, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"in {directory.name!r} {why}", reason=Reason.MODEL_REFUSED)
+
+
+def _few(names: Sequence[str]) -> str:
+    named = ", ".join(repr(name) for name in names[:_MAX_NAMED])
+    return named if len(names) <= _MAX_NAMED else f"{named} and {len(names) - _MAX_NAMED:,} more"
+
+
 def _shards(directory: Path) -> list[Path]:
+    return [directory / name for name in sorted(set(weight_map(directory).values()))]
+
+
+def weight_map(directory: Path) -> Mapping[str, str]:
+    """The file of each tensor, as the index of a sharded checkpoint says; empty without an index.
+
+    Raises:
+        FailedPrecondition: the index is malformed, or too large (MODEL_REFUSED).
+    """
     index = directory / INDEX
     if not index.is_file():
-        return []
+        return {}
+    with index.open("rb") as stream:
+        text = stream.read(_MAX_INDEX_BYTES + 1)
     try:
-        names = set(json.loads(index.read_bytes())["weight_map"].values())
-        if any("\0" in name for name in names):
+        if len(text) > _MAX_INDEX_BYTES:
+            raise ValueError(f"it has more than {_MAX_INDEX_BYTES:,} bytes")
+        places: dict[str, str] = json.loads(text)["weight_map"]
+        if any("\0" in name for name in places.values()):
             raise ValueError("a name holds a zero byte")
-        return [directory / name for name in names]
+        return places
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FailedPrecondition(
             f"{INDEX} of {directory.name!r} is malformed: {error}", reason=Reason.MODEL_REFUSED

@@ -20,6 +20,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Replica
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.local.checkpoint import Checkpoint
+from crucible_worker.backends.local.fingerprint import Identity
 from crucible_worker.backends.local.model import Facts, HostedModel, HostedModels
 
 __all__ = ["ReplicatedModels", "replica_names"]
@@ -61,18 +62,21 @@ class ReplicatedModels:
 
     async def open(self, checkpoint: Checkpoint) -> HostedModel:
         """As `HostedModels.open`; the model is the same on each device."""
-        (_, first), *_ = self._replicas.values()
-        fingerprint = await first.fingerprint(checkpoint)
-        return HostedModel(models=self, checkpoint=checkpoint, fingerprint=fingerprint)
+        identity = await self._first.identify(checkpoint)
+        return HostedModel(models=self, checkpoint=checkpoint, identity=identity)
 
-    async def ensure(self, checkpoint: Checkpoint, fingerprint: str) -> Facts:
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+        """As `HostedModels.full_fingerprint`."""
+        return await self._first.full_fingerprint(checkpoint, identity)
+
+    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
         """Load the model on each device at once; its facts are those of any of them.
 
         Raises:
             BridgeError: as `HostedModels.ensure`, of the first device that cannot load it.
         """
         found = await asyncio.gather(
-            *(models.ensure(_on(checkpoint, device), fingerprint) for device, models in self._replicas.values()),
+            *(models.ensure(_on(checkpoint, device), identity) for device, models in self._replicas.values()),
             return_exceptions=True,
         )
         for facts in found:
@@ -82,7 +86,7 @@ class ReplicatedModels:
             self._returned(name, works=True)
         return next(facts for facts in found if not isinstance(facts, BaseException))
 
-    async def call(self, op: str, checkpoint: Checkpoint, fingerprint: str, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
         """Call the model on one of the devices, and on another one if the host of the first dies.
 
         Raises:
@@ -92,7 +96,7 @@ class ReplicatedModels:
         failed: dict[str, BridgeError] = {}
         while True:
             for name in self._balancer.due():
-                self._start(name, checkpoint, fingerprint)
+                self._start(name, checkpoint, identity)
             try:
                 name = self._balancer.choose(work, avoid=failed)
             except NoReplicaLeft:
@@ -100,7 +104,7 @@ class ReplicatedModels:
             assert name is not None, "a host has no bound on its calls"
             device, models = self._replicas[name]
             try:
-                answer = await models.call(op, _on(checkpoint, device), fingerprint, **fields)
+                answer = await models.call(op, _on(checkpoint, device), identity, **fields)
             except BridgeError as error:
                 if error.reason != Reason.HOST_DIED:
                     self._balancer.answered(name, work)
@@ -123,16 +127,21 @@ class ReplicatedModels:
             task.cancel()
         await asyncio.gather(*self._starting, return_exceptions=True)
 
-    def _start(self, name: str, checkpoint: Checkpoint, fingerprint: str) -> None:
-        task = asyncio.create_task(self._load(name, checkpoint, fingerprint), name="start of a model's host")
+    @property
+    def _first(self) -> HostedModels:
+        (_, first), *_ = self._replicas.values()
+        return first
+
+    def _start(self, name: str, checkpoint: Checkpoint, identity: Identity) -> None:
+        task = asyncio.create_task(self._load(name, checkpoint, identity), name="start of a model's host")
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _load(self, name: str, checkpoint: Checkpoint, fingerprint: str) -> None:
+    async def _load(self, name: str, checkpoint: Checkpoint, identity: Identity) -> None:
         device, models = self._replicas[name]
         works, reason = False, ""
         try:
-            await models.ensure(_on(checkpoint, device), fingerprint)
+            await models.ensure(_on(checkpoint, device), identity)
             works = True
         except BridgeError as error:
             reason = error.reason

@@ -152,7 +152,7 @@ class Deployment:
         async with self.serving(target):
             await self._compare(target)
         async with self.serving(target):
-            return self._changes[target.fingerprint]
+            return self._changes[target.whole.key]
 
     async def confirm(self, target: Target, since: int) -> str:
         """Check that a checkpoint was served by its name since `begin`.
@@ -169,7 +169,11 @@ class Deployment:
         """
         async with self.serving(target):
             await self._compare(target)
-        return self._last_change[target.fingerprint] if self._changes[target.fingerprint] > since else ""
+        return self._last_change[target.whole.key] if self._changes[target.whole.key] > since else ""
+
+    async def full_fingerprint(self, target: Target) -> str | None:
+        """The digest of every byte of a checkpoint; see `Fingerprints.full`."""
+        return await self._fingerprints.full(target.checkpoint, target.whole.key)
 
     async def aclose(self) -> None:
         """End all replicas, within a second. Idempotent."""
@@ -238,7 +242,7 @@ class Deployment:
             NotFound: they are gone.
             FailedPrecondition: they have changed (CHECKPOINT_CHANGED).
         """
-        if await asyncio.to_thread(identify, target.checkpoint, self._fingerprints) != target:
+        if not target.continues(await asyncio.to_thread(identify, target.checkpoint, self._fingerprints)):
             raise FailedPrecondition(
                 f"the files of {target.checkpoint.directory.name!r} have changed since the evaluation began",
                 reason=Reason.CHECKPOINT_CHANGED,
@@ -276,12 +280,12 @@ class Deployment:
         """
         if before.adapter_name is not None:
             await self.program.unload_adapter(replica.control, before.adapter_name)
-        if foreign or before.base_fingerprint != target.base_fingerprint or before == target:
+        if foreign or before.base.key != target.base.key or before == target:
             await self.program.load(replica.control, target)
         await self._add_adapter(replica, target)
         reported, now = await self._look(replica, target)
         refuse_report(self.program, reported, target)
-        if before.base_fingerprint != target.base_fingerprint and now == self._measured.get(replica.url):
+        if before.base.fingerprint != target.base.fingerprint and now == self._measured.get(replica.url):
             raise NotLoaded("the log-probabilities of a fixed prompt are exactly those of the former weights")
         _log.info("weights_loaded_in_place", server=self.server.name, replica=replica.url)
 
@@ -382,8 +386,8 @@ class Deployment:
         return told_of_distance(self._measured or {replica.url: measured}, {replica.url: measured})
 
     def _changed(self, target: Target, what: str) -> None:
-        self._changes[target.fingerprint] += 1
-        self._last_change[target.fingerprint] = what
+        self._changes[target.whole.key] += 1
+        self._last_change[target.whole.key] = what
         _log.error("weights_changed", server=self.server.name, what=what)
         # The next request has the checkpoint loaded again.
         self._turns.forget()

@@ -12,6 +12,7 @@ from crucible_worker.backends.managed.target import Target
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.weights import refuse_change
+from crucible_worker.fingerprints import is_full, map_digests
 
 __all__ = ["ManagedModel"]
 
@@ -48,16 +49,28 @@ class ManagedModel(RemoteModel):
     """A checkpoint at a managed server."""
 
     def __init__(self, deployment: Deployment, target: Target) -> None:
-        self._content = (deployment.server.program, target.fingerprint)
-        super().__init__(Seat(deployment, target), deployment.program.name_of(target.adapter_name))
         self._deployment = deployment
         self._target = target
+        super().__init__(Seat(deployment, target), deployment.program.name_of(target.adapter_name))
         self._changes = 0
 
     def _identity(self, asked: str) -> str:
-        """SHA-256 of its server's program, of the checkpoint's content, and of how text is sent."""
-        identity = ("managed", *self._content, asked)
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        """Digests of its server's program, of the checkpoint's content, and of how text is sent."""
+        return self._of_content(self._target.whole.fingerprint, asked)
+
+    def _of_content(self, content: str, asked: str) -> str:
+        def digest(of_content: str) -> str:
+            identity = ("managed", self._deployment.server.program, of_content, asked)
+            return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+        return map_digests(content, digest)
+
+    async def full_fingerprint(self) -> str:
+        """The same with a digest of every byte, if the files can still be read; this may take minutes."""
+        content = self._target.whole.fingerprint
+        if not is_full(content) and (full := await self._deployment.full_fingerprint(self._target)) is not None:
+            content = f"{content},{full}"
+        return self._of_content(content, self.renderer)
 
     @property
     def confirms_weights(self) -> bool:

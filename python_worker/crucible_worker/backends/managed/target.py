@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.fingerprint import Fingerprints, Identity
 from crucible_worker.backends.local.paths import model_files
 
 __all__ = ["Target", "identify"]
 
 VERSION_CHARS = 16
-"""Characters of a fingerprint in names and versions."""
+"""Characters of a key in names and versions."""
 
 _UNIMPORTANT = frozenset({"_name_or_path", "transformers_version"})
 """Keys of config.json that no server acts on."""
@@ -31,9 +31,9 @@ class Target:
 
     checkpoint: Checkpoint
     """Its directories."""
-    fingerprint: str
+    whole: Identity
     """Of all of it."""
-    base_fingerprint: str
+    base: Identity
     """Of the checkpoint without the adapter."""
     form: str
     """Of all files that are no weights: equal forms differ in weights alone."""
@@ -41,12 +41,16 @@ class Target:
     @property
     def version(self) -> str:
         """A name of the checkpoint without the adapter, for servers that report the version of their weights."""
-        return self.base_fingerprint[:VERSION_CHARS]
+        return self.base.key[:VERSION_CHARS]
 
     @property
     def adapter_name(self) -> str | None:
-        """A name of the adapter: another content has another name."""
-        return None if self.checkpoint.adapter is None else f"adapter-{self.fingerprint[:VERSION_CHARS]}"
+        """A name of the adapter: other files have another name."""
+        return None if self.checkpoint.adapter is None else f"adapter-{self.whole.key[:VERSION_CHARS]}"
+
+    def continues(self, now: Target) -> bool:
+        """Whether a later moment shows the same content."""
+        return self.whole.continues(now.whole) and self.base.continues(now.base) and self.form == now.form
 
 
 def identify(checkpoint: Checkpoint, fingerprints: Fingerprints) -> Target:
@@ -58,8 +62,8 @@ def identify(checkpoint: Checkpoint, fingerprints: Fingerprints) -> Target:
     base = dataclasses.replace(checkpoint, adapter=None)
     return Target(
         checkpoint=checkpoint,
-        fingerprint=fingerprints.of(checkpoint),
-        base_fingerprint=fingerprints.of(base),
+        whole=fingerprints.identify(checkpoint),
+        base=fingerprints.identify(base),
         form=_form(checkpoint.directory),
     )
 

@@ -187,7 +187,7 @@ class Engine:
     def _load(self, identity: int, message: dict[str, Any]) -> None:
         try:
             device = resolve_device(message["device"] or self._device_name)
-            key = f"{message['fingerprint']} in {message['dtype'] or 'its type'} on {device}"
+            key = f"{message['key']} in {message['dtype'] or 'its type'} on {device}"
             opened = self._models.get(key)
             if opened is not None and opened.complete:
                 content = (key, opened.scheduler.loaded, opened.texts)

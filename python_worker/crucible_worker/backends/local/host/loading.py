@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers.cache_utils import DynamicLayer
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.adapters import apply_adapter
+from crucible_worker.backends.local.host.other_weights import refuse_other_weights
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.paths import has_tokenizer
 
@@ -115,13 +117,8 @@ def load(
         FailedPrecondition: the files are no causal language model, or no adapter of it; they are damaged, or need
             custom code.
     """
-    model, tokenizer, missing = _read(directory, _wanted_dtype(dtype, device))
-    if missing:
-        # transformers would continue with random ones.
-        raise FailedPrecondition(
-            f"{directory.name!r} lacks {len(missing)} weights of its model, the first is {missing[0]}",
-            reason=Reason.MODEL_REFUSED,
-        )
+    model, tokenizer, report = _read(directory, _wanted_dtype(dtype, device))
+    refuse_other_weights(directory, model, report)
     arguments = frozenset(inspect.signature(model.forward).parameters)
     cache_argument = next((name for name in _CACHE_ARGUMENTS if name in arguments), None)
     if cache_argument is None:
@@ -156,8 +153,8 @@ def _wanted_dtype(dtype: str | None, device: torch.device) -> torch.dtype | str:
     return torch.float32 if device.type == "cpu" else "auto"
 
 
-def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, list[str]]:
-    """Model and tokenizer as transformers reads them from the files, and the names of weights that no file has.
+def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, Mapping[str, Any]]:
+    """Model and tokenizer as transformers reads them from the files, and its report on the weights.
 
     Raises:
         FailedPrecondition: transformers cannot.
@@ -170,10 +167,11 @@ def _read(directory: Path, dtype: torch.dtype | str) -> tuple[Any, Any | None, l
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused by name, see `refuse_other_weights`
         )
         model, report = loaded
         tokenizer = load_tokenizer(directory)
-    return model, tokenizer, sorted(report["missing_keys"])
+    return model, tokenizer, report
 
 
 def load_tokenizer(directory: Path) -> Any | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,15 +19,23 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.paths import INDEX, model_files, weight_map
+from crucible_worker.backends.local.safetensors_header import read_header
 
-__all__ = ["CONFIG", "MAX_BUFFER_BYTES", "MAX_CONFIG_BYTES", "MAX_HEADER_BYTES", "MAX_UNSAVED_WEIGHTS", "check_sizes"]
+__all__ = [
+    "CONFIG",
+    "MAX_BUFFER_BYTES",
+    "MAX_CONFIG_BYTES",
+    "MAX_UNSAVED_WEIGHTS",
+    "check_sizes",
+    "read_config",
+    "read_shapes",
+]
 
 CONFIG = "config.json"
 """The file with a model's configuration."""
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """Most bytes of that file."""
-MAX_HEADER_BYTES = 100_000_000
-"""Most bytes of the header of a safetensors file, as in the library."""
 MAX_UNSAVED_WEIGHTS = 64 * 1024 * 1024
 """Most weights of a model that are not in its files: tables that are computed, or missing weights."""
 MAX_BUFFER_BYTES = 1024 * 1024 * 1024
@@ -37,8 +43,6 @@ MAX_BUFFER_BYTES = 1024 * 1024 * 1024
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers")
 _WIDTHS = ("vocab_size", "hidden_size", "n_embd", "d_model")
-_LENGTH_BYTES = 8
-"""Bytes of the number before a safetensors header: its length."""
 _PACKED = 16
 """Most weights in one element of a quantized checkpoint."""
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -52,7 +56,7 @@ def check_sizes(directory: Path) -> None:
         FailedPrecondition: names the field of config.json (MODEL_REFUSED).
     """
     config = read_config(directory)
-    shapes = _shapes(directory)
+    shapes = read_shapes(directory)
     packed = _PACKED if "quantization_config" in config else 1
     _check_fields(directory, config, shapes, packed)
     held = packed * sum(map(math.prod, shapes.values()))
@@ -92,46 +96,49 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def _shapes(directory: Path) -> _Shapes:
+def read_shapes(directory: Path) -> _Shapes:
     """Shape of every tensor, by name.
 
     Only the headers are read. The library maps whole files, and the limit of this process counts what is mapped.
 
     Raises:
         ValueError: a file is damaged, or does not have the bytes of a tensor.
+        FailedPrecondition: the index of the shards is not that of these shards (MODEL_REFUSED).
     """
-    found: dict[str, tuple[int, ...]] = {}
-    for file in sorted(directory.glob("*.safetensors")):
-        try:
-            found |= _shapes_in(file)
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{file.name!r} is damaged: {error}") from error
-    return found
-
-
-def _shapes_in(file: Path) -> _Shapes:
-    found: dict[str, tuple[int, ...]] = {}
-    with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-        if size > MAX_HEADER_BYTES:
-            raise ValueError(f"its header has {size:,} bytes, {MAX_HEADER_BYTES:,} are accepted")
-        header = json.loads(stream.read(size))
-        room = os.fstat(stream.fileno()).st_size - _LENGTH_BYTES - size
-    for name, tensor in header.items():
-        if name == "__metadata__":
+    found: dict[Path, _Shapes] = {}
+    for file in model_files(directory):
+        if file.suffix != ".safetensors":
             continue
-        shape = tuple(map(operator.index, tensor["shape"]))
-        begin, end = map(operator.index, tensor["data_offsets"])
-        bits = 8 * (end - begin)
-        if min(shape, default=0) < 0 or not 0 <= begin <= end <= room or not _fits(math.prod(shape), bits):
-            raise ValueError(f"{name[:60]!r} does not have the bytes of its shape")
-        found[name] = shape
-    return found
+        try:
+            with file.open("rb") as stream:
+                tensors = read_header(stream).tensors
+        except ValueError as error:
+            raise ValueError(f"{file.name!r} is damaged: {error}") from error
+        found[file] = {name: tensor.shape for name, tensor in tensors.items()}
+    _check_places(directory, found)
+    return {name: shape for shapes in found.values() for name, shape in shapes.items()}
 
 
-def _fits(elements: int, bits: int) -> bool:
-    """Whether so many bits can have so many elements, of the types of the format: 4 bits (FP4) to 128 (C128)."""
-    return 4 * elements <= bits <= 128 * elements
+def _check_places(directory: Path, found: Mapping[Path, _Shapes]) -> None:
+    """Refuse an index that belongs to other shards: those that were saved at another time have other weights."""
+    places = weight_map(directory)
+    for name, file in places.items():
+        if name not in found[directory / file]:
+            raise FailedPrecondition(
+                f"{INDEX} of {directory.name!r} says that {name[:60]!r} is in {file!r}, which does not have it: "
+                "remove what is left of another checkpoint",
+                reason=Reason.MODEL_REFUSED,
+            )
+    seen: dict[str, str] = {}
+    for file in sorted(set(places.values())):
+        for name in found[directory / file]:
+            if name in seen:
+                raise FailedPrecondition(
+                    f"{directory.name!r} has {name[:60]!r} twice, in {seen[name]!r} and in {file!r}: "
+                    "remove what is left of another checkpoint",
+                    reason=Reason.MODEL_REFUSED,
+                )
+            seen[name] = file
 
 
 def _check_fields(

@@ -12,7 +12,7 @@ from pathlib import Path
 from crucible_bridge.errors import BridgeError, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel
-from crucible_worker.backends.local.paths import check_files, has_all_shards
+from crucible_worker.backends.local.paths import check_files
 
 __all__ = ["COMMIT", "FIELD", "HubCache"]
 
@@ -61,9 +61,9 @@ class HubCache:
         try:
             directory = self.snapshot(model)
             check_files(directory, (self.repository(model),))
-            return has_all_shards(directory)
         except BridgeError:
             return False
+        return True
 
     def _commit(self, model: HubModel) -> str | None:
         if model.revision is not None and COMMIT.fullmatch(model.revision):

@@ -152,7 +152,7 @@ class Engine:
     def _result(self, message: dict[str, Any]) -> Any:
         match message["op"]:
             case "open":
-                key = message["fingerprint"]
+                key = message["key"]
                 if key not in self._models:
                     self._models[key] = _Opened(Path(message["path"]))
                 return {"key": key, **self._models[key].facts()}

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.reasons import Reason
+
 __all__ = ["Network"]
 
 _DTYPES = {"F16": "<f2", "F32": "<f4"}
@@ -35,9 +38,14 @@ class Network:
     """Computes logits. Its sequences are so short that each pass reads all of one."""
 
     def __init__(self, directory: Path) -> None:
-        """Load the weights of a checkpoint that ships with the worker."""
+        """Load the weights of a checkpoint that ships with the worker.
+
+        Raises:
+            FailedPrecondition: the file does not have exactly the weights that config.json describes (MODEL_REFUSED).
+        """
         config: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
         weights = _read(directory / "model.safetensors")
+        _check(directory, config, weights)
         self.vocabulary: int = config["vocab_size"]
         """Size of the vocabulary."""
         self.context: int = config["max_position_embeddings"]
@@ -88,6 +96,34 @@ class Network:
         count = hidden.shape[1]
         rotated = np.concatenate([-hidden[..., half:], hidden[..., :half]], axis=-1)
         return hidden * self._cosines[:count] + rotated * self._sines[:count]
+
+
+def _check(directory: Path, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> None:
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    layer = {
+        "input_layernorm": (hidden,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "post_attention_layernorm": (hidden,),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    described = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,)} | {
+        _LAYER.format(index, name): shape
+        for index in range(config["num_hidden_layers"])
+        for name, shape in layer.items()
+    }
+    there = {name: values.shape for name, values in weights.items()}
+    if other := sorted(name for name, _ in described.items() ^ there.items()):
+        raise FailedPrecondition(
+            f"{directory.name!r} does not have the weights of its configuration: see {other[0][:100]}",
+            reason=Reason.MODEL_REFUSED,
+        )
 
 
 def _mlp(layer: _Layer, hidden: np.ndarray) -> np.ndarray:
