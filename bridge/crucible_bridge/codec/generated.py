@@ -1260,6 +1260,7 @@ def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.Checkpoin
         ended_unix_ns=value.ended_unix_ns,
         problem=None if value.problem is None else problem_to_v1(value.problem),
         rules_version=value.rules_version,
+        superseded=value.superseded,
     )
 
 
@@ -1282,6 +1283,7 @@ def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: s
         ended_unix_ns=message.ended_unix_ns,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         rules_version=message.rules_version,
+        superseded=message.superseded,
     )
 
 

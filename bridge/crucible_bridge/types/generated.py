@@ -679,6 +679,10 @@ class CheckpointResult:
     """Why it FAILED or was CANCELLED."""
     rules_version: int = 0
     """As Evaluation has it."""
+    superseded: bool = False
+    """Whether the checkpoint was written again since, with other content: a later evaluation of this step and model
+    has read that. Then this is no part of what is best, of charts, or of comparisons of the run.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -688,7 +692,9 @@ class CompareRequest:
     evaluation_ids: tuple[str, ...] = ()
     """Which ones, 1 to 100, each once, that have ended. Either these or run_id."""
     run_id: str | None = None
-    """In their place: all of this run that are COMPLETED, by step, those without one first."""
+    """In their place: all of this run that are COMPLETED, by step, those without one first; without those that are
+    superseded (see CheckpointResult).
+    """
     dataset_fingerprint: str = ""
     """Only those of this data set; needed where the run has several. Goes with run_id alone."""
     baseline_id: str = ""

@@ -801,7 +801,7 @@ class RunInfo(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., first_unix_ns: _Optional[int] = ..., last_unix_ns: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., checkpoints: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unfinished: _Optional[int] = ..., best: _Optional[_Iterable[_Union[RunBest, _Mapping]]] = ...) -> None: ...
 
 class CheckpointResult(_message.Message):
-    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version")
+    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -821,6 +821,7 @@ class CheckpointResult(_message.Message):
     ENDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     retained: bool
@@ -833,7 +834,8 @@ class CheckpointResult(_message.Message):
     ended_unix_ns: int
     problem: _types_pb2.Problem
     rules_version: int
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ...) -> None: ...
+    superseded: bool
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")

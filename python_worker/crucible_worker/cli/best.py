@@ -194,12 +194,14 @@ async def _ranked(
     from crucible_worker.reports.facts import rules_in_words
     from crucible_worker.runs.rules import of_latest_rules
 
-    found = candidates if across_rules else of_latest_rules(candidates)
+    current = [one for one in candidates if not one.result.superseded]
+    found = current if across_rules else of_latest_rules(current)
     not_compared = [
         (one, f"measured by rules {rules_in_words(one.rules_version)} (--across-rules ranks it)")
-        for one in candidates
+        for one in current
         if one not in found
     ]
+    not_compared += [(one, "the checkpoint was written again since") for one in candidates if one.result.superseded]
     sign = 1 if goal is Goal.HIGHER else -1
     first = max(found, key=lambda one: sign * one.value)
     others = [one for one in found if one is not first]

@@ -91,6 +91,7 @@ def _result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Map
         "id": result.evaluation_id,
         "state": result.state.value,
         "retained": result.retained,
+        "superseded": result.superseded,
         "dataset": dataset_name(run, result),
         "dataset_fingerprint": result.dataset_fingerprint,
         "metrics": [{"key": key, "value": result.metrics[key], "best": key in result.best} for key in ordered],

@@ -22,6 +22,7 @@ from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.plain import plain
+from crucible_worker.reports.superseded import Written, superseded
 
 __all__ = [
     "evaluation_as_data",
@@ -184,12 +185,16 @@ def run_as_data(
         comparisons: the answers to `tie_requests`; without them nothing is known to be tied.
     """
     ordered = _by_step(evaluations)
+    gone = _superseded(ordered)
     ties = list(comparisons)
     several = len({evaluation.rules_version for evaluation in ordered}) > 1
     return plain(
         {
             "run": run_id,
-            "evaluations": [summary_as_data(evaluation, infos) for evaluation in ordered],
+            "evaluations": [
+                {**summary_as_data(evaluation, infos), "superseded": evaluation.evaluation_id in gone}
+                for evaluation in ordered
+            ],
             "series": [series.as_data(ties, name_rules=several) for series in _all_series(ordered, infos)],
             "running": [evaluation.evaluation_id for evaluation in ordered if _at_work(evaluation)],
         }
@@ -209,6 +214,13 @@ def tie_requests(evaluations: Sequence[Evaluation], infos: Infos) -> Sequence[Co
             part = (best, *ids[start : start + MAX_COMPARED_EVALUATIONS - 1])
             requests.append(CompareRequest(evaluation_ids=part, baseline_id=best, evaluator=evaluator, max_listed=0))
     return requests
+
+
+def _superseded(evaluations: Iterable[Evaluation]) -> frozenset[str]:
+    return superseded(
+        Written(one.evaluation_id, one.request.step, one.request.model, one.model_fingerprint, one.created_unix_ns)
+        for one in evaluations
+    )
 
 
 def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
@@ -275,7 +287,10 @@ class _Series:
 def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Series]:
     """Every metric, in the order in which they come up: those with a goal first, as they are looked at first."""
     found: dict[tuple[str, str, str, int], _Series] = {}
-    for evaluation, keys in _keyed(evaluations, infos):
+    evaluations = list(evaluations)
+    gone = _superseded(evaluations)
+    current = [evaluation for evaluation in evaluations if evaluation.evaluation_id not in gone]
+    for evaluation, keys in _keyed(current, infos):
         for key in keys.values:
             place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)

@@ -29,10 +29,12 @@ from crucible_bridge.types import (
 )
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.reports.superseded import Written, superseded
 from crucible_worker.runs.clusters import Clusters
 from crucible_worker.runs.gating import gate
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Reads, Row, SnapshotReads, evaluation_of, find, list_rows
+from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
 from crucible_worker.runs.rules import of_latest_rules
 from crucible_worker.runs.ties import tied_with
@@ -141,9 +143,21 @@ def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[Row]:
 
 
 def _rows_of_run(connection: Reads, request: CompareRequest) -> Sequence[Row]:
-    found, _ = list_rows(connection, run_id=request.run_id, states=(EvaluationState.COMPLETED,))
+    found, _ = list_rows(connection, run_id=request.run_id)
+    gone = superseded(
+        Written(
+            row.evaluation_id, row.step, request_from_record(row.request).model, row.model_fingerprint, row.created_ns
+        )
+        for row in found
+    )
     wanted = request.dataset_fingerprint
-    rows = [row for row in reversed(found) if not wanted or row.dataset_fingerprint == wanted]
+    rows = [
+        row
+        for row in reversed(found)
+        if row.state is EvaluationState.COMPLETED
+        and row.evaluation_id not in gone
+        and (not wanted or row.dataset_fingerprint == wanted)
+    ]
     if not rows:
         data_set = " on this data set" if wanted and found else ""
         raise NotFound(f"has no completed evaluation{data_set}", reason=Reason.UNKNOWN_RUN, field="run_id")
