@@ -577,6 +577,20 @@ class Reason(enum.StrEnum):
         _END,
         "One of the two evaluations ended before it had read its data set.",
     )
+    SEVERAL_CHOICES = (
+        "SEVERAL_CHOICES",
+        (),
+        False,
+        _ITEM,
+        "The response names several choices; no grade says which of them counts.",
+    )
+    CHOICE_DENIED = (
+        "CHOICE_DENIED",
+        (),
+        False,
+        _ITEM,
+        "The response says only which choice it is not.",
+    )
     NO_SCORES = (
         "NO_SCORES",
         (),

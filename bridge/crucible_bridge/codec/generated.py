@@ -762,6 +762,8 @@ def evaluator_result_to_v1(value: EvaluatorResult) -> evaluation_pb2.EvaluatorRe
         n_truncated=value.n_truncated,
         usage=None if value.usage is None else usage_to_v1(value.usage),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        n_correct=value.n_correct,
+        unscored_by_reason={unicode_text(key): item for key, item in value.unscored_by_reason.items()},
     )
 
 
@@ -781,6 +783,8 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         n_truncated=message.n_truncated,
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        n_correct=message.n_correct if message.HasField("n_correct") else None,
+        unscored_by_reason=dict(sorted(message.unscored_by_reason.items())),
     )
 
 
@@ -1559,6 +1563,7 @@ def gate_policy_to_v1(value: GatePolicy, field: str = "policy") -> evaluation_pb
         metrics=each_encoded(gate_metric_to_v1, value.metrics, child(field, "metrics")),
         confidence=value.confidence,
         cluster_by=value.cluster_by,
+        max_unscored_share=value.max_unscored_share,
     )
 
 
@@ -1573,6 +1578,13 @@ def gate_policy_from_v1(message: evaluation_pb2.GatePolicy, field: str = "") -> 
     within(
         confidence, bounds.GATE_POLICY_CONFIDENCE_LEAST, bounds.GATE_POLICY_CONFIDENCE_MOST, child(field, "confidence")
     )
+    max_unscored_share = message.max_unscored_share if message.HasField("max_unscored_share") else 0.02
+    within(
+        max_unscored_share,
+        bounds.GATE_POLICY_MAX_UNSCORED_SHARE_LEAST,
+        bounds.GATE_POLICY_MAX_UNSCORED_SHARE_MOST,
+        child(field, "max_unscored_share"),
+    )
     if not message.metrics:
         raise InvalidField(child(field, "metrics"), "is empty, at least one is needed")
     at_most_count(message.metrics, bounds.GATE_POLICY_METRICS_MAX_COUNT, child(field, "metrics"))
@@ -1581,6 +1593,7 @@ def gate_policy_from_v1(message: evaluation_pb2.GatePolicy, field: str = "") -> 
         metrics=each_decoded(gate_metric_from_v1, message.metrics, child(field, "metrics")),
         confidence=confidence,
         cluster_by=message.cluster_by,
+        max_unscored_share=max_unscored_share,
     )
 
 

@@ -359,6 +359,10 @@ class EvaluatorResult:
     """Over its samples, of all attempts, each in its last run. Absent where no model was queried."""
     problem: Problem | None = None
     """Why it failed, where it did: MISSING_CLIENT, TOO_MANY_UNSCORED, EVALUATOR_FAILED, ...; the others stand."""
+    n_correct: int | None = None
+    """Those with verdict CORRECT, full marks; None if the evaluator has no right and wrong."""
+    unscored_by_reason: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Those without a score, by the reason of their problem: "UNDECIDED", "SEVERAL_CHOICES", "SAMPLE_TIMEOUT", ..."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -861,6 +865,11 @@ class GatePolicy:
     """
     cluster_by: str = ""
     """As in CompareEvaluations."""
+    max_unscored_share: float = 0.02
+    """Largest share of the samples with a score in the baseline that may have none in the candidate. With more, a
+    metric with right and wrong BLOCKs if it would with these samples as wrong, and is else INCONCLUSIVE, as every
+    other metric is.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,7 +332,14 @@ class SkippedLine(_message.Message):
     def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage", "n_correct", "unscored_by_reason")
+    class UnscoredByReasonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +349,8 @@ class EvaluatorResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    N_CORRECT_FIELD_NUMBER: _ClassVar[int]
+    UNSCORED_BY_REASON_FIELD_NUMBER: _ClassVar[int]
     evaluator: EvaluatorSpec
     metrics: _types_pb2.Metrics
     n: int
@@ -351,7 +360,9 @@ class EvaluatorResult(_message.Message):
     problem: _types_pb2.Problem
     n_truncated: int
     usage: _types_pb2.Usage
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+    n_correct: int
+    unscored_by_reason: _containers.ScalarMap[str, int]
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version")
@@ -1269,14 +1280,16 @@ class GateMetric(_message.Message):
     def __init__(self, key: _Optional[str] = ..., max_drop: _Optional[float] = ..., max_relative_drop: _Optional[float] = ..., tier: _Optional[_Union[GateTier, str]] = ..., min_n: _Optional[int] = ..., direction: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class GatePolicy(_message.Message):
-    __slots__ = ("metrics", "confidence", "cluster_by")
+    __slots__ = ("metrics", "confidence", "cluster_by", "max_unscored_share")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_BY_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNSCORED_SHARE_FIELD_NUMBER: _ClassVar[int]
     metrics: _containers.RepeatedCompositeFieldContainer[GateMetric]
     confidence: float
     cluster_by: str
-    def __init__(self, metrics: _Optional[_Iterable[_Union[GateMetric, _Mapping]]] = ..., confidence: _Optional[float] = ..., cluster_by: _Optional[str] = ...) -> None: ...
+    max_unscored_share: float
+    def __init__(self, metrics: _Optional[_Iterable[_Union[GateMetric, _Mapping]]] = ..., confidence: _Optional[float] = ..., cluster_by: _Optional[str] = ..., max_unscored_share: _Optional[float] = ...) -> None: ...
 
 class GateRequest(_message.Message):
     __slots__ = ("baseline_id", "candidate_id", "policy", "across_rules")

@@ -143,6 +143,8 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
 
 
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
+    from crucible_worker.reports.sentences import unscored_warnings
+
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
     for pair in found.comparisons:
@@ -153,6 +155,9 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
         if verbose:
             for key, value in pair.metrics.values.items():
                 typer.echo(f"  {key} {value:.6g}")
+    for evaluation in found.evaluations:
+        for warning in unscored_warnings(evaluation):
+            typer.echo(f"{evaluation.evaluation_id}: {warning}")
     if rank_by is not None:
         typer.echo(_best(found, rank_by))
 

@@ -20,8 +20,9 @@ from crucible_bridge.types import (
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
+from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict
 from crucible_worker.reports.plain import plain
+from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.reports.superseded import Written, superseded
 
 __all__ = [
@@ -87,6 +88,8 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_scored": result.n_scored,
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
+        "n_correct": result.n_correct,
+        "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
         "problem": problem_text(result.problem) or None,
     }
@@ -167,7 +170,8 @@ def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Dist
         **_summary(evaluation, keys),
         "facts": list(facts_of(evaluation).items()),
         "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
-        "headline": [key for each in keys for key in each.headline],
+        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
+        "warnings": unscored_warnings(evaluation),
         "distributions": distributions.as_data(),
     }
     return plain(found)
