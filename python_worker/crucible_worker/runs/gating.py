@@ -174,7 +174,8 @@ def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | N
     if right_and_wrong and sides.scores_of(baseline, index).is_mean(baseline.metrics.values.get(metric.key)):
         before = np.array(list(ours.values()), np.float64)
         after = np.array([theirs.get(sample_id, 0.0) for sample_id in ours], np.float64)
-        as_wrong = _paired(sides, metric, index, list(ours), before, after)
+        if not _why_no_drop(before, after, _allowed(metric)):
+            as_wrong = _paired(sides, metric, index, list(ours), before, after)
     return Lost(
         count=count,
         of=len(ours),
