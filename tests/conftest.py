@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from tests.postgres_server import PostgresServer, running_server
 # Time says nothing about correctness on a loaded machine.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and nohup a hang-up. What they start would
+# inherit that; a handler it does not inherit.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 # Workers in processes of their own grade no math unless a test is about that: each would load it anew, for seconds.
 os.environ["CRUCIBLE_GRADING_PROCESSES"] = "0"

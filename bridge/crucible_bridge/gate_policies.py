@@ -69,7 +69,12 @@ def _one_of(choices: type[_Choice]) -> Callable[[Any, str], _Choice]:
     return read
 
 
-_POLICY: Mapping[str, Reader] = {"metrics": _metrics, "confidence": number_of, "cluster_by": text_of}
+_POLICY: Mapping[str, Reader] = {
+    "metrics": _metrics,
+    "confidence": number_of,
+    "cluster_by": text_of,
+    "max_unscored_share": number_of,
+}
 _METRIC: Mapping[str, Reader] = {
     "key": text_of,
     "max_drop": number_of,

@@ -22,8 +22,12 @@ _EXPONENTS = {"llama": 0.781, "qwen": 0.0775}
 """How fast the learning rate falls with the hidden size, by what a model's name contains."""
 
 
-def get_lora_lr_over_full_finetune_lr() -> float:
-    """How many times the learning rate of full fine-tuning suits LoRA: 10.
+def get_lora_lr_over_full_finetune_lr(model_name: str = "", lora_alpha: int = 32) -> float:
+    """How many times the learning rate of full fine-tuning suits LoRA: 10, whatever the arguments.
+
+    Args:
+        model_name: as tinker-cookbook takes it; the factor does not depend on it.
+        lora_alpha: likewise.
 
     Source: "LoRA Without Regret" (https://thinkingmachines.ai/blog/lora/), which finds one factor for all models and
     ranks.

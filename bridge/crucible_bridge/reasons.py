@@ -577,6 +577,20 @@ class Reason(enum.StrEnum):
         _END,
         "One of the two evaluations ended before it had read its data set.",
     )
+    SEVERAL_CHOICES = (
+        "SEVERAL_CHOICES",
+        (),
+        False,
+        _ITEM,
+        "The response names several choices; no grade says which of them counts.",
+    )
+    CHOICE_DENIED = (
+        "CHOICE_DENIED",
+        (),
+        False,
+        _ITEM,
+        "The response says only which choice it is not.",
+    )
     NO_SCORES = (
         "NO_SCORES",
         (),
@@ -590,6 +604,13 @@ class Reason(enum.StrEnum):
         False,
         _END,
         "The evaluators of the two evaluations differ in their options.",
+    )
+    RULES_DIFFER = (
+        "RULES_DIFFER",
+        (),
+        False,
+        _END,
+        "The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.",
     )
     EQUAL_KEYS = (
         "EQUAL_KEYS",
@@ -1084,6 +1105,13 @@ class Reason(enum.StrEnum):
         False,
         _CALL | _END,
         "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
+    )
+    RULES_CHANGED = (
+        "RULES_CHANGED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _END,
+        "A release with other rules of measurement began the evaluation; start another one, under another id.",
     )
     CHECKPOINT_CHANGED = (
         "CHECKPOINT_CHANGED",

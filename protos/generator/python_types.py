@@ -164,7 +164,7 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem n_correct unscored_by_reason",
     ),
     Type(
         "SampleResult",
@@ -180,7 +180,7 @@ TYPES = (
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
         " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem rendering paused"
-        " concurrency",
+        " concurrency rules_version",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-__all__ = ["FULL", "TENSORS", "is_full", "map_digests", "same"]
+__all__ = ["FULL", "TENSORS", "is_full", "is_of_files", "map_digests", "same"]
 
 FULL = "full"
 """Kind of a digest of every byte."""
@@ -37,6 +37,11 @@ def same(first: str, second: str) -> bool | None:
 def is_full(fingerprint: str) -> bool:
     """Whether each digest of some bytes of a checkpoint has one of every byte with it."""
     return all(FULL in digests for part in fingerprint.split("+") if (digests := _digests(part)))
+
+
+def is_of_files(fingerprint: str) -> bool:
+    """Whether the fingerprint of one model has digests of the files of a checkpoint."""
+    return bool(_digests(fingerprint))
 
 
 def map_digests(fingerprint: str, change: Callable[[str], str]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.client import request_of
-from crucible_bridge.errors import AlreadyExists
+from crucible_bridge.errors import AlreadyExists, FailedPrecondition
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import (
     EvaluateRequest,
@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
+from crucible_worker.runs import rules
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.robustness.evidence import bits, check_events, log_of, samples_of
@@ -96,8 +97,20 @@ async def test_what_has_ended_is_readable(state_dir):
             await evaluation.evaluate(dataclasses.replace(_request("completed"), step=8))
 
 
-async def test_what_was_interrupted_is_resumed(state_dir):
+async def test_what_was_interrupted_is_resumed_by_its_own_rules_alone(state_dir):
+    """Its samples are those of version 1 of the rules: it stays as it was, and readable."""
+    async with run_worker(MODELS, state_dir=state_dir) as worker:
+        with pytest.raises(FailedPrecondition) as refused:
+            await worker.bridge.evaluation.evaluate(_request("interrupted"))
+        left = await worker.bridge.evaluation.get_evaluation("interrupted")
+        assert (refused.value.reason, left.rules_version) == ("RULES_CHANGED", 1)
+        assert (left.state, left.attempt, left.done) == (EvaluationState.INTERRUPTED, 1, 15)
+        assert len(await samples_of(worker.bridge, "interrupted")) == 15
+
+
+async def test_what_was_interrupted_is_resumed(state_dir, monkeypatch):
     """It completes with what it has, to the last bit the result of an evaluation that nothing interrupted."""
+    monkeypatch.setattr(rules, "RULES_VERSION", 1)
     async with run_worker(MODELS, state_dir=state_dir) as worker:
         stands = await worker.bridge.evaluation.get_evaluation("interrupted")
         assert (stands.state, stands.done, stands.total) == (EvaluationState.INTERRUPTED, 15, 24)

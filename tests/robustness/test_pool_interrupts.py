@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,8 +38,6 @@ def test_ctrl_c_while_the_mathematics_is_loaded_is_left_to_the_worker(tmp_path: 
         text=True,
         timeout=60,
         check=False,
-        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
     assert (ended.stdout, ended.stderr) == ("loaded\n", "")

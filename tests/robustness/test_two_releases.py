@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EvaluationState, Record
 from tests.robustness.evidence import bits, request, samples_of
 from tests.robustness.harness import WorkerProcess, Workshop, count_lines, until, workshop
@@ -81,7 +82,7 @@ async def test_each_reads_what_the_other_writes(tmp_path, before, first):
 
 
 async def test_what_this_release_began_the_one_before_finishes(tmp_path, before):
-    """The worker of this release is killed; the other one resumes, and what was recorded stays with its results."""
+    """The worker of this release is killed; the other one resumes, what was recorded stays, and the mixture is seen."""
     call_file = tmp_path / "calls"
     async with workshop(tmp_path, {"m": {"latency": 0.01, "call_file": str(call_file)}}) as shop:
         newer, older = await _start(shop, {}), await _start(shop, before)
@@ -93,8 +94,7 @@ async def test_what_this_release_began_the_one_before_finishes(tmp_path, before)
         assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 2)
 
         again = await _start(shop, {})
-        whole = await again.bridge.evaluation.evaluate(request("whole", samples=SAMPLES))
-        assert bits(whole.metrics) == bits(ended.metrics)
+        assert (await again.bridge.evaluation.get_evaluation("shared")).rules_version == 0
         found = await samples_of(again.bridge, "shared")
         assert len(found) == 2 * SAMPLES
         recorded = [each for each in found if each.sample is not None]
@@ -102,8 +102,8 @@ async def test_what_this_release_began_the_one_before_finishes(tmp_path, before)
         assert all(each.sample is not None and each.sample.id == each.sample_id for each in recorded)
 
 
-async def test_what_the_one_before_began_this_release_finishes(tmp_path, before):
-    """The worker of the release before drains; this one resumes, and records the rest."""
+async def test_what_the_one_before_began_this_release_refuses(tmp_path, before):
+    """The worker of the release before drains; this one measures by other rules, and says so."""
     call_file = tmp_path / "calls"
     async with workshop(tmp_path, {"m": {"latency": 0.01, "call_file": str(call_file)}}) as shop:
         older, newer = await _start(shop, before), await _start(shop, {})
@@ -112,9 +112,8 @@ async def test_what_the_one_before_began_this_release_finishes(tmp_path, before)
         await until(lambda: count_lines(call_file) > 20)
         older.terminate()
         assert await older.exit_code(30.0) == 0
-        ended = await newer.bridge.evaluation.evaluate(asked)
-        whole = await newer.bridge.evaluation.evaluate(request("whole", samples=SAMPLES))
-        assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 2)
-        assert bits(whole.metrics) == bits(ended.metrics)
-        recorded = [each for each in await samples_of(newer.bridge, "shared") if each.sample is not None]
-        assert 0 < len(recorded) < 2 * SAMPLES
+        with pytest.raises(FailedPrecondition) as refused:
+            await newer.bridge.evaluation.evaluate(asked)
+        assert refused.value.reason == "RULES_CHANGED"
+        left = await newer.bridge.evaluation.get_evaluation("shared")
+        assert (left.state, left.attempt, left.rules_version) == (EvaluationState.INTERRUPTED, 1, 1)

@@ -29,6 +29,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend
 from crucible_worker.config import Settings
+from crucible_worker.fingerprints import FULL
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Build, Parts, build_with
@@ -65,13 +66,13 @@ def weights(step: int) -> bytes:
     return struct.pack("<Q", len(header)) + header + struct.pack("<f", float(step)) * _NUMBERS
 
 
-def save(folder: Path, step: int, name: str = "") -> Path:
-    """Save a whole checkpoint as trainers do, in a folder that gets its name at the end."""
+def save(folder: Path, step: int, name: str = "", content: int | None = None) -> Path:
+    """Save a whole checkpoint as trainers do, in a folder that gets its name at the end; its content is the step."""
     path = folder / (name or f"checkpoint-{step}")
     part = folder / f"tmp-{path.name}"
     part.mkdir(parents=True)
     (part / "config.json").write_text("{}")
-    (part / "model.safetensors").write_bytes(weights(step))
+    (part / "model.safetensors").write_bytes(weights(step if content is None else content))
     part.rename(path)
     return path
 
@@ -154,7 +155,7 @@ class CheckpointBackend(Backend):
         """
         file = self._file(model)
         self.opened.append(model)
-        fingerprint = hashlib.sha256(file.read_bytes()).hexdigest()
+        fingerprint = f"{FULL}:{hashlib.sha256(file.read_bytes()).hexdigest()}"
         return CheckpointModel(file=file, fingerprint=fingerprint, **self._fields)
 
     def _file(self, model: ModelRef) -> Path:

@@ -78,8 +78,6 @@ async def _started(
         env={**os.environ, "TMPDIR": str(folder / "temporary")},
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
-        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

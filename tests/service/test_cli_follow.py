@@ -127,8 +127,6 @@ def test_ctrl_c_ends_it_and_the_same_command_resumes(tmp_path: Path):
         env=_environment(tmp_path),
         text=True,
         stderr=subprocess.PIPE,
-        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -300,3 +298,17 @@ def test_the_state_is_waited_for(tmp_path: Path):
                 break
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=SECONDS) == 1
+
+
+def test_a_checkpoint_that_is_wanted_and_skipped_fails_the_command(tmp_path: Path):
+    """The line says why, and the exit code says that a number is missing; a policy that leaves it out does not."""
+    run = tmp_path / "mine"
+    first = _save(run, 10)
+    assert _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path).returncode == 0
+    (first / "trainer_state.json").write_text('{"global_step": 10}')
+    first.rename(run / "final")
+
+    done = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
+
+    assert done.returncode == 1, done.stderr
+    assert "final: skipped: another checkpoint of step 10 is or was evaluated, checkpoint-10" in done.stderr

@@ -33,8 +33,6 @@ def _interrupted(number: signal.Signals, after: int, *arguments: str, cwd: Path)
         text=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        # A shell that starts tests in the background has them ignore Ctrl-C, and what they start with them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stderr is not None
         count, sent, written = None, False, []

@@ -36,12 +36,14 @@ ACCURACY = GateMetric(key="accuracy", max_drop=0.02)
 NLL = GateMetric(key="nll", max_drop=0.5, direction=Goal.LOWER, tier=GateTier.WARN)
 
 
-def _model(wrong: Collection[int], logprob: float = -1.0, broken: Collection[int] = ()) -> ScriptedModel:
+def _model(
+    wrong: Collection[int], logprob: float = -1.0, broken: Collection[int] = (), measured: bool = True
+) -> ScriptedModel:
     def index(prompt: str) -> int:
         return int("".join(filter(str.isdigit, prompt)))
 
     def fault(call: Call) -> BridgeError | None:
-        lost = call.method == "sample" and index(call.text) in broken
+        lost = (call.method == "sample" or not measured) and index(call.text) in broken
         return BackendError("this one is lost", reason="LOST", retryable=False) if lost else None
 
     return ScriptedModel(
@@ -58,6 +60,9 @@ MODELS = {
     "worse": _model(range(20)),
     "surprised": _model(range(4), logprob=-3.0),
     "broken": _model(range(4), broken=range(30, 40)),
+    "lossy": _model(range(4), broken=range(38, 40)),
+    "mute": _model((), broken=range(40)),
+    "partly": _model((), broken=range(30, 40), measured=False),
 }
 
 
@@ -158,13 +163,48 @@ async def test_clusters_count_once(evaluation: EvaluationClient):
 
 
 async def test_samples_without_a_score_are_counted(evaluation: EvaluationClient):
-    """They are left out of the pairs, and the reason says how many; too few that are left cannot tell."""
-    found = await evaluation.gate("base", "broken", policy(ACCURACY))
-    few = await evaluation.gate("base", "broken", policy(GateMetric(key="accuracy", max_drop=0.02, min_n=31)))
+    """If the policy allows them, they are left out of the pairs, and the reason says how many; too few cannot tell."""
+    found = await evaluation.gate("base", "broken", policy(ACCURACY, max_unscored_share=0.5))
+    fewer = GateMetric(key="accuracy", max_drop=0.02, min_n=31)
+    few = await evaluation.gate("base", "broken", policy(fewer, max_unscored_share=0.5))
 
     assert (found.verdict, found.metrics[0].n) == (GateVerdict.PASS, 30)
     assert found.metrics[0].reasons[-1] == "10 samples have a score in one of the two alone, and are left out."
     assert few.verdict is GateVerdict.INCONCLUSIVE
+
+
+async def test_a_candidate_that_loses_samples_does_not_pass(evaluation: EvaluationClient):
+    """It blocks if it would with these as wrong; else, and of a metric without right and wrong, nothing is known."""
+    blocked = await evaluation.gate("base", "broken", policy(ACCURACY))
+    few = await evaluation.gate("base", "lossy", policy(ACCURACY))
+    none = await evaluation.gate("base", "mute", policy(ACCURACY))
+    unmeasured = await evaluation.gate(
+        "base", "partly", policy(GateMetric(key="nll", max_drop=9, direction=Goal.LOWER))
+    )
+    strict = await evaluation.gate("base", "lossy", policy(GateMetric(key="accuracy_strict", max_drop=0.1)))
+    regained = await evaluation.gate("broken", "base", policy(ACCURACY))
+
+    assert [one.verdict for one in (blocked, few, none, unmeasured, strict, regained)] == [
+        *(GateVerdict.BLOCK, GateVerdict.INCONCLUSIVE, GateVerdict.BLOCK, GateVerdict.INCONCLUSIVE),
+        *(GateVerdict.PASS, GateVerdict.PASS),
+    ]
+    assert blocked.metrics[0].reasons[-1] == (
+        "10 of the 40 samples with a score in the baseline have none in the candidate (10 LOST), more than "
+        "max_unscored_share allows, 0.02. If they are wrong, the candidate is worse by 0.25 (0.9 in the baseline, 0.65 "
+        "in the candidate), which blocks."
+    )
+    assert few.metrics[0].reasons[-1].startswith("2 of the 40 samples")
+    assert "Nothing is known of them" in unmeasured.metrics[0].reasons[-1]
+
+
+async def test_what_has_no_score_is_counted_by_its_reason(evaluation: EvaluationClient):
+    """With the right ones, as fields of the evaluator's result; without right and wrong there are none of these."""
+    broken, base = [await evaluation.get_evaluation(name) for name in ("broken", "base")]
+
+    accuracy, nll = broken.results
+    assert (accuracy.n_correct, dict(accuracy.unscored_by_reason)) == (26, {"LOST": 10})
+    assert (nll.n_correct, dict(nll.unscored_by_reason)) == (None, {})
+    assert (base.results[0].n_correct, dict(base.results[0].unscored_by_reason)) == (36, {})
 
 
 async def test_what_cannot_be_compared_is_inconclusive(evaluation: EvaluationClient):

@@ -17,7 +17,7 @@ import pytest
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, NotFound
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import FollowPolicy, HubModel, LocalModel
+from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, FollowPolicy, HubModel, LocalModel, Sample
 from crucible_worker.follow.checkpoints import Naming, look
 from crucible_worker.follow.holding import hold
 from crucible_worker.follow.places import hold_name
@@ -34,7 +34,7 @@ from tests.service.follow_kit import (
     weights,
 )
 from tests.service.patience_kit import patient_plan
-from tests.service.plans_kit import plan
+from tests.service.plans_kit import plan, planned
 from tests.tables import rows
 
 
@@ -399,15 +399,73 @@ async def test_a_directory_may_come_later_and_go(tmp_path: Path):
         assert sorted(await f.evaluations()) == [1, 2]
 
 
-async def test_a_checkpoint_that_is_written_again_is_not_evaluated_twice(tmp_path: Path):
-    """Ids are by step: the second one of a step is skipped, with the reason."""
+def _patient() -> EvaluationPlan:
+    """A plan of the run, whose best step is reported; enough samples that it is no chance."""
+    samples = tuple(Sample(id=f"s{index}", input=f"{index}?", targets=("even",)) for index in range(40))
+    evaluation = planned(EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"}), dataset=Dataset.of(samples))
+    return patient_plan(plan_id="run", evaluations=(evaluation,), patience=5)
+
+
+async def test_a_checkpoint_that_is_written_again_is_a_new_one(tmp_path: Path):
+    """It is evaluated under another id; the number before is marked, and neither best nor compared any more.
+
+    Another worker that takes the following over evaluates neither of them again.
+    """
+    wanted = _patient()
     async with following(tmp_path) as f:
-        path = save(f.folder, 1)
-        await f.follow()
-        await f.told(RELEASED, "checkpoint-1")
+        save(f.folder, 2)
+        path = save(f.folder, 4)
+        await f.follow(plan=wanted)
+        await f.told(RELEASED, "checkpoint-4")
         shutil.rmtree(path)
+        save(f.folder, 4, content=5)
+        await f.recorder.wait_for(lambda event: f.events(RELEASED).count((RELEASED, "checkpoint-4")) == 2, seconds=60.0)
+    async with following(tmp_path) as f:
+        await f.follow(plan=wanted)
+        save(f.folder, 6)
+        await f.told(RELEASED, "checkpoint-6")
+        found = (await f.bridge.evaluation.list_runs(run_id="run")).checkpoints
+        best = (await f.bridge.evaluation.list_runs()).runs[0].best
+        compared = await f.bridge.evaluation.compare_evaluations(run_id="run")
+
+    by_step = {one.step: [(each.metrics["accuracy"], each.superseded) for each in one.results] for one in found}
+    assert by_step == {2: [(1.0, False)], 4: [(1.0, True), (0.0, False)], 6: [(1.0, False)]}
+    first, second = found[1].results
+    assert first.evaluation_id == "run-step-4-0"
+    assert second.evaluation_id.startswith("run-step-4-0-")
+    assert first.evaluation_id not in {one.evaluation_id for one in best}
+    assert [one.request.step for one in compared.evaluations] == [2, 4, 6]
+    assert first.evaluation_id not in {one.evaluation_id for one in compared.evaluations}
+
+
+async def test_a_best_step_that_is_written_again_is_looked_at_again(tmp_path: Path):
+    """Its place is that of its new number."""
+    wanted = _patient()
+    async with following(tmp_path) as f:
         save(f.folder, 1)
-        skipped = await f.told(SKIPPED, "checkpoint-1")
+        path = save(f.folder, 2)
+        await f.follow(plan=wanted)
+        await f.recorder.wait_for(lambda event: event.kind is EventKind.RUN_BEST and event.step == 2, seconds=60.0)
+        await f.told(RELEASED, "checkpoint-2")
+        shutil.rmtree(path)
+        save(f.folder, 2, content=3)
+        await f.recorder.wait_for(lambda event: f.events(RELEASED).count((RELEASED, "checkpoint-2")) == 2, seconds=60.0)
+        save(f.folder, 4)
+        best = await f.recorder.wait_for(
+            lambda event: event.kind is EventKind.RUN_BEST and event.step == 4, seconds=60.0
+        )
+
+    assert best.metadata["previous_step"] == "1"
+
+
+async def test_a_second_folder_of_a_step_is_skipped(tmp_path: Path):
+    """A step has one number: that of the folder that was evaluated first, as the reason says."""
+    async with following(tmp_path) as f:
+        save(f.folder, 1)
+        await f.follow(name_pattern="*-{step}")
+        await f.told(RELEASED, "checkpoint-1")
+        save(f.folder, 1, "last-1")
+        skipped = await f.told(SKIPPED, "last-1")
     assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
 
 

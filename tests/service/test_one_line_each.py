@@ -29,7 +29,6 @@ from crucible_worker.server import Worker
 from tests.distributions import lay_out_evaluator_package
 from tests.service.code_kit import MISSING
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
-from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "one_line_each.md").read_text()
@@ -174,7 +173,7 @@ def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: 
     assert all(key in result.stdout.replace("\n", "") for key in found.metrics.values if len(key) < 20)
 
 
-@rows("name", [name for name, line in LINES.items() if line.startswith("bridge.")])
+@pytest.mark.parametrize("name", [name for name, line in LINES.items() if line.startswith("bridge.")])
 def test_a_calls_line_gives_an_answer(name: str, shared: Shared):
     """In place of the last line of the snippet above the table, it prints metrics, grades, or what a model says."""
     _skip_without_what_it_needs(LINES[name])

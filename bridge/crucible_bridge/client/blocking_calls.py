@@ -539,7 +539,13 @@ class BlockingEvaluationClient:
         return self._thread.run(self._client.render_sample(request, sample_id, timeout=timeout))
 
     def gate(
-        self, baseline_id: str, candidate_id: str, policy: GatePolicy, *, timeout: float | None = None
+        self,
+        baseline_id: str,
+        candidate_id: str,
+        policy: GatePolicy,
+        *,
+        across_rules: bool = False,
+        timeout: float | None = None,
     ) -> GateResponse:
         """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.
 
@@ -550,6 +556,8 @@ class BlockingEvaluationClient:
             baseline_id: the evaluation of what is in use.
             candidate_id: that of what may replace it, of the same data set.
             policy: what it is held to.
+            across_rules: decide also if the two have another rules_version. If false, every metric is then
+                INCONCLUSIVE.
             timeout: seconds for the call.
 
         Raises:
@@ -558,7 +566,9 @@ class BlockingEvaluationClient:
                 METADATA_NOT_RECORDED (with cluster_by). RESOURCE_EXHAUSTED: TOO_MANY_SAMPLES (both together above
                 max_compared_samples).
         """
-        return self._thread.run(self._client.gate(baseline_id, candidate_id, policy, timeout=timeout))
+        return self._thread.run(
+            self._client.gate(baseline_id, candidate_id, policy, across_rules=across_rules, timeout=timeout)
+        )
 
     def follow_run(
         self,
@@ -660,6 +670,7 @@ class BlockingEvaluationClient:
         confidence: float = DEFAULT_CONFIDENCE,
         max_listed: int = DEFAULT_LISTED,
         cluster_by: str = "",
+        across_rules: bool = False,
         timeout: float | None = None,
     ) -> EvaluationComparison:
         """Compare ended evaluations of one data set.
@@ -675,6 +686,7 @@ class BlockingEvaluationClient:
             max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
             cluster_by: a key of the samples' metadata: errors then allow for what samples of one value have in common;
                 no clusters if empty.
+            across_rules: compare and rank also what other versions of the rules have measured.
             timeout: seconds for the call.
 
         Returns:
@@ -698,6 +710,7 @@ class BlockingEvaluationClient:
                 confidence=confidence,
                 max_listed=max_listed,
                 cluster_by=cluster_by,
+                across_rules=across_rules,
                 timeout=timeout,
             )
         )

@@ -40,6 +40,7 @@ class ComparisonCalls:
         confidence: float = DEFAULT_CONFIDENCE,
         max_listed: int = DEFAULT_LISTED,
         cluster_by: str = "",
+        across_rules: bool = False,
         timeout: float | None = None,
     ) -> EvaluationComparison:
         """Compare ended evaluations of one data set.
@@ -55,6 +56,7 @@ class ComparisonCalls:
             max_listed: how many improvements, and how many regressions, each comparison lists: 0 to 1,000.
             cluster_by: a key of the samples' metadata: errors then allow for what samples of one value have in common;
                 no clusters if empty.
+            across_rules: compare and rank also what other versions of the rules have measured.
             timeout: seconds for the call.
 
         Returns:
@@ -79,6 +81,7 @@ class ComparisonCalls:
             confidence=confidence,
             max_listed=max_listed,
             cluster_by=cluster_by,
+            across_rules=across_rules,
         )
         return await self._calls.unary(
             self._stub.CompareEvaluations, compare_request_to_v1(request), evaluation_comparison_from_v1, timeout

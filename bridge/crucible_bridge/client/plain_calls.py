@@ -313,7 +313,13 @@ class PlainEvaluationCalls:
         return await self._calls.unary(call, message, generated.render_sample_response_from_v1, timeout)
 
     async def gate(
-        self, baseline_id: str, candidate_id: str, policy: GatePolicy, *, timeout: float | None = None
+        self,
+        baseline_id: str,
+        candidate_id: str,
+        policy: GatePolicy,
+        *,
+        across_rules: bool = False,
+        timeout: float | None = None,
     ) -> GateResponse:
         """Whether a candidate may replace a baseline, by a policy that says how much worse each metric may be.
 
@@ -324,6 +330,8 @@ class PlainEvaluationCalls:
             baseline_id: the evaluation of what is in use.
             candidate_id: that of what may replace it, of the same data set.
             policy: what it is held to.
+            across_rules: decide also if the two have another rules_version. If false, every metric is then
+                INCONCLUSIVE.
             timeout: seconds for the call.
 
         Raises:
@@ -338,6 +346,7 @@ class PlainEvaluationCalls:
             baseline_id=baseline_id,
             candidate_id=candidate_id,
             policy=encoded(generated.gate_policy_to_v1, policy, "policy"),
+            across_rules=across_rules,
         )
         call = self._calls.method(
             "/crucible_bridge.v1.EvaluationService/Gate", evaluation_pb2.GateRequest, evaluation_pb2.GateResponse

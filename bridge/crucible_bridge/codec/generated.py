@@ -762,6 +762,8 @@ def evaluator_result_to_v1(value: EvaluatorResult) -> evaluation_pb2.EvaluatorRe
         n_truncated=value.n_truncated,
         usage=None if value.usage is None else usage_to_v1(value.usage),
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        n_correct=value.n_correct,
+        unscored_by_reason={unicode_text(key): item for key, item in value.unscored_by_reason.items()},
     )
 
 
@@ -781,6 +783,8 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         n_truncated=message.n_truncated,
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        n_correct=message.n_correct if message.HasField("n_correct") else None,
+        unscored_by_reason=dict(sorted(message.unscored_by_reason.items())),
     )
 
 
@@ -884,6 +888,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         rendering=[evaluator_rendering_to_v1(item) for item in value.rendering],
         paused=value.paused,
         concurrency=value.concurrency,
+        rules_version=value.rules_version,
     )
 
 
@@ -917,6 +922,7 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         rendering=each_decoded(evaluator_rendering_from_v1, message.rendering, child(field, "rendering")),
         paused=message.paused,
         concurrency=concurrency,
+        rules_version=message.rules_version,
     )
 
 
@@ -1181,6 +1187,7 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         step=value.step,
         dataset=unicode_text(value.dataset),
         dataset_fingerprint=unicode_text(value.dataset_fingerprint),
+        rules_version=value.rules_version,
     )
 
 
@@ -1200,6 +1207,7 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         step=message.step if message.HasField("step") else None,
         dataset=message.dataset,
         dataset_fingerprint=message.dataset_fingerprint,
+        rules_version=message.rules_version,
     )
 
 
@@ -1255,6 +1263,8 @@ def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.Checkpoin
         created_unix_ns=value.created_unix_ns,
         ended_unix_ns=value.ended_unix_ns,
         problem=None if value.problem is None else problem_to_v1(value.problem),
+        rules_version=value.rules_version,
+        superseded=value.superseded,
     )
 
 
@@ -1276,6 +1286,8 @@ def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: s
         created_unix_ns=message.created_unix_ns,
         ended_unix_ns=message.ended_unix_ns,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
+        rules_version=message.rules_version,
+        superseded=message.superseded,
     )
 
 
@@ -1298,6 +1310,7 @@ def compare_request_to_v1(value: CompareRequest, field: str = "") -> evaluation_
         confidence=value.confidence,
         max_listed=value.max_listed,
         cluster_by=value.cluster_by,
+        across_rules=value.across_rules,
     )
 
 
@@ -1341,6 +1354,7 @@ def compare_request_from_v1(message: evaluation_pb2.CompareEvaluationsRequest, f
         confidence=confidence,
         max_listed=max_listed,
         cluster_by=message.cluster_by,
+        across_rules=message.across_rules,
     )
 
 
@@ -1418,6 +1432,7 @@ def series_point_to_v1(value: SeriesPoint) -> evaluation_pb2.SeriesPoint:
         evaluation_id=unicode_text(value.evaluation_id),
         step=value.step,
         value=value.value,
+        rules_version=value.rules_version,
     )
 
 
@@ -1433,6 +1448,7 @@ def series_point_from_v1(message: evaluation_pb2.SeriesPoint, field: str = "") -
         evaluation_id=message.evaluation_id,
         step=message.step if message.HasField("step") else None,
         value=message.value,
+        rules_version=message.rules_version,
     )
 
 
@@ -1465,6 +1481,7 @@ def evaluation_comparison_to_v1(value: EvaluationComparison) -> evaluation_pb2.C
         best_evaluation_id=unicode_text(value.best_evaluation_id),
         tied_evaluation_ids=[unicode_text(item) for item in value.tied_evaluation_ids],
         tied_by=unicode_text(value.tied_by),
+        unranked_evaluation_ids=[unicode_text(item) for item in value.unranked_evaluation_ids],
     )
 
 
@@ -1483,6 +1500,7 @@ def evaluation_comparison_from_v1(
         best_evaluation_id=message.best_evaluation_id,
         tied_evaluation_ids=tuple(message.tied_evaluation_ids),
         tied_by=message.tied_by,
+        unranked_evaluation_ids=tuple(message.unranked_evaluation_ids),
     )
 
 
@@ -1545,6 +1563,7 @@ def gate_policy_to_v1(value: GatePolicy, field: str = "policy") -> evaluation_pb
         metrics=each_encoded(gate_metric_to_v1, value.metrics, child(field, "metrics")),
         confidence=value.confidence,
         cluster_by=value.cluster_by,
+        max_unscored_share=value.max_unscored_share,
     )
 
 
@@ -1559,6 +1578,13 @@ def gate_policy_from_v1(message: evaluation_pb2.GatePolicy, field: str = "") -> 
     within(
         confidence, bounds.GATE_POLICY_CONFIDENCE_LEAST, bounds.GATE_POLICY_CONFIDENCE_MOST, child(field, "confidence")
     )
+    max_unscored_share = message.max_unscored_share if message.HasField("max_unscored_share") else 0.02
+    within(
+        max_unscored_share,
+        bounds.GATE_POLICY_MAX_UNSCORED_SHARE_LEAST,
+        bounds.GATE_POLICY_MAX_UNSCORED_SHARE_MOST,
+        child(field, "max_unscored_share"),
+    )
     if not message.metrics:
         raise InvalidField(child(field, "metrics"), "is empty, at least one is needed")
     at_most_count(message.metrics, bounds.GATE_POLICY_METRICS_MAX_COUNT, child(field, "metrics"))
@@ -1567,6 +1593,7 @@ def gate_policy_from_v1(message: evaluation_pb2.GatePolicy, field: str = "") -> 
         metrics=each_decoded(gate_metric_from_v1, message.metrics, child(field, "metrics")),
         confidence=confidence,
         cluster_by=message.cluster_by,
+        max_unscored_share=max_unscored_share,
     )
 
 
@@ -1583,6 +1610,7 @@ def gate_request_to_v1(value: GateRequest, field: str = "") -> evaluation_pb2.Ga
         baseline_id=value.baseline_id,
         candidate_id=value.candidate_id,
         policy=encoded(gate_policy_to_v1, value.policy, child(field, "policy")),
+        across_rules=value.across_rules,
     )
 
 
@@ -1602,6 +1630,7 @@ def gate_request_from_v1(message: evaluation_pb2.GateRequest, field: str = "") -
         baseline_id=message.baseline_id,
         candidate_id=message.candidate_id,
         policy=gate_policy_from_v1(message.policy, child(field, "policy")),
+        across_rules=message.across_rules,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,7 +87,11 @@ def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
     tensors = [given.values] if isinstance(given, Ragged) else given
     pieces.add_tensors(pb.IncorporateKLPenaltyResponse.ADVANTAGES_FIELD_NUMBER, tensors)
     return pieces.joined(
-        pb.IncorporateKLPenaltyResponse(metrics=metrics_to_v1(result.metrics), usage=_usage_to_v1(result.usage))
+        pb.IncorporateKLPenaltyResponse(
+            metrics=metrics_to_v1(result.metrics),
+            usage=_usage_to_v1(result.usage),
+            undefined=result.undefined,
+        )
     )
 
 
@@ -105,9 +110,15 @@ def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
     match result.advantages:
         case [np.ndarray() as values] if len(lengths) != 1 and values.shape == (sum(lengths),):
             advantages = tuple(Ragged(values, np.array(lengths, np.int64)))
-            return KLPenalty(metrics=result.metrics, advantages=advantages, usage=result.usage)
+            result = dataclasses.replace(result, advantages=advantages)
+    undefined = result.undefined or [""] * len(lengths)
+    if len(undefined) != len(lengths):
+        raise InvalidField("undefined", f"has {len(undefined)} entries, the data are {len(lengths)}")
+    if result.advantages and any(undefined):
+        kept = [array[:0] if why else array for array, why in zip(result.advantages, undefined)]
+        result = dataclasses.replace(result, advantages=tuple(kept))
     found = [array.shape for array in result.advantages]
-    if found and found != [(length,) for length in lengths]:
+    if found and found != [(0 if why else length,) for length, why in zip(lengths, undefined)]:
         raise InvalidField("advantages", f"are {len(found)} arrays that do not fit the {len(lengths)} data")
     return result
 
@@ -120,6 +131,7 @@ def _kl_penalty(data: bytes) -> KLPenalty:
         metrics=metrics_from_v1(message.metrics, "metrics"),
         advantages=tuple(tensors_at(data, spans[number], "advantages", decode=stored_from_v1)),
         usage=_usage_from_v1(message),
+        undefined=tuple(message.undefined),
     )
 
 

@@ -89,6 +89,8 @@ __all__ = [
     "GATE_POLICY_CLUSTER_BY_MAX_CHARS",
     "GATE_POLICY_CONFIDENCE_LEAST",
     "GATE_POLICY_CONFIDENCE_MOST",
+    "GATE_POLICY_MAX_UNSCORED_SHARE_LEAST",
+    "GATE_POLICY_MAX_UNSCORED_SHARE_MOST",
     "GATE_POLICY_METRICS_MAX_COUNT",
     "GENERATE_REPORT_REQUEST_MAX_SAMPLES_LEAST",
     "GENERATE_REPORT_REQUEST_METRICS_MAX_BYTES",
@@ -378,6 +380,10 @@ GATE_POLICY_CONFIDENCE_MOST = 0.999
 """Largest value of `GatePolicy.confidence`."""
 GATE_POLICY_CLUSTER_BY_MAX_CHARS = 1_000
 """Most characters of `GatePolicy.cluster_by`."""
+GATE_POLICY_MAX_UNSCORED_SHARE_LEAST = 0.0
+"""Smallest value of `GatePolicy.max_unscored_share`."""
+GATE_POLICY_MAX_UNSCORED_SHARE_MOST = 1.0
+"""Largest value of `GatePolicy.max_unscored_share`."""
 LOGGED_METRICS_FAMILY_MAX_BYTES = 500
 """Most bytes of UTF-8 of `LoggedMetrics.family`."""
 LOGGED_METRICS_UNIX_TIME_NS_LEAST = 0

@@ -359,6 +359,10 @@ class EvaluatorResult:
     """Over its samples, of all attempts, each in its last run. Absent where no model was queried."""
     problem: Problem | None = None
     """Why it failed, where it did: MISSING_CLIENT, TOO_MANY_UNSCORED, EVALUATOR_FAILED, ...; the others stand."""
+    n_correct: int | None = None
+    """Those with verdict CORRECT, full marks; None if the evaluator has no right and wrong."""
+    unscored_by_reason: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Those without a score, by the reason of their problem: "UNDECIDED", "SEVERAL_CHOICES", "SAMPLE_TIMEOUT", ..."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,6 +490,11 @@ class Evaluation:
     """What SetEvaluationConcurrency set: it stands in place of limits.concurrency of the request. Absent where it
     set none.
     """
+    rules_version: int = 0
+    """Version of the rules by which it measures: how prompts and targets are joined, what of an answer is graded,
+    how values of files are read. docs/upgrading.md lists them. Numbers of two versions are not comparable. 1 for
+    the releases before versions were recorded; 0 if attempts of several versions ran its samples.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -607,6 +616,8 @@ class RunBest:
     """Its data set in a few words: "builtin:arithmetic, limit 100"."""
     dataset_fingerprint: str = ""
     """SHA-256 of the samples."""
+    rules_version: int = 0
+    """As Evaluation has it: each version has its own best value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -664,13 +675,19 @@ class CheckpointResult:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Every metric with a value, by its full key."""
     best: tuple[str, ...] = ()
-    """Keys of the metrics of which this is the best value in the run, on this data set."""
+    """Keys of the metrics of which this is the best value in the run, on this data set and by these rules."""
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0
     """When it ended; 0 until then."""
     problem: Problem | None = None
     """Why it FAILED or was CANCELLED."""
+    rules_version: int = 0
+    """As Evaluation has it."""
+    superseded: bool = False
+    """Whether the checkpoint was written again since, with other content: a later evaluation of this step and model
+    has read that. Then this is no part of what is best, of charts, or of comparisons of the run.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -680,7 +697,9 @@ class CompareRequest:
     evaluation_ids: tuple[str, ...] = ()
     """Which ones, 1 to 100, each once, that have ended. Either these or run_id."""
     run_id: str | None = None
-    """In their place: all of this run that are COMPLETED, by step, those without one first."""
+    """In their place: all of this run that are COMPLETED, by step, those without one first; without those that are
+    superseded (see CheckpointResult).
+    """
     dataset_fingerprint: str = ""
     """Only those of this data set; needed where the run has several. Goes with run_id alone."""
     baseline_id: str = ""
@@ -697,6 +716,10 @@ class CompareRequest:
     """A key of the samples' metadata: samples of one value are a cluster, such as the questions of one text. Errors,
     intervals and p-values then allow for what they have in common. A sample without the key is a cluster by
     itself; no clusters if empty.
+    """
+    across_rules: bool = False
+    """Compare and rank evaluations of different rules_version too. If false, such a pair has a problem
+    (RULES_DIFFER), and the best is one of the latest version.
     """
 
 
@@ -756,8 +779,8 @@ class PairedComparison:
     regressions: tuple[SampleChange, ...] = ()
     """The largest regressions first."""
     problem: Problem | None = None
-    """Why there are no numbers: EVALUATORS_DIFFER (their options), EVALUATOR_FAILED (in one of the two),
-    DATASET_NOT_READ (one of the two ended before).
+    """Why there are no numbers: EVALUATORS_DIFFER (their options), RULES_DIFFER (their rules_version),
+    EVALUATOR_FAILED (in one of the two), DATASET_NOT_READ (one of the two ended before).
     """
 
 
@@ -771,6 +794,8 @@ class SeriesPoint:
     """Its training step, where it has one."""
     value: float
     """The value."""
+    rules_version: int = 0
+    """As Evaluation has it: values of two versions are not comparable."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -802,6 +827,10 @@ class EvaluationComparison:
     tied_by: str = ""
     """What this rests on: "paired_scores" (the interval of the paired difference to the best includes 0) or "values"
     (the metric is no mean of the scores of samples: only equal values are tied). Empty where there is no best.
+    """
+    unranked_evaluation_ids: tuple[str, ...] = ()
+    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations: their rules_version
+    is not that of the best. Empty with across_rules.
     """
 
 
@@ -837,6 +866,11 @@ class GatePolicy:
     """
     cluster_by: str = ""
     """As in CompareEvaluations."""
+    max_unscored_share: float = 0.02
+    """Largest share of the samples with a score in the baseline that may have none in the candidate. With more, a
+    metric with right and wrong BLOCKs if it would with these samples as wrong, and is else INCONCLUSIVE, as every
+    other metric is.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -849,6 +883,8 @@ class GateRequest:
     """That of what may replace it, of the same data set."""
     policy: GatePolicy
     """What it is held to."""
+    across_rules: bool = False
+    """Decide also if the two have another rules_version. If false, every metric is then INCONCLUSIVE."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,6 +210,9 @@ class KLPenalty:
     metrics: Metrics
     """`kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`: nats per action token."""
     advantages: Arrays
-    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty if the penalty is undefined."""
+    """The new ones, of the shape and dtype of those given (bf16: a Tensor). Empty if the penalty is undefined; without
+    values for a sequence whose penalty is."""
     usage: Usage | None = None
     """Usage of the model, if one was queried."""
+    undefined: tuple[str, ...] = ()
+    """Per sequence, why it has no penalty, and no part in the metrics; empty for one that has. None if all have one."""

@@ -332,7 +332,14 @@ class SkippedLine(_message.Message):
     def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage", "n_correct", "unscored_by_reason")
+    class UnscoredByReasonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EVALUATOR_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +349,8 @@ class EvaluatorResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    N_CORRECT_FIELD_NUMBER: _ClassVar[int]
+    UNSCORED_BY_REASON_FIELD_NUMBER: _ClassVar[int]
     evaluator: EvaluatorSpec
     metrics: _types_pb2.Metrics
     n: int
@@ -351,10 +360,12 @@ class EvaluatorResult(_message.Message):
     problem: _types_pb2.Problem
     n_truncated: int
     usage: _types_pb2.Usage
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+    n_correct: int
+    unscored_by_reason: _containers.ScalarMap[str, int]
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +386,7 @@ class Evaluation(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     request: EvaluateRequest
@@ -395,7 +407,8 @@ class Evaluation(_message.Message):
     engine: _types_pb2.ServerEngine
     paused: bool
     concurrency: int
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ...) -> None: ...
+    rules_version: int
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ...) -> None: ...
 
 class EvaluatorRendering(_message.Message):
     __slots__ = ("evaluator", "renderer", "others")
@@ -753,7 +766,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RunBest(_message.Message):
-    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint")
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -761,6 +774,7 @@ class RunBest(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
     value: float
@@ -768,7 +782,8 @@ class RunBest(_message.Message):
     step: int
     dataset: str
     dataset_fingerprint: str
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ...) -> None: ...
+    rules_version: int
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ...) -> None: ...
 
 class RunInfo(_message.Message):
     __slots__ = ("run_id", "first_unix_ns", "last_unix_ns", "first_step", "last_step", "checkpoints", "completed", "failed", "cancelled", "unfinished", "best")
@@ -797,7 +812,7 @@ class RunInfo(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., first_unix_ns: _Optional[int] = ..., last_unix_ns: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., checkpoints: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unfinished: _Optional[int] = ..., best: _Optional[_Iterable[_Union[RunBest, _Mapping]]] = ...) -> None: ...
 
 class CheckpointResult(_message.Message):
-    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem")
+    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -816,6 +831,8 @@ class CheckpointResult(_message.Message):
     CREATED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     ENDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     retained: bool
@@ -827,7 +844,9 @@ class CheckpointResult(_message.Message):
     created_unix_ns: int
     ended_unix_ns: int
     problem: _types_pb2.Problem
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    rules_version: int
+    superseded: bool
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")
@@ -1135,7 +1154,7 @@ class UnfollowRunResponse(_message.Message):
     def __init__(self, followed: bool = ...) -> None: ...
 
 class CompareEvaluationsRequest(_message.Message):
-    __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed", "cluster_by")
+    __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed", "cluster_by", "across_rules")
     EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -1145,6 +1164,7 @@ class CompareEvaluationsRequest(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     MAX_LISTED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_BY_FIELD_NUMBER: _ClassVar[int]
+    ACROSS_RULES_FIELD_NUMBER: _ClassVar[int]
     evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
     run_id: str
     dataset_fingerprint: str
@@ -1154,7 +1174,8 @@ class CompareEvaluationsRequest(_message.Message):
     confidence: float
     max_listed: int
     cluster_by: str
-    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ...) -> None: ...
+    across_rules: bool
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ..., across_rules: bool = ...) -> None: ...
 
 class RankBy(_message.Message):
     __slots__ = ("metric", "goal")
@@ -1213,30 +1234,34 @@ class MetricSeries(_message.Message):
     def __init__(self, key: _Optional[str] = ..., points: _Optional[_Iterable[_Union[SeriesPoint, _Mapping]]] = ...) -> None: ...
 
 class SeriesPoint(_message.Message):
-    __slots__ = ("evaluation_id", "step", "value")
+    __slots__ = ("evaluation_id", "step", "value", "rules_version")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     step: int
     value: float
-    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    rules_version: int
+    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., rules_version: _Optional[int] = ...) -> None: ...
 
 class CompareEvaluationsResponse(_message.Message):
-    __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id", "tied_evaluation_ids", "tied_by")
+    __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id", "tied_evaluation_ids", "tied_by", "unranked_evaluation_ids")
     EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
     COMPARISONS_FIELD_NUMBER: _ClassVar[int]
     SERIES_FIELD_NUMBER: _ClassVar[int]
     BEST_EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     TIED_EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
     TIED_BY_FIELD_NUMBER: _ClassVar[int]
+    UNRANKED_EVALUATION_IDS_FIELD_NUMBER: _ClassVar[int]
     evaluations: _containers.RepeatedCompositeFieldContainer[Evaluation]
     comparisons: _containers.RepeatedCompositeFieldContainer[PairedComparison]
     series: _containers.RepeatedCompositeFieldContainer[MetricSeries]
     best_evaluation_id: str
     tied_evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
     tied_by: str
-    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[PairedComparison, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., best_evaluation_id: _Optional[str] = ..., tied_evaluation_ids: _Optional[_Iterable[str]] = ..., tied_by: _Optional[str] = ...) -> None: ...
+    unranked_evaluation_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, evaluations: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., comparisons: _Optional[_Iterable[_Union[PairedComparison, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., best_evaluation_id: _Optional[str] = ..., tied_evaluation_ids: _Optional[_Iterable[str]] = ..., tied_by: _Optional[str] = ..., unranked_evaluation_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GateMetric(_message.Message):
     __slots__ = ("key", "max_drop", "max_relative_drop", "tier", "min_n", "direction")
@@ -1255,24 +1280,28 @@ class GateMetric(_message.Message):
     def __init__(self, key: _Optional[str] = ..., max_drop: _Optional[float] = ..., max_relative_drop: _Optional[float] = ..., tier: _Optional[_Union[GateTier, str]] = ..., min_n: _Optional[int] = ..., direction: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class GatePolicy(_message.Message):
-    __slots__ = ("metrics", "confidence", "cluster_by")
+    __slots__ = ("metrics", "confidence", "cluster_by", "max_unscored_share")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_BY_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNSCORED_SHARE_FIELD_NUMBER: _ClassVar[int]
     metrics: _containers.RepeatedCompositeFieldContainer[GateMetric]
     confidence: float
     cluster_by: str
-    def __init__(self, metrics: _Optional[_Iterable[_Union[GateMetric, _Mapping]]] = ..., confidence: _Optional[float] = ..., cluster_by: _Optional[str] = ...) -> None: ...
+    max_unscored_share: float
+    def __init__(self, metrics: _Optional[_Iterable[_Union[GateMetric, _Mapping]]] = ..., confidence: _Optional[float] = ..., cluster_by: _Optional[str] = ..., max_unscored_share: _Optional[float] = ...) -> None: ...
 
 class GateRequest(_message.Message):
-    __slots__ = ("baseline_id", "candidate_id", "policy")
+    __slots__ = ("baseline_id", "candidate_id", "policy", "across_rules")
     BASELINE_ID_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_ID_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    ACROSS_RULES_FIELD_NUMBER: _ClassVar[int]
     baseline_id: str
     candidate_id: str
     policy: GatePolicy
-    def __init__(self, baseline_id: _Optional[str] = ..., candidate_id: _Optional[str] = ..., policy: _Optional[_Union[GatePolicy, _Mapping]] = ...) -> None: ...
+    across_rules: bool
+    def __init__(self, baseline_id: _Optional[str] = ..., candidate_id: _Optional[str] = ..., policy: _Optional[_Union[GatePolicy, _Mapping]] = ..., across_rules: bool = ...) -> None: ...
 
 class GatedMetric(_message.Message):
     __slots__ = ("key", "tier", "verdict", "reasons", "evaluator", "rests_on", "n", "metrics")

@@ -211,6 +211,7 @@ class EvaluationServiceServicer(object):
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
         the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+        RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version);
         HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
         caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
         installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);

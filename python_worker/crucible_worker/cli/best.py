@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crucible_worker.cli.completion import one_of, run_ids
-from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, AcrossRules, Config, Json, ModelRoot, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
@@ -65,6 +65,10 @@ class _Candidate:
     value: float
 
     @property
+    def rules_version(self) -> int:
+        return self.result.rules_version
+
+    @property
     def name(self) -> str:
         from crucible_bridge.types import format_model
 
@@ -102,6 +106,7 @@ def best(
     goal: _Goal = None,
     data_set: _DataSet = None,
     confidence: _Confidence = 0.95,
+    across_rules: AcrossRules = False,
     write: _Write = False,
     model_root: ModelRoot = None,
     config: Config = None,
@@ -125,7 +130,7 @@ def best(
 
         info, checkpoints = await checkpoints_of(bridge, run)
         candidates = _candidates(checkpoints, metric, data_set)
-        return await _ranked(bridge, candidates, metric, _goal_of(info, metric, goal), confidence)
+        return await _ranked(bridge, candidates, metric, _goal_of(info, metric, goal), confidence, across_rules)
 
     found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name), typed_as=_TYPED_AS)
     file = _written(run, metric, found, config, model_root) if write else None
@@ -177,9 +182,26 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
     return [one for one in found if one.result.dataset_fingerprint in wanted]
 
 
-async def _ranked(bridge: Bridge, found: Sequence[_Candidate], metric: str, goal: Goal, confidence: float) -> _Ranked:
+async def _ranked(
+    bridge: Bridge,
+    candidates: Sequence[_Candidate],
+    metric: str,
+    goal: Goal,
+    confidence: float,
+    across_rules: bool,
+) -> _Ranked:
     from crucible_bridge.types import Goal
+    from crucible_worker.reports.facts import rules_in_words
+    from crucible_worker.runs.rules import of_latest_rules
 
+    current = [one for one in candidates if not one.result.superseded]
+    found = current if across_rules else of_latest_rules(current)
+    not_compared = [
+        (one, f"measured by rules {rules_in_words(one.rules_version)} (--across-rules ranks it)")
+        for one in current
+        if one not in found
+    ]
+    not_compared += [(one, "the checkpoint was written again since") for one in candidates if one.result.superseded]
     sign = 1 if goal is Goal.HIGHER else -1
     first = max(found, key=lambda one: sign * one.value)
     others = [one for one in found if one is not first]
@@ -190,14 +212,13 @@ async def _ranked(bridge: Bridge, found: Sequence[_Candidate], metric: str, goal
             best=first,
             tied=[(one, None) for one in others if one.value == first.value],
             worse=[(one, None) for one in others if one.value != first.value],
-            not_compared=(),
+            not_compared=not_compared,
             by="value",
         )
     retained = [one for one in others if one.result.retained]
-    pairs = await _pairs(bridge, first, retained, evaluator, confidence)
+    pairs = await _pairs(bridge, first, retained, evaluator, confidence, across_rules)
     tied: list[tuple[_Candidate, PairedComparison | None]] = []
     worse: list[tuple[_Candidate, PairedComparison | None]] = []
-    not_compared: list[tuple[_Candidate, str]] = []
     from crucible_worker.reports.summaries import is_tied
 
     for one in others:
@@ -228,7 +249,12 @@ async def _evaluator(bridge: Bridge, best: _Candidate, metric: str, goal: Goal) 
 
 
 async def _pairs(
-    bridge: Bridge, best: _Candidate, others: Sequence[_Candidate], evaluator: str, confidence: float
+    bridge: Bridge,
+    best: _Candidate,
+    others: Sequence[_Candidate],
+    evaluator: str,
+    confidence: float,
+    across_rules: bool,
 ) -> Mapping[str, PairedComparison]:
     """Comparisons with the best one, by evaluation."""
     from crucible_bridge.types import MAX_COMPARED_EVALUATIONS
@@ -243,6 +269,7 @@ async def _pairs(
             evaluator=evaluator,
             confidence=confidence,
             max_listed=0,
+            across_rules=across_rules,
         )
         found |= {pair.evaluation_id: pair for pair in compared.comparisons}
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crucible_worker.cli.completion import evaluation_ids, run_ids
-from crucible_worker.cli.options import Config, Json, StateDir
+from crucible_worker.cli.options import AcrossRules, Config, Json, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
@@ -73,6 +73,7 @@ def compare(
     cluster_by: _ClusterBy = "",
     rank_by: _RankBy = None,
     lowest: _Lowest = False,
+    across_rules: AcrossRules = False,
     config: Config = None,
     state_dir: StateDir = None,
     address: Address = None,
@@ -105,6 +106,7 @@ def compare(
             rank_by=None if rank_by is None else RankBy(metric=rank_by, goal=goal),
             confidence=confidence,
             cluster_by=cluster_by,
+            across_rules=across_rules,
         )
 
     found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
@@ -120,6 +122,7 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
         "best_evaluation_id": found.best_evaluation_id or None,
         "tied_evaluation_ids": list(found.tied_evaluation_ids),
         "tied_by": found.tied_by or None,
+        "unranked_evaluation_ids": list(found.unranked_evaluation_ids),
         "differences": [
             {
                 "baseline_id": pair.baseline_id,
@@ -140,6 +143,8 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
 
 
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
+    from crucible_worker.reports.sentences import unscored_warnings
+
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
     for pair in found.comparisons:
@@ -150,6 +155,9 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
         if verbose:
             for key, value in pair.metrics.values.items():
                 typer.echo(f"  {key} {value:.6g}")
+    for evaluation in found.evaluations:
+        for warning in unscored_warnings(evaluation):
+            typer.echo(f"{evaluation.evaluation_id}: {warning}")
     if rank_by is not None:
         typer.echo(_best(found, rank_by))
 
@@ -159,7 +167,9 @@ def _best(found: EvaluationComparison, rank_by: str) -> str:
         return f"best by {rank_by}: none of them has this metric"
     tied = ", ".join(found.tied_evaluation_ids)
     rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
-    return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}"
+    unranked = ", ".join(found.unranked_evaluation_ids)
+    others = f"; not ranked, by other rules (--across-rules ranks them): {unranked}" if unranked else ""
+    return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}{others}"
 
 
 def _sentence(pair: PairedComparison, confidence: float) -> str:

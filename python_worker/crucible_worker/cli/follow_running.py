@@ -28,7 +28,7 @@ from crucible_worker.follow.following import Following
 from crucible_worker.follow.follows import Follows
 from crucible_worker.follow.unnamed import unnamed_line
 from crucible_worker.reports.as_json import evaluation_as_json
-from crucible_worker.reports.sentences import evaluator_sentences
+from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.journal.follows import FollowRow
 from crucible_worker.server.parts import CustomFiles
@@ -94,7 +94,7 @@ async def run(
         log_writer.close(1.0)
     for line in [] if last is None else _unfinished(last):
         lines.say(line)
-    return EXIT_FAILED if lines.failed or (last is not None and last.refused) else 0
+    return EXIT_FAILED if lines.failed or (last is not None and last.missed) else 0
 
 
 async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> Following | None:
@@ -227,7 +227,7 @@ class _Lines:
         problem = evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
         typer.echo(one_line(f"{evaluation.evaluation_id}: {evaluation.state.value}{why}"))
-        for sentence in evaluator_sentences(evaluation, infos):
+        for sentence in (*evaluator_sentences(evaluation, infos), *unscored_warnings(evaluation)):
             typer.echo(f"  {sentence}")
 
 

@@ -15,7 +15,7 @@ import typer
 from crucible_worker.cli.completion import evaluation_ids
 from crucible_worker.cli.once import OnceCommand
 from crucible_worker.cli.one_line import one_line
-from crucible_worker.cli.options import EXIT_INTERRUPTED, Config, Json, StateDir, settings_or_exit
+from crucible_worker.cli.options import EXIT_INTERRUPTED, AcrossRules, Config, Json, StateDir, settings_or_exit
 from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
@@ -77,6 +77,7 @@ def gate(
     policy: _Policy,
     junit: _JUnit = None,
     github: _GitHub = False,
+    across_rules: AcrossRules = False,
     config: Config = None,
     state_dir: StateDir = None,
     address: Address = None,
@@ -99,7 +100,7 @@ def gate(
         held_to = _policy_or_exit(policy)
 
         async def decide(bridge: Bridge) -> GateResponse:
-            return await _decide(bridge, baseline, candidate, held_to, policy)
+            return await _decide(bridge, baseline, candidate, held_to, policy, across_rules)
 
         report = read_or_exit(decide, config, state_dir, address, token_file, Trust(tls_ca, tls_name), _TYPED_AS)
         if junit is not None:
@@ -143,11 +144,13 @@ def _policy_or_exit(file: Path) -> GatePolicy:
         refuse(f"--policy {file} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-async def _decide(bridge: Bridge, baseline: str, candidate: str, policy: GatePolicy, file: Path) -> GateResponse:
+async def _decide(
+    bridge: Bridge, baseline: str, candidate: str, policy: GatePolicy, file: Path, across_rules: bool
+) -> GateResponse:
     from crucible_bridge.errors import InvalidField
 
     try:
-        return await bridge.evaluation.gate(baseline, candidate, policy)
+        return await bridge.evaluation.gate(baseline, candidate, policy, across_rules=across_rules)
     except InvalidField as error:
         _, of_policy, place = error.field.partition("policy.")
         if not of_policy:

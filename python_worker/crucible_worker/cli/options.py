@@ -16,6 +16,7 @@ __all__ = [
     "EXIT_FAILED",
     "EXIT_INTERRUPTED",
     "EXIT_USAGE",
+    "AcrossRules",
     "Config",
     "ConfigWithOptions",
     "DataRoot",
@@ -155,6 +156,10 @@ RunPlan = Annotated[
 Limit = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=VALUE", help="Set a limit of the worker by its name; repeatable."),
+]
+AcrossRules = Annotated[
+    bool,
+    typer.Option("--across-rules", help="Also between evaluations of releases with other rules of measurement."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 

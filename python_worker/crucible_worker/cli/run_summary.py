@@ -26,7 +26,7 @@ from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.further_models import named_with_role
-from crucible_worker.reports.sentences import evaluator_sentences
+from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 
 __all__ = ["RunSummary", "Shown", "unwritable", "write_error"]
 
@@ -153,6 +153,8 @@ class RunSummary:
         known = {kind: info_if_known(kind, self.parts) for kind in kinds}
         for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
             typer.echo(sentence)
+        for warning in unscored_warnings(evaluation):
+            typer.echo(warning)
         for name, text in _notes(ran):
             typer.echo(f"{name}: {text}")
 

@@ -172,6 +172,8 @@ def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], ve
     if result.problem is not None:
         metrics.append(f"{result.problem.reason}: {result.problem.message}" if verbose else result.problem.reason)
     state = result.state.value if result.retained else f"{result.state.value}, samples removed"
+    if result.superseded:
+        state += ", superseded"
     return dataset_name(run, result), state, "\n".join(metrics)
 
 

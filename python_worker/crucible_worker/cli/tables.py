@@ -69,6 +69,8 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
                 "n_scored": result.n_scored,
                 "n_unscored": result.n_unscored,
                 "n_errors": result.n_errors,
+                "n_correct": result.n_correct,
+                "unscored_by_reason": dict(result.unscored_by_reason),
                 "n_truncated": result.n_truncated,
                 "usage": usage_as_data(result.usage),
                 "first_unscored": _sample_as_data(first_unscored.get(result.evaluator.label)),

@@ -171,7 +171,7 @@ class _Results:
 
     def ended(self, evaluation: Evaluation) -> Iterator[str]:
         """The lines of an evaluation that has ended."""
-        from crucible_worker.reports.sentences import evaluator_sentences
+        from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 
         identity, problem = evaluation.evaluation_id, evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
@@ -179,6 +179,8 @@ class _Results:
         for sentence in evaluator_sentences(evaluation, self._infos):
             if (identity, sentence) not in self._said:
                 yield f"  {sentence}"
+        for warning in unscored_warnings(evaluation):
+            yield f"  {warning}"
         if self._verbose:
             metrics = evaluation.metrics
             yield from (f"  {key} {value:.6g}" for key, value in metrics.values.items())

@@ -243,6 +243,8 @@ def _score_of(result: EvaluatorResult, metric_prefix: str) -> dict[str, Any]:
         "undefined": {key.removeprefix(prefix): why for key, why in result.metrics.undefined.items()},
         "n": result.n,
         "n_errors": result.n_errors,
+        "n_correct": result.n_correct,
+        "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
         "problem": result.problem,
     }

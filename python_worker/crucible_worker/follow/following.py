@@ -70,6 +70,7 @@ class Following:
         self._stopping = asyncio.Event()
         self._used = time.monotonic()
         self._said = ""
+        self._missed: list[str] = []
         self.unfinished: Sequence[Unfinished] = ()
         """Checkpoints that are not whole, as of the last look."""
         self.active = time.monotonic()
@@ -109,6 +110,11 @@ class Following:
         if self._row.policy == FollowPolicy.LATEST:  # that one also skips held ones
             return []
         return [row.name for row in self._known.values() if row.state is CheckpointState.SKIPPED and row.model]
+
+    @property
+    def missed(self) -> Sequence[str]:
+        """Names of checkpoints that policy and plan want, and that were skipped or given up: also before."""
+        return list(dict.fromkeys((*self.refused, *self._missed)))
 
     @property
     def found_none(self) -> bool:
@@ -216,7 +222,9 @@ class Following:
         for checkpoint, reason in chosen(policy, self._row.every, new, before=before, latest=newest):
             if self._stopping.is_set():
                 return
-            await self._take(checkpoint, reason or await self._why_not(checkpoint), latest)
+            unwanted = reason or await self._why_not_due(checkpoint)
+            hindered = "" if unwanted else self._why_not(checkpoint)
+            await self._take(checkpoint, unwanted or hindered, latest, wanted=not unwanted)
 
     def _look(self) -> Looked:
         """What is in the directory. One that a link has replaced is not below its model root any more.
@@ -229,17 +237,21 @@ class Following:
             raise OSError(f"{directory} has become a link to {real}; follow that folder")
         return self._lookout.look()
 
-    async def _why_not(self, checkpoint: Checkpoint) -> str:
-        """Why a checkpoint that the policy wants is not evaluated; empty if it is."""
+    async def _why_not_due(self, checkpoint: Checkpoint) -> str:
+        """Why the plan does not want a checkpoint; empty if it does."""
+        if await self._plans.is_due(self._row.plan_id, checkpoint.step):
+            return ""
+        return f"nothing of the plan {self._row.plan_id} is due at step {checkpoint.step}"
+
+    def _why_not(self, checkpoint: Checkpoint) -> str:
+        """Why a checkpoint that policy and plan want is not evaluated; empty if it is."""
         for row in self._known.values():
-            if row.step == checkpoint.step and row.state is not CheckpointState.SKIPPED:
+            if row.step == checkpoint.step and row.state is not CheckpointState.SKIPPED and row.name != checkpoint.name:
                 return f"another checkpoint of step {row.step} is or was evaluated, {row.name}"
-        if not await self._plans.is_due(self._row.plan_id, checkpoint.step):
-            return f"nothing of the plan {self._row.plan_id} is due at step {checkpoint.step}"
         return ""
 
-    async def _take(self, checkpoint: Checkpoint, reason: str, latest: int) -> None:
-        """Hold a checkpoint that is going to be evaluated, or skip it if there is a reason."""
+    async def _take(self, checkpoint: Checkpoint, reason: str, latest: int, *, wanted: bool) -> None:
+        """Hold a checkpoint that is going to be evaluated, or skip it if there is a reason; `wanted` by the policy."""
         row = CheckpointRow(
             name=checkpoint.name,
             identity=checkpoint.identity,
@@ -269,6 +281,8 @@ class Following:
                 await self._let_go(row.name)
         if reason:
             event = events.skipped(self._row.run_id, row, latest, reason)
+            if wanted:
+                self._missed.append(row.name)
         else:
             event = events.found(self._row.run_id, row, latest, why)
         await self._note(row, event)
@@ -315,17 +329,28 @@ class Following:
     async def _notify(self, row: CheckpointRow) -> bool:
         """Start or resume the evaluations of a checkpoint; False if they must wait, or are refused."""
         try:
-            await self._plans.notify(self._row.plan_id, row.step, parse_model(row.model), last=False)
+            model = parse_model(row.model)
+            content = row.identity if self._supersedes(row) else ""
+            await self._plans.notify(self._row.plan_id, row.step, model, last=False, content=content)
         except BridgeError as error:
             if error.retryable or error.reason == Reason.QUEUE_FULL:
                 return False
             reason = shorten(f"{error}{_cure(error)}", MAX_PROBLEM_BYTES)
+            self._missed.append(row.name)
             if row.state is CheckpointState.HELD:
                 await self._skip(row, reason)
             else:
                 await self._give_up(row, reason)
             return False
         return True
+
+    def _supersedes(self, row: CheckpointRow) -> bool:
+        """Whether another checkpoint of the name and step was evaluated before: the trainer has written it again."""
+        return any(
+            (other.name, other.step, other.state) == (row.name, row.step, CheckpointState.RELEASED)
+            for other in self._known.values()
+            if other.identity != row.identity
+        )
 
     async def _give_up(self, row: CheckpointRow, reason: str) -> None:
         """End evaluations that can no longer be resumed: the held files are gone."""

@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
@@ -81,9 +82,11 @@ class MultipleChoice(DirectGrader):
         named = _named(response, texts, count)
         letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
         if len(named) > 1:
-            return undecided(f"the response names several choices: {', '.join(letters)}", method=_METHOD)
+            reason = f"the response names several choices: {', '.join(letters)}"
+            return undecided(reason, method=_METHOD, code=Reason.SEVERAL_CHOICES)
         if not named and _named(response, texts, count, ruled_out=True):
-            return undecided("the response says only which choice it is not", method=_METHOD)
+            reason = "the response says only which choice it is not"
+            return undecided(reason, method=_METHOD, code=Reason.CHOICE_DENIED)
         if not named:
             return wrong("", _METHOD, "the response names no choice")
         return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)

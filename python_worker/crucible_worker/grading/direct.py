@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import ClassVar
 
-from crucible_bridge.types import Verdict
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Problem, Verdict
 from crucible_worker.grading.base import Grade
 
 __all__ = [
@@ -93,9 +94,10 @@ def measured(score: float, threshold: float, extracted: str, method: str) -> Gra
     return Grade(verdict=verdict, score=score, extracted=extracted, method=method)
 
 
-def undecided(reason: str, *, extracted: str = "", method: str = "") -> Grade:
-    """A response that cannot be judged, and why."""
-    return Grade(verdict=Verdict.UNDECIDED, extracted=extracted, method=method, reason=reason)
+def undecided(reason: str, *, extracted: str = "", method: str = "", code: Reason | None = None) -> Grade:
+    """A response that cannot be judged, and why; `code` counts it apart from others that are UNDECIDED."""
+    problem = None if code is None else Problem(reason=code, message=reason)
+    return Grade(verdict=Verdict.UNDECIDED, extracted=extracted, method=method, reason=reason, problem=problem)
 
 
 def blank_target(targets: Sequence[str]) -> int | None:

@@ -63,8 +63,9 @@ def incorporate_kl_penalty(
 
     Returns:
         `kl_policy_base`, or `teacher_kl` and `teacher_kl/dataset_<name>`, in nats per action token, and new
-        advantages of the same shapes and dtypes. If the average is undefined, its reason is given and there are no
-        advantages, so that no NaN spreads.
+        advantages of the same shapes and dtypes. A sequence with an action token that has no finite difference has no
+        penalty and no part in the averages: its reason is given, and its advantages are empty, or NaN among columns.
+        If an average is undefined, its reason is given and there are no advantages, so that no NaN spreads.
 
     Raises:
         InvalidField: there is no sequence, the arrays of one do not fit each other, or a number is out of range.
@@ -104,19 +105,16 @@ def _incorporate(
     difference = _joined(logprobs)
     difference -= _joined(base_logprobs)
     difference *= mask
-    weight = total(mask)
-    # Masks of both signs may cancel to a sum of few digits, which must then be computed exactly.
-    cancels = (
-        math.isfinite(weight) and mask.min(initial=0.0) < 0 and total(np.abs(mask)) > MAX_CANCELLATION * abs(weight)
-    )
-    add_up = exact_total if cancels else total
-    if cancels:
-        weight = exact_total(mask)
-    penalized = add_up(difference)
+    weight, penalized = _totals(mask, difference)
+    why_not: Sequence[str] = ()
     if not math.isfinite(penalized + weight):
         # NaN and infinities survive a mask of 0.
         difference[mask == 0] = 0.0
-        penalized = add_up(difference)
+        why_not = _undefined(logprobs, base_logprobs, mask, difference, lengths, base_field)
+        if any(why_not) and not all(why_not):
+            left_out = np.repeat([bool(why) for why in why_not], lengths)
+            mask[left_out] = difference[left_out] = 0.0
+        weight, penalized = _totals(mask, difference)
     average = penalized / weight if weight else math.nan
     if not math.isfinite(average):
         reason = _reason(logprobs, base_logprobs, mask, weight, base_field)
@@ -132,7 +130,42 @@ def _incorporate(
     penalty *= coef
     if discount > 0:
         suffix_sums(penalty, lengths, discount)
-    return KLPenalty(metrics=metrics, advantages=_added(advantages, penalty, lengths))
+    if not any(why_not):
+        return KLPenalty(metrics=metrics, advantages=_added(advantages, penalty, lengths))
+    penalty[np.repeat([bool(why) for why in why_not], lengths)] = math.nan
+    added = _added(advantages, penalty, lengths)
+    if not isinstance(added, Ragged):
+        added = tuple(array[:0] if why else array for array, why in zip(added, why_not))
+    return KLPenalty(metrics=metrics, advantages=added, undefined=tuple(why_not))
+
+
+def _totals(mask: np.ndarray, difference: np.ndarray) -> tuple[float, float]:
+    """The sum of a mask, and of masked differences, both of shape (N,)."""
+    weight = total(mask)
+    # Masks of both signs may cancel to a sum of few digits, which must then be computed exactly.
+    cancels = (
+        math.isfinite(weight) and mask.min(initial=0.0) < 0 and total(np.abs(mask)) > MAX_CANCELLATION * abs(weight)
+    )
+    return (exact_total(mask), exact_total(difference)) if cancels else (weight, total(difference))
+
+
+def _undefined(
+    logprobs: Sequence[np.ndarray],
+    base_logprobs: Sequence[np.ndarray],
+    mask: np.ndarray,
+    difference: np.ndarray,
+    lengths: np.ndarray,
+    base_field: str,
+) -> Sequence[str]:
+    """Of each sequence, why it has no penalty; empty if it has."""
+    ends = np.cumsum(lengths).tolist()
+    bad = ~np.isfinite(difference)
+    bad |= ~np.isfinite(mask)
+    found = [""] * len(ends)
+    for index in np.unique(np.repeat(np.arange(len(ends)), lengths)[bad]).tolist():
+        part = slice(ends[index] - int(lengths[index]), ends[index])
+        found[index] = _reason([logprobs[index]], [base_logprobs[index]], mask[part], math.nan, base_field)
+    return found
 
 
 def _by_dataset(

@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
 from crucible_worker.metrics.sequences import check_column
@@ -32,14 +31,15 @@ def sampling_client_metrics(steps: np.ndarray, seconds: np.ndarray) -> Metrics:
         seconds: sampling time of each group, shape (groups,).
 
     Returns:
-        The keys of the module's description; those of times are undefined if a time is not finite.
+        The keys of the module's description, none without a group; those of times are undefined if a time is not
+        finite.
 
     Raises:
-        InvalidField: there is no group, steps are not integers, or the columns differ in length.
+        InvalidField: steps are not integers, or the columns differ in length.
     """
+    if not steps.size and steps.ndim == 1 and steps.shape == seconds.shape:
+        return Metrics({})
     check_column(steps, _STEPS, kinds="iu")
-    if not steps.size:
-        raise InvalidField(_STEPS, "is empty")
     check_column(seconds, _SECONDS, length=steps.size, of="groups")
     values = {
         "sampling_client/step_max": float(steps.max()),

@@ -107,6 +107,8 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_scored": result.n_scored,
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
+        "n_correct": result.n_correct,
+        "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
         "usage": usage_as_data(result.usage),
         "problem": _problem(result.problem),

@@ -15,8 +15,10 @@ from crucible_worker.reports.facts import (
     shown_failures,
 )
 from crucible_worker.reports.further_models import named_with_role
+from crucible_worker.reports.metric_keys import without_equal_strict
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text
+from crucible_worker.reports.sentences import unscored_warnings
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 
@@ -81,6 +83,8 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
     yield from _metrics("###", evaluation.metrics)
     if evaluation.results:
         yield from _titled("Evaluators", _evaluators(evaluation))
+        for warning in unscored_warnings(evaluation):
+            yield from ("", _safe(warning))
     if tokens := list(_tokens(evaluation)):
         header = ["evaluator", "model", "prompt", "cached", "reasoning", "output", "calls", "unreported calls", "cost"]
         yield from _titled("Tokens", _table(header, tokens))
@@ -91,7 +95,7 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
 
 
 def _metrics(level: str, metrics: Metrics) -> Iterator[str]:
-    values = [(key, _value(value)) for key, value in metrics.values.items()]
+    values = [(key, _value(value)) for key, value in without_equal_strict(metrics.values).items()]
     yield from (f"{level} Metrics", "")
     yield from _table(["metric", "value"], values) if values else ["None."]
     if undefined := metrics.undefined:

@@ -32,6 +32,7 @@ __all__ = [
     "format_dataset",
     "metric_keys",
     "problem_text",
+    "rules_in_words",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -56,12 +57,18 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         # Those of a data set that was not read are not counted.
         "results": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
+        "rules": rules_in_words(evaluation.rules_version),
         "concurrency": "" if evaluation.concurrency is None else f"{evaluation.concurrency:,}",
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
+
+
+def rules_in_words(version: int) -> str:
+    """A version of the rules of measurement in words."""
+    return f"version {version}" if version else "of several versions"
 
 
 def state_text(evaluation: Evaluation) -> str:

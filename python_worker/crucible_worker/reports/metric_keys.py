@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorResult, Goal, Metrics
 
-__all__ = ["EvaluatorKeys", "Infos", "keys_of", "keys_of_result"]
+__all__ = ["STRICT", "EvaluatorKeys", "Infos", "keys_of", "keys_of_result", "with_strict", "without_equal_strict"]
 
 Infos = Mapping[str, EvaluatorInfo]
 """What evaluators declare, by kind; one that is not there has no goal."""
@@ -27,6 +27,8 @@ MAX_HEADLINES = 8
 # The standard error or a bound of the interval of "<base><rest>": "accuracy_ci95_low", "rubric_stderr/clarity".
 _SPREAD = re.compile(r"(?P<base>.+)_(?P<what>stderr|ci\d*_low|ci\d*_high)(?P<rest>/.*)?", re.DOTALL)
 _VARIABLE = re.compile("<[^<>]*>")
+STRICT = "_strict"
+"""End of the key of a metric that counts samples without a score as wrong."""
 _SCORE_UNITS = ("reward", "score")
 _Z95 = statistics.NormalDist().inv_cdf(0.975)
 
@@ -47,6 +49,26 @@ class EvaluatorKeys:
     """At 95 %: the bounds that the evaluator computed, or else 1.96 standard errors to both sides."""
     units: Mapping[str, str]
     """Those that the evaluator declares."""
+
+
+def with_strict(keys: Iterable[str], values: Mapping[str, float]) -> Sequence[str]:
+    """Keys that have a value, each with its strict variant if that differs: "accuracy", "accuracy_strict"."""
+    return [
+        shown
+        for key in keys
+        if key in values
+        for shown in (key, f"{key}{STRICT}")
+        if shown == key or (shown in values and values[shown] != values[key])
+    ]
+
+
+def without_equal_strict(values: Mapping[str, float]) -> Mapping[str, float]:
+    """Metrics without strict variants that are equal to what they are a variant of."""
+    return {
+        key: value
+        for key, value in values.items()
+        if not (key.endswith(STRICT) and values.get(key.removesuffix(STRICT)) == value)
+    }
 
 
 def keys_of(evaluation: Evaluation, infos: Infos) -> Sequence[EvaluatorKeys]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Checkpoint, CheckpointResult, RunBest, RunInfo, format_model
-from crucible_worker.reports.facts import problem_text
+from crucible_worker.reports.facts import problem_text, rules_in_words
 from crucible_worker.reports.plain import plain
 
 __all__ = ["checkpoints_as_data", "dataset_name", "first_bests", "runs_as_data"]
@@ -43,11 +43,18 @@ def first_bests(run: RunInfo) -> Sequence[RunBest]:
 
 
 def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
-    """A data set in a few words; with the beginning of its fingerprint if the run has another one of the same words."""
+    """A data set in a few words.
+
+    With the beginning of its fingerprint if the run has another one of the same words, and with the version of the
+    rules if the run has several.
+    """
     alike = {best.dataset_fingerprint for best in run.best if best.dataset == result.dataset}
-    if not alike - {result.dataset_fingerprint}:
-        return result.dataset
-    return f"{result.dataset} ({result.dataset_fingerprint[:FINGERPRINT_SHOWN]})"
+    name = result.dataset
+    if alike - {result.dataset_fingerprint}:
+        name += f" ({result.dataset_fingerprint[:FINGERPRINT_SHOWN]})"
+    if {best.rules_version for best in run.best} - {result.rules_version}:
+        name += f", rules {rules_in_words(result.rules_version)}"
+    return name
 
 
 def _run(run: RunInfo) -> dict[str, Any]:
@@ -84,6 +91,7 @@ def _result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Map
         "id": result.evaluation_id,
         "state": result.state.value,
         "retained": result.retained,
+        "superseded": result.superseded,
         "dataset": dataset_name(run, result),
         "dataset_fingerprint": result.dataset_fingerprint,
         "metrics": [{"key": key, "value": result.metrics[key], "best": key in result.best} for key in ordered],

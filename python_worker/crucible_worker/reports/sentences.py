@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import Evaluation, EvaluatorResult, Metrics
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
+from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict
 
-__all__ = ["evaluator_sentences", "event_sentence", "metric_text"]
+__all__ = ["evaluator_sentences", "event_sentence", "metric_text", "reasons_text", "unscored_warnings"]
 
-_COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors"})
+_COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors", "n_correct"})
 """Measurements of an evaluator's end that are not metrics."""
 
+WARNED_SHARE = 0.02
+"""Share of samples without a score above which a number is shown with a warning."""
 SHARE = "fraction of 1"
 """The unit of a metric that people read in per cent, as evaluators declare it."""
 
@@ -43,13 +45,33 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
     sentences: list[str] = []
     for keys, result in zip(keys_of(evaluation, infos), evaluation.results, strict=True):
         values = result.metrics.values
-        shown = [metric_text(key, values[key], keys) for key in keys.headline if key in values][:most]
+        headline = [key for key in keys.headline if key in values][:most]
+        shown = [metric_text(key, values[key], keys) for key in with_strict(headline, values)]
         if not shown:
             problem = result.problem
             why = "no metric is defined" if problem is None else f"{problem.reason}: {problem.message}"
             shown = [f"{result.evaluator.label}: {why}"]
         sentences.append(f"{', '.join(shown)}, {result.n_scored:,} of {result.n:,} scored")
     return sentences
+
+
+def unscored_warnings(evaluation: Evaluation) -> Sequence[str]:
+    """A warning for each evaluator that has more than `WARNED_SHARE` of its samples without a score, with the reasons.
+
+    "warning: accuracy: 50 of 100 samples have no score (48 SAMPLE_TIMEOUT, 2 UNDECIDED)"
+    """
+    return [
+        f"warning: {result.evaluator.label}: {result.n_unscored:,} of {result.n:,} samples have no score"
+        f"{reasons_text(result)}"
+        for result in evaluation.results
+        if result.n_unscored > WARNED_SHARE * result.n
+    ]
+
+
+def reasons_text(result: EvaluatorResult) -> str:
+    """Why samples have no score, in brackets: " (48 SAMPLE_TIMEOUT, 2 UNDECIDED)"; empty if that is not known."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in result.unscored_by_reason.items())
+    return f" ({reasons})" if reasons else ""
 
 
 def event_sentence(evaluation: Evaluation, event: Event, infos: Infos) -> str:

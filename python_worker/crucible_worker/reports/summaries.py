@@ -19,9 +19,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
-from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, usage_as_data
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
+from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
+from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict
 from crucible_worker.reports.plain import plain
+from crucible_worker.reports.sentences import unscored_warnings
+from crucible_worker.reports.superseded import Written, superseded
 
 __all__ = [
     "evaluation_as_data",
@@ -86,6 +88,8 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_scored": result.n_scored,
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
+        "n_correct": result.n_correct,
+        "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
         "problem": problem_text(result.problem) or None,
     }
@@ -166,7 +170,8 @@ def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Dist
         **_summary(evaluation, keys),
         "facts": list(facts_of(evaluation).items()),
         "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
-        "headline": [key for each in keys for key in each.headline],
+        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
+        "warnings": unscored_warnings(evaluation),
         "distributions": distributions.as_data(),
     }
     return plain(found)
@@ -184,12 +189,17 @@ def run_as_data(
         comparisons: the answers to `tie_requests`; without them nothing is known to be tied.
     """
     ordered = _by_step(evaluations)
+    gone = _superseded(ordered)
     ties = list(comparisons)
+    several = len({evaluation.rules_version for evaluation in ordered}) > 1
     return plain(
         {
             "run": run_id,
-            "evaluations": [summary_as_data(evaluation, infos) for evaluation in ordered],
-            "series": [series.as_data(ties) for series in _all_series(ordered, infos)],
+            "evaluations": [
+                {**summary_as_data(evaluation, infos), "superseded": evaluation.evaluation_id in gone}
+                for evaluation in ordered
+            ],
+            "series": [series.as_data(ties, name_rules=several) for series in _all_series(ordered, infos)],
             "running": [evaluation.evaluation_id for evaluation in ordered if _at_work(evaluation)],
         }
     )
@@ -210,6 +220,13 @@ def tie_requests(evaluations: Sequence[Evaluation], infos: Infos) -> Sequence[Co
     return requests
 
 
+def _superseded(evaluations: Iterable[Evaluation]) -> frozenset[str]:
+    return superseded(
+        Written(one.evaluation_id, one.request.step, one.request.model, one.model_fingerprint, one.created_unix_ns)
+        for one in evaluations
+    )
+
+
 def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
     """Those without a step first; those of one step as they were accepted."""
     return sorted(
@@ -218,10 +235,10 @@ def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
 
 
 class _Series:
-    """A metric of an evaluator over evaluations of one data set."""
+    """A metric of an evaluator over evaluations of one data set, by the rules of one version."""
 
-    def __init__(self, key: str, evaluator: str, dataset: str) -> None:
-        self.key, self.evaluator, self.dataset = key, evaluator, dataset
+    def __init__(self, key: str, evaluator: str, dataset: str, rules: int) -> None:
+        self.key, self.evaluator, self.dataset, self.rules = key, evaluator, dataset, rules
         self.goal: Goal | None = None
         self.headline = False
         self._points: list[tuple[Evaluation, tuple[float, float] | None]] = []
@@ -243,7 +260,7 @@ class _Series:
         sign = 1 if self.goal is Goal.HIGHER else -1
         return max(self._points, key=lambda point: sign * point[0].metrics.values[self.key])[0].evaluation_id
 
-    def as_data(self, comparisons: Iterable[PairedComparison]) -> Mapping[str, Any]:
+    def as_data(self, comparisons: Iterable[PairedComparison], *, name_rules: bool) -> Mapping[str, Any]:
         best = self.best
         tied = {
             pair.evaluation_id
@@ -254,6 +271,7 @@ class _Series:
             "key": self.key,
             "evaluator": self.evaluator,
             "dataset": self.dataset,
+            "rules": rules_in_words(self.rules) if name_rules else None,
             "goal": self.goal and self.goal.value,
             "points": [
                 {
@@ -272,10 +290,13 @@ class _Series:
 
 def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Series]:
     """Every metric, in the order in which they come up: those with a goal first, as they are looked at first."""
-    found: dict[tuple[str, str, str], _Series] = {}
-    for evaluation, keys in _keyed(evaluations, infos):
+    found: dict[tuple[str, str, str, int], _Series] = {}
+    evaluations = list(evaluations)
+    gone = _superseded(evaluations)
+    current = [evaluation for evaluation in evaluations if evaluation.evaluation_id not in gone]
+    for evaluation, keys in _keyed(current, infos):
         for key in keys.values:
-            place = (key, keys.label, evaluation.dataset_fingerprint)
+            place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)
     return sorted(found.values(), key=lambda series: (not series.headline, series.goal is None))
 

@@ -51,6 +51,7 @@ from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.runs.prompt_preview import render_sample
 from crucible_worker.runs.reaper import Reaper
+from crucible_worker.runs.rules import refuse_other_rules
 from crucible_worker.runs.usage import Spending
 
 __all__ = [
@@ -324,7 +325,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, *, waited: bool, caller: Caller | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and await self._is_final(row):
+        if row is not None and await self._is_there(row):
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
@@ -357,7 +358,7 @@ class Admission:
         self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None]
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and await self._is_final(row):
+        if row is not None and await self._is_there(row):
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
@@ -399,8 +400,16 @@ class Admission:
         claims.refuse_other_specification(row, request, identity)
         return identity, await self._reaper.reap(row)
 
-    async def _is_final(self, row: Row) -> bool:
-        return row.state.terminal or not await self._locks.looks_free(row.number)
+    async def _is_there(self, row: Row) -> bool:
+        """Whether an evaluation has ended or is at work, so that nothing is to be started.
+
+        Raises:
+            FailedPrecondition: it is neither, and other rules have begun it (RULES_CHANGED).
+        """
+        if row.state.terminal or not await self._locks.looks_free(row.number):
+            return True
+        refuse_other_rules(row)
+        return False
 
     async def _take_on(
         self,

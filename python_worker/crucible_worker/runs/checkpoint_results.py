@@ -23,7 +23,7 @@ from crucible_bridge.types import (
 from crucible_worker.reports.facts import format_dataset
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.packing import pack_text, unpack_text
-from crucible_worker.runs.journal.queries import Reads, evaluation_of, find_by_number, list_rows
+from crucible_worker.runs.journal.queries import Reads, evaluation_of, find_by_number, list_rows, rules_of
 
 __all__ = ["Measured", "forget", "keep", "measured_of_run", "remove_old"]
 
@@ -38,6 +38,8 @@ class Measured:
     """The evaluation."""
     retained: bool
     """Whether the evaluation and its samples can still be read."""
+    rules_version: int
+    """Version of the rules by which it measured."""
     step: int | None
     """The training step."""
     state: EvaluationState
@@ -99,12 +101,12 @@ def measured_of_run(source: Reads, run_id: str) -> list[Measured]:
     """Every evaluation of a run in the order in which they were accepted, those of which only the row is left too."""
     rows, _ = list_rows(source, run_id=run_id, without_result_row=True)
     found = [_measured(evaluation_of(row), row.number) for row in rows]
-    sql = """SELECT number, record, EXISTS (
+    sql = f"""SELECT number, record, {rules_of("kept")}, EXISTS (
                  SELECT 1 FROM evaluations AS whole WHERE whole.number = kept.number
                  AND whole.number NOT IN (SELECT number FROM removals))
              FROM checkpoint_results AS kept WHERE run_id = ?"""
-    for number, record, retained in source.execute(sql, (run_id,)):
-        found.append(_from_map(number, bool(retained), unpack_text(record)))
+    for number, record, rules, retained in source.execute(sql, (run_id,)):
+        found.append(_from_map(number, bool(retained), rules, unpack_text(record)))
     return sorted(found, key=lambda one: one.number)
 
 
@@ -114,6 +116,7 @@ def _measured(evaluation: Evaluation, number: int) -> Measured:
         number=number,
         evaluation_id=evaluation.evaluation_id,
         retained=True,
+        rules_version=evaluation.rules_version,
         step=request.step,
         state=evaluation.state,
         model=request.model,
@@ -139,7 +142,7 @@ def _to_map(measured: Measured) -> dict[str, object]:
     plain = {
         field.name: getattr(measured, field.name)
         for field in dataclasses.fields(measured)
-        if field.name not in ("number", "retained", "problem", "results")
+        if field.name not in ("number", "retained", "rules_version", "problem", "results")
     }
     return {
         **plain,
@@ -155,13 +158,14 @@ def _to_map(measured: Measured) -> dict[str, object]:
     }
 
 
-def _from_map(number: int, retained: bool, data: dict) -> Measured:
+def _from_map(number: int, retained: bool, rules: int, data: dict) -> Measured:
     problem = data["problem"]
     return Measured(
         **{
             **data,
             "number": number,
             "retained": retained,
+            "rules_version": rules,
             "state": EvaluationState(data["state"]),
             "model": parse_model(data["model"]),
             "results": tuple(

@@ -25,6 +25,7 @@ from crucible_worker.runs.journal.records import (
     request_to_record,
 )
 from crucible_worker.runs.journal.store import Owners
+from crucible_worker.runs.rules import record_rules, refuse_other_rules
 from crucible_worker.runs.specification import differing_fields
 
 __all__ = [
@@ -92,7 +93,8 @@ def claim(
 
     Raises:
         AlreadyExists: the id belongs to another specification.
-        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start.
+        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start, or other rules have
+            begun it.
     """
     row = find(transaction, request.evaluation_id)
     if row is None:
@@ -103,6 +105,7 @@ def claim(
     if row.state.terminal or not locks.acquire(row.number, transaction):
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
+    refuse_other_rules(row)
     if contents is not None:
         _record_contents(transaction, row, contents)
     return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
@@ -221,6 +224,7 @@ def _create(
     transaction.if_undone(lambda: locks.release(number))
     _record_large_parts(transaction, number, request)
     _record_rendering(transaction, number, Renderings())
+    record_rules(transaction, number, 1)
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
@@ -262,6 +266,7 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
 
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
+    record_rules(transaction, row.number, row.attempt + 1)
     first = request_from_record(row.request, row.apart)
     _record_large_parts(
         transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)

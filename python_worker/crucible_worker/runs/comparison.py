@@ -29,11 +29,14 @@ from crucible_bridge.types import (
 )
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.reports.superseded import Written, superseded
 from crucible_worker.runs.clusters import Clusters
 from crucible_worker.runs.gating import gate
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Reads, Row, SnapshotReads, evaluation_of, find, list_rows
+from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
+from crucible_worker.runs.rules import of_latest_rules
 from crucible_worker.runs.ties import tied_with
 
 __all__ = ["Comparisons", "Known", "compare_in"]
@@ -109,10 +112,11 @@ def compare_in(connection: Reads, request: CompareRequest, max_samples: int, kno
     evaluations = tuple(evaluation_of(row) for row in rows)
     check_comparable(evaluations, max_samples)
     numbers = {row.evaluation_id: row.number for row in rows}
-    best = None if request.rank_by is None else _best(evaluations, request.rank_by)
+    ranked, unranked = _ranked(evaluations, request)
+    best = None if request.rank_by is None else _best(ranked, request.rank_by)
     tied, tied_by = (), ""
-    if best is not None and request.rank_by is not None:
-        tied, tied_by = tied_with(best, connection, numbers, evaluations, request, known)
+    if best is not None:
+        tied, tied_by = tied_with(best, connection, numbers, ranked, request, known)
     return EvaluationComparison(
         evaluations=evaluations,
         comparisons=_corrected(tuple(_comparisons(connection, numbers, evaluations, request, known))),
@@ -120,6 +124,7 @@ def compare_in(connection: Reads, request: CompareRequest, max_samples: int, kno
         best_evaluation_id="" if best is None else best.evaluation_id,
         tied_evaluation_ids=tied,
         tied_by=tied_by,
+        unranked_evaluation_ids=tuple(one.evaluation_id for one in unranked),
     )
 
 
@@ -138,9 +143,21 @@ def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[Row]:
 
 
 def _rows_of_run(connection: Reads, request: CompareRequest) -> Sequence[Row]:
-    found, _ = list_rows(connection, run_id=request.run_id, states=(EvaluationState.COMPLETED,))
+    found, _ = list_rows(connection, run_id=request.run_id)
+    gone = superseded(
+        Written(
+            row.evaluation_id, row.step, request_from_record(row.request).model, row.model_fingerprint, row.created_ns
+        )
+        for row in found
+    )
     wanted = request.dataset_fingerprint
-    rows = [row for row in reversed(found) if not wanted or row.dataset_fingerprint == wanted]
+    rows = [
+        row
+        for row in reversed(found)
+        if row.state is EvaluationState.COMPLETED
+        and row.evaluation_id not in gone
+        and (not wanted or row.dataset_fingerprint == wanted)
+    ]
     if not rows:
         data_set = " on this data set" if wanted and found else ""
         raise NotFound(f"has no completed evaluation{data_set}", reason=Reason.UNKNOWN_RUN, field="run_id")
@@ -192,7 +209,7 @@ def _comparisons(
         clusters = Clusters(request.cluster_by, "cluster_by")
         clusters.read(connection, number, index, baseline.dataset_fingerprint)
         for other, place in others:
-            problem = why_not(baseline, index, other, place, known)
+            problem = why_not(baseline, index, other, place, known, across_rules=request.across_rules)
             pair = PairedComparison(
                 baseline_id=baseline.evaluation_id,
                 evaluation_id=other.evaluation_id,
@@ -261,12 +278,29 @@ def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
     points: dict[str, list[SeriesPoint]] = {}
     for evaluation in evaluations:
         for key, value in evaluation.metrics.values.items():
-            point = SeriesPoint(evaluation_id=evaluation.evaluation_id, step=evaluation.request.step, value=value)
+            point = SeriesPoint(
+                evaluation_id=evaluation.evaluation_id,
+                step=evaluation.request.step,
+                value=value,
+                rules_version=evaluation.rules_version,
+            )
             points.setdefault(key, []).append(point)
     return tuple(MetricSeries(key=key, points=tuple(found)) for key, found in points.items())
 
 
-def _best(evaluations: Sequence[Evaluation], rank_by: RankBy) -> Evaluation | None:
-    defined = [evaluation for evaluation in evaluations if rank_by.metric in evaluation.metrics.values]
+def _ranked(
+    evaluations: Sequence[Evaluation], request: CompareRequest
+) -> tuple[Sequence[Evaluation], Sequence[Evaluation]]:
+    """Of the evaluations with the metric that tells the best one: those that are ranked, and those by other rules."""
+    if request.rank_by is None:
+        return (), ()
+    defined = [evaluation for evaluation in evaluations if request.rank_by.metric in evaluation.metrics.values]
+    if request.across_rules or not defined:
+        return defined, ()
+    ranked = of_latest_rules(defined)
+    return ranked, [one for one in defined if one.rules_version != ranked[0].rules_version]
+
+
+def _best(ranked: Sequence[Evaluation], rank_by: RankBy) -> Evaluation | None:
     sign = 1 if rank_by.goal is Goal.HIGHER else -1
-    return max(defined, key=lambda evaluation: sign * evaluation.metrics.values[rank_by.metric], default=None)
+    return max(ranked, key=lambda evaluation: sign * evaluation.metrics.values[rank_by.metric], default=None)

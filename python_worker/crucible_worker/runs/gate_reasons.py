@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from crucible_worker.metrics.gating import Drop, Finding
 
-__all__ = ["sentences", "without_numbers"]
+__all__ = ["Lost", "sentences", "without_numbers"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Samples that the candidate has lost: more than the policy allows."""
+
+    count: int
+    """How many."""
+    of: int
+    """Samples with a score in the baseline."""
+    allowed: float
+    """The share of them that the policy allows."""
+    reasons: str
+    """Why the candidate's samples have no score."""
+    as_wrong: Drop | None
+    """The drop if they are wrong; None if the evaluator has no right and wrong."""
 
 
 def without_numbers(why: str) -> tuple[str, ...]:
@@ -22,6 +40,7 @@ def sentences(
     confidence: float,
     tests: int,
     left_out: int,
+    lost: Lost | None,
 ) -> tuple[str, ...]:
     """The reasons of a metric with numbers.
 
@@ -34,6 +53,7 @@ def sentences(
         confidence: of the policy.
         tests: metrics that were tested together.
         left_out: samples with a score in one of the two evaluations alone.
+        lost: samples that the candidate has lost, if they are more than the policy allows.
     """
     told = [f"{_change(drop)}, {_samples(drop)}; {drop.limit:.4g} is allowed."]
     if drop.n < min_n:
@@ -46,9 +66,20 @@ def sentences(
         told.append("There is one sample, or one cluster of them, and so no interval.")
     else:
         told.append(_by_interval(drop, found, corrected, confidence, tests))
-    if left_out:
+    if lost is not None:
+        told.append(_of_lost(lost, found))
+    elif left_out:
         told.append(f"{left_out:,} samples have a score in one of the two alone, and are left out.")
     return tuple(told)
+
+
+def _of_lost(lost: Lost, found: Finding) -> str:
+    share = f"{lost.count:,} of the {lost.of:,} samples with a score in the baseline have none in the candidate"
+    allowed = f"{share}{lost.reasons}, more than max_unscored_share allows, {lost.allowed:g}."
+    if lost.as_wrong is None:
+        return f"{allowed} Nothing is known of them."
+    counted = f"if they are wrong, the candidate is {_change(lost.as_wrong)}"
+    return f"{allowed} {counted[0].upper()}{counted[1:]}{', which blocks' if found is Finding.FAIL else ''}."
 
 
 def _change(drop: Drop) -> str:

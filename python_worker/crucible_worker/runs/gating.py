@@ -24,8 +24,10 @@ from crucible_bridge.types import (
 from crucible_worker.metrics.gating import Allowed, Drop, Finding, drop_of_values, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import MAX_SCORE
+from crucible_worker.reports.metric_keys import STRICT
+from crucible_worker.reports.sentences import reasons_text
 from crucible_worker.runs.clusters import Clusters
-from crucible_worker.runs.gate_reasons import sentences, without_numbers
+from crucible_worker.runs.gate_reasons import Lost, sentences, without_numbers
 from crucible_worker.runs.journal.queries import Reads, Row, evaluation_of, find
 from crucible_worker.runs.pairing import (
     Known,
@@ -53,6 +55,8 @@ class _Read:
     rests_on: str = ""
     left_out: int = 0
     """Samples with a score in one of the two evaluations alone."""
+    lost: Lost | None = None
+    """Samples with a score in the baseline alone, if they are more than the policy allows."""
     why: str = ""
     """Why there are no numbers."""
 
@@ -67,6 +71,7 @@ class _Sides:
     numbers: Mapping[str, int]
     known: Known
     policy: GatePolicy
+    across_rules: bool
     scores: dict[tuple[str, int], SampleScores] = dataclasses.field(default_factory=dict)
     """By evaluation and index of the evaluator: several keys may be of one."""
 
@@ -104,6 +109,7 @@ def gate(connection: Reads, request: GateRequest, max_samples: int, known: Known
         numbers={row.evaluation_id: row.number for row in rows},
         known=known,
         policy=request.policy,
+        across_rules=request.across_rules,
     )
     read = [_read(sides, metric, f"policy.metrics[{index}].key") for index, metric in enumerate(request.policy.metrics)]
     decided = _decided(read, request.policy.confidence)
@@ -136,36 +142,87 @@ def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
     spec = baseline.request.evaluators[index]
     if place_of(candidate, spec) != place:
         return _Read(metric=metric, why="it is of another evaluator in the candidate than in the baseline")
-    if (problem := why_not(baseline, index, candidate, place, sides.known)) is not None:
+    problem = why_not(baseline, index, candidate, place, sides.known, across_rules=sides.across_rules)
+    if problem is not None:
         return _Read(metric=metric, evaluator=spec.label, why=problem.message)
+    ours, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
+    # A strict metric counts them as wrong already.
+    lost = None if metric.key.endswith(STRICT) else _lost(sides, metric, index, place)
     for evaluation in (baseline, candidate):
         if (undefined := evaluation.metrics.undefined.get(metric.key)) is not None:
             why = f"it is not defined in {evaluation.evaluation_id!r}: {undefined}"
-            return _Read(metric=metric, evaluator=spec.label, why=why)
-    return _numbers(sides, metric, index, place)
+            return _of_lost_alone(lost, metric, spec.label) or _Read(metric=metric, evaluator=spec.label, why=why)
+    return _numbers(sides, metric, index, place, ours, theirs, lost)
 
 
-def _numbers(sides: _Sides, metric: GateMetric, index: int, place: int) -> _Read:
+def _of_lost_alone(lost: Lost | None, metric: GateMetric, label: str) -> _Read | None:
+    """What is read of a metric if no sample of the candidate has a score: all of them are wrong; None without them."""
+    if lost is None or lost.as_wrong is None:
+        return None
+    return _Read(metric=metric, evaluator=label, drop=lost.as_wrong, rests_on=PAIRED_SCORES, lost=lost)
+
+
+def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | None:
+    """The samples that the candidate has lost, if they are more than the policy allows."""
+    baseline, candidate = sides.baseline, sides.candidate
+    ours, theirs = sides.scores_of(baseline, index).by_sample, sides.scores_of(candidate, place).by_sample
+    count = sum(sample_id not in theirs for sample_id in ours)
+    if count <= sides.policy.max_unscored_share * len(ours):
+        return None
+    as_wrong = None
+    right_and_wrong = baseline.results[index].n_correct is not None and metric.direction is not Goal.LOWER
+    if right_and_wrong and sides.scores_of(baseline, index).is_mean(baseline.metrics.values.get(metric.key)):
+        before = np.array(list(ours.values()), np.float64)
+        after = np.array([theirs.get(sample_id, 0.0) for sample_id in ours], np.float64)
+        if not _why_no_drop(before, after, _allowed(metric)):
+            as_wrong = _paired(sides, metric, index, list(ours), before, after)
+    return Lost(
+        count=count,
+        of=len(ours),
+        allowed=sides.policy.max_unscored_share,
+        reasons=reasons_text(candidate.results[place]),
+        as_wrong=as_wrong,
+    )
+
+
+def _numbers(
+    sides: _Sides,
+    metric: GateMetric,
+    index: int,
+    place: int,
+    ours: SampleScores,
+    theirs: SampleScores,
+    lost: Lost | None,
+) -> _Read:
     baseline, candidate = sides.baseline, sides.candidate
     label = baseline.request.evaluators[index].label
     values = baseline.metrics.values[metric.key], candidate.metrics.values[metric.key]
-    ours, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
     allowed = _allowed(metric)
     if not (ours.is_mean(values[0]) and theirs.is_mean(values[1])):
         if why := _why_no_drop(np.array(values[:1]), np.array(values[1:]), allowed):
             return _Read(metric=metric, evaluator=label, why=why)
         n = min(baseline.results[index].n_scored, candidate.results[place].n_scored)
         drop = drop_of_values(*values, n, allowed)
-        return _Read(metric=metric, evaluator=label, drop=drop, rests_on=VALUES)
+        return _Read(metric=metric, evaluator=label, drop=drop, rests_on=VALUES, lost=lost)
     matched = [sample_id for sample_id in ours.by_sample if sample_id in theirs.by_sample]
     before, after = (np.array([each.by_sample[one] for one in matched], np.float64) for each in (ours, theirs))
     if why := _why_no_drop(before, after, allowed):
-        return _Read(metric=metric, evaluator=label, why=why)
+        return _of_lost_alone(lost, metric, label) or _Read(metric=metric, evaluator=label, why=why)
+    drop = _paired(sides, metric, index, matched, before, after)
+    left_out = len(ours.by_sample) + len(theirs.by_sample) - 2 * len(matched)
+    return _Read(metric=metric, evaluator=label, drop=drop, rests_on=PAIRED_SCORES, left_out=left_out, lost=lost)
+
+
+def _paired(
+    sides: _Sides, metric: GateMetric, index: int, samples: Sequence[str], before: np.ndarray, after: np.ndarray
+) -> Drop:
+    """The drop of these samples, by the scores of both sides in their order."""
+    baseline = sides.baseline
     clusters = Clusters(sides.policy.cluster_by, "policy.cluster_by")
     clusters.read(sides.connection, sides.numbers[baseline.evaluation_id], index, baseline.dataset_fingerprint)
-    drop = paired_drop(before, after, allowed, confidence=sides.policy.confidence, clusters=clusters.of(matched))
-    left_out = len(ours.by_sample) + len(theirs.by_sample) - 2 * len(matched)
-    return _Read(metric=metric, evaluator=label, drop=drop, rests_on=PAIRED_SCORES, left_out=left_out)
+    return paired_drop(
+        before, after, _allowed(metric), confidence=sides.policy.confidence, clusters=clusters.of(samples)
+    )
 
 
 def _why_no_drop(before: np.ndarray, after: np.ndarray, allowed: Allowed) -> str:
@@ -217,6 +274,8 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
         )
     paired, min_n = each.rests_on == PAIRED_SCORES, each.metric.min_n
     found = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    if each.lost is not None and found is not Finding.FAIL:
+        found = _with_lost(each.lost, min_n, tests, confidence)
     failed = GateVerdict.WARN if tier is GateTier.WARN else GateVerdict.BLOCK
     verdicts = {Finding.PASS: GateVerdict.PASS, Finding.FAIL: failed, Finding.OPEN: GateVerdict.INCONCLUSIVE}
     return GatedMetric(
@@ -232,12 +291,22 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             confidence=confidence,
             tests=tests,
             left_out=each.left_out,
+            lost=each.lost,
         ),
         evaluator=each.evaluator,
         rests_on=each.rests_on,
         n=each.drop.n,
         metrics=_metrics(each.drop, corrected),
     )
+
+
+def _with_lost(lost: Lost, min_n: int, tests: int, confidence: float) -> Finding:
+    """What a metric amounts to of which the candidate has lost samples: it fails if it does with these as wrong."""
+    if lost.as_wrong is None or lost.as_wrong.chance is None:
+        return Finding.OPEN
+    corrected = min(1.0, lost.as_wrong.chance * max(tests, 1))  # Bonferroni: Holm's order is that of other values
+    found = finding(lost.as_wrong, paired=True, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    return Finding.FAIL if found is Finding.FAIL else Finding.OPEN
 
 
 def _metrics(drop: Drop, corrected: float | None) -> Metrics:

@@ -35,6 +35,7 @@ from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
 from crucible_worker.runs.parts_run import PartsRun
 from crucible_worker.runs.preparation import Plan, Preparer
+from crucible_worker.runs.rules import refuse_other_rules
 from crucible_worker.runs.sample_runs import close_processes, get_ready
 from crucible_worker.runs.spans import recorded_spans
 from crucible_worker.runs.throttle import Throttle
@@ -360,6 +361,7 @@ class Helpers:
             except NotFound:  # removed meanwhile
                 return
             structlog.contextvars.bind_contextvars(evaluation_id=row.evaluation_id, run_id=row.run_id)
+            refuse_other_rules(row)
             request = await self._request(row)
             evaluators = await self._preparer.evaluators(request)
             refuse_without_caller(evaluators, None)

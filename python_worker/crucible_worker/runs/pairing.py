@@ -12,6 +12,7 @@ from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
 from crucible_worker.fingerprints import same
+from crucible_worker.reports.facts import rules_in_words
 from crucible_worker.runs.journal.queries import Reads, scores_of
 
 __all__ = [
@@ -80,7 +81,9 @@ def place_of(evaluation: Evaluation, spec: EvaluatorSpec) -> int | None:
     return labels.index(pair) if pair in labels else None
 
 
-def why_not(baseline: Evaluation, index: int, other: Evaluation, place: int, known: Known) -> Problem | None:
+def why_not(
+    baseline: Evaluation, index: int, other: Evaluation, place: int, known: Known, *, across_rules: bool = False
+) -> Problem | None:
     """Why the results of an evaluator cannot be compared; None if they can.
 
     Args:
@@ -89,11 +92,13 @@ def why_not(baseline: Evaluation, index: int, other: Evaluation, place: int, kno
         other: the other evaluation.
         place: likewise there.
         known: returns the declarations of evaluators.
+        across_rules: whether evaluations by other rules can be compared.
     """
     spec = baseline.request.evaluators[index]
     return (
         _problem(baseline, index)
         or _problem(other, place)
+        or (None if across_rules else _other_rules(baseline, other))
         or _difference(spec, other, place, known)
         or _other_judge(spec, baseline, other)
     )
@@ -107,6 +112,16 @@ def _problem(evaluation: Evaluation, index: int) -> Problem | None:
         return None
     message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}: {problem.message}"
     return Problem(reason=Reason.EVALUATOR_FAILED, message=message)
+
+
+def _other_rules(baseline: Evaluation, other: Evaluation) -> Problem | None:
+    if baseline.rules_version == other.rules_version:
+        return None
+    message = (
+        f"{other.evaluation_id!r} was measured by rules {rules_in_words(other.rules_version)}, the baseline by rules "
+        f"{rules_in_words(baseline.rules_version)}: measure one of them again, or set across_rules"
+    )
+    return Problem(reason=Reason.RULES_DIFFER, message=message)
 
 
 def _difference(spec: EvaluatorSpec, other: Evaluation, place: int, known: Known) -> Problem | None:

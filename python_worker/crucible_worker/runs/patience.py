@@ -7,6 +7,8 @@
 The first step is the best. A later one takes its place if the paired difference of the samples' scores excludes
 `min_delta`. Steps count in their order: a step is looked at once no earlier one is queued or running. One that comes
 later still, because its evaluation was interrupted, is put into its place, and those after it are looked at again.
+Steps by the rules of another version are not compared: the first one by later rules is the best so far, as the first
+step of all is, and one by earlier rules does not count.
 
 A trigger of the journal marks the plan in the transaction that ends an evaluation, whichever release's worker writes.
 The samples are read afterwards, by a reader's thread. Another transaction records the steps and their events. If a
@@ -34,6 +36,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, Goal, format_model, parse_model
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.runs.best_file import Followed, write_best
+from crucible_worker.runs.checkpoint_results import measured_of_run
 from crucible_worker.runs.comparison import Known, compare_in
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.follows import place_of_model
@@ -238,9 +241,10 @@ def _walk(
     for point in points:
         found = comparing.improvement(best, point)
         if found.better or best is None:
-            events.append((EventKind.RUN_BEST, point.step, best_event(plan, best, point, found)))
+            before_it = None if found.by == "first" else best
+            events.append((EventKind.RUN_BEST, point.step, best_event(plan, before_it, point, found)))
             best, since = point, 0
-        else:
+        elif found.by:
             since += 1
             if since == plan.patience.patience:
                 events.append((EventKind.RUN_PLATEAU, best.step, plateau_event(plan, best, point, since)))
@@ -259,6 +263,10 @@ class _Comparing:
         """Whether a step is better than the best one before it."""
         if best is None:
             return Improvement(better=True, by="first")
+        ours, theirs = self._rules(best), self._rules(point)
+        if ours != theirs:
+            later = theirs > ours
+            return Improvement(better=later, by="first" if later else "")
         paired = self._paired(best, point)
         if isinstance(paired, Improvement):
             return paired
@@ -269,6 +277,14 @@ class _Comparing:
             difference=difference,
             not_paired=paired,
         )
+
+    def _rules(self, step: PatientStep) -> int:
+        """The version of the rules by which a step was measured; 0 if it is no longer known."""
+        row = find(self._connection, step.evaluation_id)
+        if row is not None:
+            return row.rules
+        of_run = measured_of_run(self._connection, self.plan.run_id)
+        return next((one.rules_version for one in of_run if one.evaluation_id == step.evaluation_id), 0)
 
     @property
     def _sign(self) -> int:

@@ -20,7 +20,10 @@ class Improvement:
     better: bool
     """Whether it is credibly better."""
     by: str
-    """"first", "paired" or "value"."""
+    """"first" (by these rules of measurement), "paired" or "value".
+
+    Empty if rules before those of the best have measured it: then it does not count.
+    """
     difference: float = 0.0
     """Of the samples' scores, by "paired" their mean; else of the two values."""
     interval: tuple[float, float] | None = None

@@ -10,6 +10,8 @@ from crucible_worker.runs.specification import settings_fingerprint
 
 __all__ = ["StepEvaluation", "due_parts", "evaluations_at", "parts_of", "path_in_plan", "path_of_part", "request_of"]
 
+CONTENT_SHOWN = 8
+"""Characters of a checkpoint's content in the id of its evaluations."""
 _PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "record", "sampling")
 
 
@@ -46,7 +48,7 @@ def due_parts(plan: EvaluationPlan, step: int, *, last: bool) -> tuple[int, ...]
 
 
 def evaluations_at(
-    plan: EvaluationPlan, step: int, due: Sequence[int], taken: Mapping[int, str]
+    plan: EvaluationPlan, step: int, due: Sequence[int], taken: Mapping[int, str], content: str = ""
 ) -> tuple[StepEvaluation, ...]:
     """The evaluations of the parts that are due: the existing ones, and new ones for the other parts.
 
@@ -58,11 +60,13 @@ def evaluations_at(
         step: the step.
         due: indices of the parts that are due, in order.
         taken: by index, the evaluation that a part has at this step.
+        content: of a checkpoint that was written again at its step, part of the ids of its evaluations.
     """
     had = dict.fromkeys(taken[part] for part in due if part in taken)
     found = [StepEvaluation(name, tuple(part for part in sorted(taken) if taken[part] == name)) for name in had]
     new = _together(plan, (part for part in due if part not in taken))
-    found += [StepEvaluation(f"{plan.plan_id}-step-{step}-{parts[0]}", parts) for parts in new]
+    which = f"-{content[:CONTENT_SHOWN]}" if content else ""
+    found += [StepEvaluation(f"{plan.plan_id}-step-{step}-{parts[0]}{which}", parts) for parts in new]
     return tuple(sorted(found, key=lambda evaluation: evaluation.parts))
 
 

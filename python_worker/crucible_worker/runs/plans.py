@@ -20,12 +20,13 @@ from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, Patience
 from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.best_file import check_has_folder
 from crucible_worker.runs.journal import Journal, Transaction
-from crucible_worker.runs.journal.patient_plans import PatientPlan, watch
+from crucible_worker.runs.journal.patient_plans import PatientPlan, forget_from, watch
 from crucible_worker.runs.journal.plans import (
     Overtaken,
     PlanRow,
     StepRow,
     find_plan,
+    forget_others,
     keep,
     record_of,
     refuse_other_model,
@@ -119,11 +120,12 @@ class EvaluationPlans:
         return identity, existed
 
     async def notify(
-        self, plan_id: str, step: int, model: ModelRef, *, last: bool
+        self, plan_id: str, step: int, model: ModelRef, *, last: bool, content: str = ""
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due at a step; returns each evaluation, and whether it existed already.
 
-        A run without a plan gets that of the first pattern that fits its id.
+        A run without a plan gets that of the first pattern that fits its id. With `content`, which tells checkpoints of
+        one step apart, evaluations of another content are no longer those of the step: the model was written again.
 
         Raises:
             NotFound: there is no such plan, and no pattern fits (reason UNKNOWN_PLAN).
@@ -137,7 +139,7 @@ class EvaluationPlans:
                 await self._register_by_pattern(plan_id)
             while True:
                 try:
-                    return await self._start_due(plan_id, step, model, last=last, new=new)
+                    return await self._start_due(plan_id, step, model, content, last=last, new=new)
                 except Overtaken:
                     # Each time the step has one more evaluation, so this ends.
                     continue
@@ -166,10 +168,10 @@ class EvaluationPlans:
         return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
 
     async def _start_due(
-        self, plan_id: str, step: int, model: ModelRef, *, last: bool, new: set[str]
+        self, plan_id: str, step: int, model: ModelRef, content: str, *, last: bool, new: set[str]
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due, or return what exists; ids of those that this call starts are put into `new`."""
-        row, plan, evaluations = await self._due(plan_id, step, model, last)
+        row, plan, evaluations = await self._due(plan_id, step, model, content, last)
         if plan.best_file:
             check_has_folder(model)
         if time.time_ns() - row.used_ns > TOUCH_SECONDS * 1e9:
@@ -180,10 +182,10 @@ class EvaluationPlans:
         # One after the other: of two calls with different models, one fails at the first evaluation.
         for evaluation in evaluations:
             try:
-                found, existed = await self._start(row, plan, step, model, evaluation)
+                found, existed = await self._start(row, plan, step, model, content, evaluation)
             except AlreadyExists as error:
                 # Created meanwhile, with other parts or another model: then what is due has changed.
-                if evaluation not in (await self._due(plan_id, step, model, last))[2]:
+                if evaluation not in (await self._due(plan_id, step, model, content, last))[2]:
                     raise Overtaken from error
                 raise
             except ResourceExhausted as error:
@@ -200,16 +202,19 @@ class EvaluationPlans:
         return started
 
     async def _due(
-        self, plan_id: str, step: int, model: ModelRef, last: bool
+        self, plan_id: str, step: int, model: ModelRef, content: str, last: bool
     ) -> tuple[PlanRow, EvaluationPlan, tuple[StepEvaluation, ...]]:
         """A plan and its evaluations at a step."""
         row, rows, found = await self._journal.read(self._find, plan_id, step)
-        refuse_other_model(rows, step_fingerprint(row.fingerprint, step, model))
+        identity = step_fingerprint(row.fingerprint, step, model, content)
+        if content:
+            rows = {part: row for part, row in rows.items() if row.fingerprint == identity}
+        refuse_other_model(rows, identity)
         plan = await self._decoded(row.fingerprint, found)
         taken = {part: row.evaluation_id for part, row in rows.items()}
         # In a thread, as inline samples take time; not in one of the journal's reader threads: other calls need these.
         evaluations = await asyncio.to_thread(
-            lambda: evaluations_at(plan, step, due_parts(plan, step, last=last), taken)
+            lambda: evaluations_at(plan, step, due_parts(plan, step, last=last), taken, content)
         )
         return row, plan, evaluations
 
@@ -244,12 +249,20 @@ class EvaluationPlans:
             del self._at_hand[next(iter(self._at_hand))]
 
     async def _start(
-        self, row: PlanRow, plan: EvaluationPlan, step: int, model: ModelRef, evaluation: StepEvaluation
+        self,
+        row: PlanRow,
+        plan: EvaluationPlan,
+        step: int,
+        model: ModelRef,
+        content: str,
+        evaluation: StepEvaluation,
     ) -> tuple[Row, bool]:
-        identity = step_fingerprint(row.fingerprint, step, model)
+        identity = step_fingerprint(row.fingerprint, step, model, content)
 
         def also(transaction: Transaction) -> None:
             touch(transaction, plan.plan_id, row.fingerprint)
+            if content and forget_others(transaction, plan.plan_id, step, identity):
+                forget_from(transaction, plan.plan_id, step)
             take(transaction, plan.plan_id, step, evaluation.parts, identity, evaluation.evaluation_id)
 
         try:

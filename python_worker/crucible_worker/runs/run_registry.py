@@ -27,6 +27,7 @@ from crucible_bridge.types import (
 from crucible_worker.held_paths import format_own_model, own_model
 from crucible_worker.managed_refs import as_managed
 from crucible_worker.reports.metric_keys import keys_of_result
+from crucible_worker.reports.superseded import Written, superseded
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.journal import Journal
 from crucible_worker.runs.journal.queries import Reads, SnapshotReads
@@ -44,8 +45,8 @@ _TOKEN = "is not one that this call gave"
 
 _Key = tuple[bool, int, str]
 """Place of a checkpoint in its run: those without a step first, then by step; at one step by model."""
-_Series = tuple[str, str, str]
-"""A metric of an evaluator (key and label) on a data set (fingerprint)."""
+_Series = tuple[str, str, str, int]
+"""A metric of an evaluator (key and label) on a data set (fingerprint), by the rules of a version."""
 
 
 class RunRegistry:
@@ -99,8 +100,9 @@ def _checkpoints(connection: SnapshotReads, request: ListRunsRequest, run_id: st
     if not measured:
         raise NotFound(f"is {run_id!r}: no evaluation is of this run", reason=Reason.UNKNOWN_RUN, field="run_id")
     best = _best(measured, known)
+    gone = _superseded(measured)
     marked: dict[str, list[str]] = collections.defaultdict(list)
-    for (key, _, _), (one, _, _) in best.items():
+    for (key, *_), (one, _, _) in best.items():
         marked[one.evaluation_id].append(key)
     page: list[Checkpoint] = []
     sent, token, last = 0, "", ""
@@ -110,7 +112,7 @@ def _checkpoints(connection: SnapshotReads, request: ListRunsRequest, run_id: st
         if len(page) == (request.page_size or DEFAULT_PAGE) or sent >= MAX_SENT_METRICS:
             token = last
             break
-        page.append(_checkpoint(found, marked))
+        page.append(_checkpoint(found, marked, gone))
         sent += sum(len(one.metrics) + len(one.labels) for one in found)
         last = _token_of(key)
     runs = (_run(run_id, measured, known),)
@@ -152,18 +154,27 @@ def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
                 step=one.step,
                 dataset=one.dataset,
                 dataset_fingerprint=fingerprint,
+                rules_version=rules,
             )
-            for (key, _, fingerprint), (one, goal, _) in sorted(
-                _best(measured, known).items(), key=lambda item: not item[1][2]
+            for (key, _, fingerprint, rules), (one, goal, _) in sorted(
+                _best(measured, known).items(), key=lambda item: (not item[1][2], -item[0][3])
             )
         ),
     )
 
 
-def _best(measured: Iterable[Measured], known: _Known) -> Mapping[_Series, tuple[Measured, Goal, bool]]:
+def _superseded(measured: Iterable[Measured]) -> frozenset[str]:
+    return superseded(
+        Written(one.evaluation_id, one.step, one.model, one.model_fingerprint, one.created_ns) for one in measured
+    )
+
+
+def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple[Measured, Goal, bool]]:
     """Of each metric with a goal: the first by step with the best value, its goal, and whether it summarises scores."""
     found: dict[_Series, tuple[Measured, Goal, bool]] = {}
-    for one in sorted(measured, key=lambda each: (*_key(each), each.number)):
+    gone = _superseded(measured)
+    current = [one for one in measured if one.evaluation_id not in gone]
+    for one in sorted(current, key=lambda each: (*_key(each), each.number)):
         for result in one.results:
             info = known(result.evaluator.kind)
             infos = {} if info is None else {info.kind: info}
@@ -171,7 +182,7 @@ def _best(measured: Iterable[Measured], known: _Known) -> Mapping[_Series, tuple
             for key, goal in keys.goals.items():
                 if key not in result.metrics.values:
                     continue
-                place = (key, keys.label, one.dataset_fingerprint)
+                place = (key, keys.label, one.dataset_fingerprint, one.rules_version)
                 sign = 1 if goal is Goal.HIGHER else -1
                 if place not in found or sign * (one.metrics[key] - found[place][0].metrics[key]) > 0:
                     found[place] = (one, goal, key in keys.headline)
@@ -189,7 +200,7 @@ def _key(one: Measured) -> _Key:
     return one.step is not None, one.step or 0, format_own_model(one.model)
 
 
-def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) -> Checkpoint:
+def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]], gone: frozenset[str]) -> Checkpoint:
     model = own_model(found[0].model)
     base, adapter = _parts(model)
     return Checkpoint(
@@ -212,6 +223,8 @@ def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]]) 
                 created_unix_ns=one.created_ns,
                 ended_unix_ns=one.ended_ns,
                 problem=one.problem,
+                rules_version=one.rules_version,
+                superseded=one.evaluation_id in gone,
             )
             for one in found
         ),

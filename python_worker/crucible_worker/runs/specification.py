@@ -167,9 +167,12 @@ def settings_fingerprint(planned: PlannedEvaluation) -> str:
     return _digest(dataclasses.replace(planned, evaluators=()))
 
 
-def step_fingerprint(plan: str, step: int, model: ModelRef) -> str:
-    """SHA-256 of a plan, by its fingerprint, at a step with its model."""
-    return _digest((plan, step, model))
+def step_fingerprint(plan: str, step: int, model: ModelRef, content: str = "") -> str:
+    """SHA-256 of a plan, by its fingerprint, at a step with its model.
+
+    `content` tells checkpoints apart that were written to one place at one step; empty for the first of them.
+    """
+    return _digest((plan, step, model, content) if content else (plan, step, model))
 
 
 def metric_key(prefix: str, spec: EvaluatorSpec, key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +19,7 @@ from crucible_worker.runs.specification import metric_key
 
 __all__ = ["merged", "summarise", "unless_taken"]
 
+_RIGHT_AND_WRONG = frozenset({Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL})
 _log = structlog.get_logger(__name__)
 
 
@@ -54,6 +56,9 @@ class _Counts:
     scored: int = 0
     errors: int = 0
     truncated: int = 0
+    correct: int = 0
+    right_and_wrong: bool = False
+    reasons: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter[str])
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
@@ -61,6 +66,11 @@ class _Counts:
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
             self.truncated += result.stop_reason == "length"
+            self.correct += result.verdict is Verdict.CORRECT
+            self.right_and_wrong = self.right_and_wrong or result.verdict in _RIGHT_AND_WRONG
+            if not result.verdict.scored:
+                problem = result.problem
+                self.reasons[result.verdict.name if problem is None else problem.reason] += 1
             yield result
 
 
@@ -123,6 +133,8 @@ def summarise(
         n_unscored=unscored,
         n_errors=counts.errors,
         n_truncated=counts.truncated,
+        n_correct=counts.correct if counts.right_and_wrong else None,
+        unscored_by_reason=dict(counts.reasons.most_common()),
         usage=usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )

@@ -52,7 +52,9 @@ def tied_with(
     tied: list[str] = []
     for other in others:
         place = place_of(other, best.request.evaluators[index])
-        if place is None or why_not(best, index, other, place, known) is not None:
+        if place is None:
+            continue
+        if why_not(best, index, other, place, known, across_rules=request.across_rules) is not None:
             continue
         theirs = sample_scores(connection, numbers[other.evaluation_id], place)
         if _includes_zero(scores, theirs, clusters, request.confidence):

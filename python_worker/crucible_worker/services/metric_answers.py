@@ -17,7 +17,6 @@ from crucible_bridge.types import (
     Array,
     DPOMetrics,
     DPOMetricsRequest,
-    KLPenalty,
     KLPenaltyRequest,
     KLPostUpdateRequest,
     PassAtKRequest,
@@ -88,10 +87,11 @@ def kl_penalty_answer(request: KLPenaltyRequest, base: Sequence[np.ndarray], fie
         base_field=field,
     )
     if not isinstance(given, Ragged):
-        result = KLPenalty(metrics=result.metrics, advantages=tuple(map(stored_like, result.advantages, given)))
+        advantages = tuple(map(stored_like, result.advantages, given))
+        result = dataclasses.replace(result, advantages=advantages)
     elif given.stored is not None and isinstance(result.advantages, Ragged):
         rounded = stored_like(result.advantages.values, given.stored)
-        result = KLPenalty(metrics=result.metrics, advantages=(rounded,))
+        result = dataclasses.replace(result, advantages=(rounded,))
     return results.kl_penalty_to_bytes(dataclasses.replace(result, usage=usage)), count_values(request.logprobs)
 
 

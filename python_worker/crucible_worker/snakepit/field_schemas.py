@@ -100,6 +100,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "GatePolicy.metrics": {"minItems": 1, "maxItems": 100},
     "GatePolicy.confidence": {"minimum": 0.5, "maximum": 0.999, "default": 0.95},
     "GatePolicy.cluster_by": {"maxLength": 1000},
+    "GatePolicy.max_unscored_share": {"minimum": 0.0, "maximum": 1.0, "default": 0.02},
     "GateRequest.baseline_id": {"minLength": 1},
     "GateRequest.candidate_id": {"minLength": 1},
     "GenerateReportRequest.max_samples": {"minimum": 0},

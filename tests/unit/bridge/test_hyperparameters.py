@@ -69,3 +69,5 @@ def test_numbers_are_those_of_the_installed_originals():
                 assert math.isclose(ours, theirs.get_lr(name, is_lora), rel_tol=1e-12)
     factor = theirs.get_lora_lr_over_full_finetune_lr("Qwen/Qwen3-8B")
     assert factor == hyperparameters.get_lora_lr_over_full_finetune_lr()
+    ours = hyperparameters.get_lora_lr_over_full_finetune_lr("Qwen/Qwen3-8B", lora_alpha=32)
+    assert ours == theirs.get_lora_lr_over_full_finetune_lr("Qwen/Qwen3-8B", lora_alpha=32)

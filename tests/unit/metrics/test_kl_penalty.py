@@ -257,3 +257,30 @@ def test_a_data_set_whose_mask_cancels_is_told_from_one_without_action_tokens():
         "teacher_kl/dataset_a": "the mask sums to 0",
         "teacher_kl/dataset_c": "no action tokens",
     }
+
+
+@rows("in_columns", [False, True])
+def test_a_sequence_without_a_penalty_costs_no_other_its_advantages(in_columns: bool) -> None:
+    """A token that the base policy considers impossible: the averages and advantages are those of the others."""
+    logprobs = [np.array([-1.0, -2.0]), np.array([-3.0, -1.0]), np.array([-1.0])]
+    base = [np.array([-2.0, -2.0]), np.array([-math.inf, -1.0]), np.array([-math.inf])]
+    masks = [np.array([1.0, 1.0]), np.array([1.0, 1.0]), np.array([0.0])]
+    advantages = [np.array([10.0, 20.0]), np.array([30.0, 30.0]), np.array([40.0])]
+    lengths = np.array([2, 2, 1])
+    columns = [
+        Ragged(np.concatenate(column), lengths) if in_columns else column
+        for column in (logprobs, base, masks, advantages)
+    ]
+
+    result = incorporate_kl_penalty(*columns, coef=2.0, discount=0.0)
+    without = incorporate_kl_penalty(
+        *([column[0], column[2]] for column in (logprobs, base, masks, advantages)), coef=2.0, discount=0.0
+    )
+
+    assert result.metrics == without.metrics
+    assert result.metrics.values == {"kl_policy_base": 0.5}
+    assert result.undefined == ("", "1 of 2 log-probabilities is -inf (base_logprobs)", "")
+    first, lost, last = result.advantages
+    assert (first.tolist(), last.tolist()) == ([9.0, 21.0], [40.0])
+    assert np.isnan(lost).all() if in_columns else not lost.size
+    assert lost.size == (2 if in_columns else 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import Metrics
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
 from tests.tables import rows
 
@@ -69,7 +70,6 @@ def test_a_mean_beyond_float64_leaves_the_extremes_alone() -> None:
 @rows(
     ("steps", "seconds", "field"),
     [
-        (np.zeros(0, int), np.zeros(0), "sampling_client_steps"),
         (np.zeros(2), np.zeros(2), "sampling_client_steps"),
         (np.zeros((2, 1), int), np.zeros(2), "sampling_client_steps"),
         (np.zeros(2, int), np.zeros(3), "sampling_seconds"),
@@ -82,3 +82,8 @@ def test_columns_that_do_not_fit_name_the_field(steps: np.ndarray, seconds: np.n
         sampling_client_metrics(steps, seconds)
 
     assert caught.value.field == field
+
+
+def test_no_group_has_no_metrics():
+    """As of tinker-cookbook: a batch that was filtered to nothing is no error."""
+    assert sampling_client_metrics(np.zeros(0, int), np.zeros(0)) == Metrics({})

@@ -43,6 +43,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :cancelled
           | :chat_template_not_stable
           | :checkpoint_changed
+          | :choice_denied
           | :client_closed
           | :client_failed
           | :dataset_changed
@@ -168,10 +169,13 @@ defmodule CrucibleBridge.Error.Reason do
           | :response_too_long
           | :retention
           | :rollout_failed
+          | :rules_changed
+          | :rules_differ
           | :samples_missing
           | :sample_timeout
           | :sandbox_lost
           | :server_not_started
+          | :several_choices
           | :stalled
           | :state_dir_locked
           | :state_dir_unusable
@@ -227,34 +231,35 @@ defmodule CrucibleBridge.Error.Reason do
     backend_forbidden backend_key backend_quota backend_rate_limited backend_redirect
     backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_backend
     bad_environment bad_evaluator bad_grader bad_group bad_logger bad_score bad_tests beyond_log
-    caller_left cancelled chat_template_not_stable checkpoint_changed client_closed client_failed
-    dataset_changed dataset_not_read deadline_exceeded device_not_found different_datasets draining
-    duplicate_sample_id empty_dataset environments_closed environment_ended environment_not_started
-    environment_protocol equal_keys error evaluation_ended evaluators_differ evaluator_failed
-    experiment_closed extra_not_installed failed_fast failed_precondition fanout_node
-    fanout_unreachable few_shot_refused file_reader_died grader_failed grading_closed grading_pool
-    group_too_large held_by_orchestrator held_elsewhere host_died host_not_started
-    hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob inspect_ended
-    inspect_failed inspect_not_started inspect_protocol inspect_samples_failed internal
-    invalid_field invalid_judgement invalid_schema item_timeout journal_damaged journal_unreadable
-    journal_unusable journal_unwritable journal_version logger_option logits_not_finite
-    malformed_file malformed_json malformed_line malformed_message malformed_reply message_too_large
-    metadata_not_recorded missing_client missing_token model_changed model_failed model_not_found
-    model_not_open model_refused nan_logprob needs_caller not_cached not_ended not_finite not_found
-    not_passable not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer
-    no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
-    no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
-    no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
-    no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log other_model
-    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
-    permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
-    rendering_limit replicas_differ request_too_slow resource_exhausted response_too_long retention
-    rollout_failed samples_missing sample_timeout sandbox_lost server_not_started stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
+    caller_left cancelled chat_template_not_stable checkpoint_changed choice_denied client_closed
+    client_failed dataset_changed dataset_not_read deadline_exceeded device_not_found
+    different_datasets draining duplicate_sample_id empty_dataset environments_closed
+    environment_ended environment_not_started environment_protocol equal_keys error evaluation_ended
+    evaluators_differ evaluator_failed experiment_closed extra_not_installed failed_fast
+    failed_precondition fanout_node fanout_unreachable few_shot_refused file_reader_died
+    grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
+    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
+    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
+    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
+    journal_unreadable journal_unusable journal_unwritable journal_version logger_option
+    logits_not_finite malformed_file malformed_json malformed_line malformed_message malformed_reply
+    message_too_large metadata_not_recorded missing_client missing_token model_changed model_failed
+    model_not_found model_not_open model_refused nan_logprob needs_caller not_cached not_ended
+    not_finite not_found not_passable not_started no_adapter_config no_backend no_chat_template
+    no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens
+    no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root no_prefix_token
+    no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox no_scores
+    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs
+    other_follow other_log other_model other_plan other_specification outside_root out_of_memory
+    out_of_range path_out_of_root permission_denied pickled_weights_refused prompt_too_long
+    queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
+    response_too_long retention rollout_failed rules_changed rules_differ samples_missing
+    sample_timeout sandbox_lost server_not_started several_choices stalled state_dir_locked
+    state_dir_unusable stream_ended taken_over task_not_allowed task_not_found template_failed
+    tests_failed too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes
+    too_many_samples too_many_streams too_many_streams_of_peer too_many_unscored transport
+    unauthenticated unavailable undecided unimplemented unknown unknown_dataset
+    unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
     unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
     unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
     unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
@@ -295,6 +300,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The caller ended the call, the batch or the evaluation.
   no The chat template renders a message differently if other messages follow; measure the last message only.
   no The files of the checkpoint changed since the evaluation began.
+  no The response says only which choice it is not.
   no The client was closed while the call or the stream was open.
   no The Elixir client failed because of a bug.
   no The data set is not what it was when the evaluation started; restore it, or start another evaluation.
@@ -420,10 +426,13 @@ defmodule CrucibleBridge.Error.Reason do
   no The response is longer than a grader reads.
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
+  no A release with other rules of measurement began the evaluation; start another one, under another id.
+  no The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
+  no The response names several choices; no grade says which of them counts.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.

@@ -169,7 +169,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.GatePolicy => %{
       metrics: %{max_count: 100, required: true},
       confidence: %{least: 0.5, most: 0.999, default: 0.95},
-      cluster_by: %{max_chars: 1_000}
+      cluster_by: %{max_chars: 1_000},
+      max_unscored_share: %{least: 0.0, most: 1.0, default: 0.02}
     },
     V1.GateRequest => %{
       baseline_id: %{required: true},

@@ -18,6 +18,7 @@ __all__ = [
     "PlannedStep",
     "due_plans",
     "find_patient",
+    "forget_from",
     "is_new",
     "new_steps",
     "note_file",
@@ -169,6 +170,20 @@ def is_new(transaction: Transaction, plan_id: str, kind: EventKind, step: int) -
     """Record that an event of a plan is in the log; False if it was already."""
     sql = "INSERT OR IGNORE INTO patient_events VALUES (?, ?, ?)"
     return transaction.execute(sql, (plan_id, kind.value, step)).rowcount > 0
+
+
+def forget_from(transaction: Transaction, plan_id: str, step: int) -> None:
+    """Have a step, and those after it, be looked at again: its checkpoint was written again."""
+    transaction.execute("DELETE FROM patient_steps WHERE plan_id = ? AND step >= ?", (plan_id, step))
+    transaction.execute("DELETE FROM patient_events WHERE plan_id = ? AND step = ?", (plan_id, step))
+    transaction.execute(
+        """UPDATE patient_plans SET turn = turn + 1, pending = pending + 1,
+           best_step = (SELECT best_step FROM patient_steps WHERE patient_steps.plan_id = patient_plans.plan_id
+                        ORDER BY step DESC LIMIT 1),
+           written_step = CASE WHEN written_step = ? THEN NULL ELSE written_step END
+           WHERE plan_id = ?""",
+        (step, plan_id),
+    )
 
 
 def note_file(transaction: Transaction, plan_id: str, step: int) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "PlanRow",
     "StepRow",
     "find_plan",
+    "forget_others",
     "keep",
     "record_of",
     "refuse_other_model",
@@ -153,6 +154,12 @@ def take(
             transaction.execute("INSERT INTO plan_steps VALUES (?, ?, ?, ?, ?)", values)
         elif rows[part].evaluation_id != evaluation_id:
             raise Overtaken
+
+
+def forget_others(transaction: Transaction, plan_id: str, step: int, fingerprint: str) -> bool:
+    """Have evaluations of another fingerprint no longer be those of a step; returns whether there were some."""
+    sql = "DELETE FROM plan_steps WHERE plan_id = ? AND step = ? AND fingerprint <> ?"
+    return transaction.execute(sql, (plan_id, step, fingerprint)).rowcount > 0
 
 
 def remove_unused(transaction: Transaction, before_ns: int, chunk: int) -> tuple[bool, int]:

@@ -48,6 +48,7 @@ __all__ = [
     "read_events",
     "read_samples",
     "results_of",
+    "rules_of",
     "runs_before",
     "sample_of_event",
     "scores_of",
@@ -164,6 +165,8 @@ class Row:
     """Whether no sample may begin."""
     concurrency: int | None = None
     """How many samples may be at work at once; None if its request says it."""
+    rules: int = 1
+    """The version of the rules by which it measures; 0 if several did."""
 
     @property
     def contents_known(self) -> bool:
@@ -176,6 +179,13 @@ _RECORDS_OF_SAMPLES = """LEFT JOIN sample_records AS r ON r.number = s.number AN
                          """
 _APART = "(SELECT record FROM requests_apart WHERE requests_apart.number = evaluations.number)"
 _RENDERING = "(SELECT record FROM evaluation_renderings AS kept WHERE kept.number = evaluations.number)"
+
+
+def rules_of(table: str) -> str:
+    """SQL for the version of the rules of the evaluation that has the `number` of a table's row."""
+    return f"COALESCE((SELECT rules FROM evaluation_rules WHERE evaluation_rules.number = {table}.number), 1)"
+
+
 _CONTROLS = "FROM evaluation_controls AS control WHERE control.number = evaluations.number"
 _ELSEWHERE = {
     "apart": _APART,
@@ -183,6 +193,7 @@ _ELSEWHERE = {
     "change": f"COALESCE((SELECT change {_CONTROLS}), 0)",
     "paused": f"COALESCE((SELECT paused {_CONTROLS}), 0)",
     "concurrency": f"(SELECT concurrency {_CONTROLS})",
+    "rules": rules_of("evaluations"),
 }
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
@@ -317,6 +328,7 @@ def evaluation_of(row: Row) -> Evaluation:
         rendering=() if row.rendering is None else renderings_from_record(row.rendering).evaluators,
         paused=row.paused and not row.state.terminal,
         concurrency=row.concurrency,
+        rules_version=row.rules,
     )
 
 

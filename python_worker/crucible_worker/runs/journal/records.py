@@ -111,6 +111,7 @@ _USAGE = (
     "cost",
 )
 """Numbers of a usage in the order of a record; later ones come after the judges."""
+_LATER_COUNTS = ("n_correct", "unscored_by_reason")
 _UNSET = (None, None, None, None)
 
 
@@ -325,11 +326,12 @@ def result_to_record(ended: Ended) -> bytes:
         {
             "metrics": _metrics_to_map(ended.metrics),
             "results": [
-                {**_result_to_map(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
+                {**_known_before(result), "evaluator": _spec_to_map(result.evaluator)} for result in ended.results
             ],
             "problem": _problem_to_map(ended.problem),
             # Not in the results: earlier releases accept no further field there.
             "usages": [_usage_to_list(result.usage) for result in ended.results],
+            "counts": [_later_counts(result) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
             "engine": None if ended.engine is None else _fields(ended.engine),
         }
@@ -341,12 +343,14 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
     data = unpack(record)
     kept = _kept_apart(apart)
     usages = data.get("usages") or [None] * len(data["results"])
+    counts = data.get("counts") or [{} for _ in data["results"]]
     results = tuple(
         dataclasses.replace(
             _result_from_map(_spec_from_map(result.pop("evaluator"), kept["options"]), result),
             usage=_usage_from_list(usage),
+            **later,
         )
-        for result, usage in zip(data["results"], usages, strict=True)
+        for result, usage, later in zip(data["results"], usages, counts, strict=True)
     )
     engine = data.get("engine")
     return Ended(
@@ -364,7 +368,18 @@ def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
     return data | {
         "metrics": _metrics_to_map(result.metrics),
         "problem": _problem_to_map(result.problem),
+        "unscored_by_reason": dict(result.unscored_by_reason),
     }
+
+
+def _later_counts(result: EvaluatorResult) -> dict[str, Any]:
+    """The counts that releases do not accept which came before them."""
+    return {name: getattr(result, name) for name in _LATER_COUNTS}
+
+
+def _known_before(result: EvaluatorResult) -> dict[str, Any]:
+    data = _result_to_map(result)
+    return {name: value for name, value in data.items() if name not in _LATER_COUNTS}
 
 
 def _result_from_map(spec: EvaluatorSpec, data: dict[str, Any]) -> EvaluatorResult:

@@ -195,6 +195,27 @@ CREATE TRIGGER IF NOT EXISTS evaluation_controls_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluation_controls WHERE number = OLD.number;
 END;
+-- The rules by which evaluations measure: no row if the releases before this table began it, by version 1. Releases
+-- that do not know the table do not name their attempt in it.
+--   number: of the evaluation
+--   rules: the version; 0 if attempts of several versions ran samples of it
+--   attempt: the last attempt that measured by these
+CREATE TABLE IF NOT EXISTS evaluation_rules (
+    number INTEGER PRIMARY KEY,
+    rules INTEGER NOT NULL,
+    attempt INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS evaluation_rules_mixed AFTER UPDATE OF attempt ON evaluations
+WHEN NEW.attempt <> OLD.attempt
+BEGIN
+    UPDATE evaluation_rules SET rules = 0 WHERE number = NEW.number AND attempt <> NEW.attempt;
+END;
+-- The version is retained as long as what the evaluation measured.
+CREATE TRIGGER IF NOT EXISTS evaluation_rules_go AFTER DELETE ON evaluations
+WHEN NOT EXISTS (SELECT 1 FROM checkpoint_results WHERE number = OLD.number)
+BEGIN
+    DELETE FROM evaluation_rules WHERE number = OLD.number;
+END;
 -- Evaluators that have begun: the evaluation's time with an owner at that moment, and, once it has ended, its result.
 CREATE TABLE IF NOT EXISTS evaluator_spans (
     number INTEGER NOT NULL,
@@ -315,6 +336,11 @@ CREATE TABLE IF NOT EXISTS checkpoint_results (
     record BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS checkpoint_results_by_run ON checkpoint_results (run_id);
+CREATE TRIGGER IF NOT EXISTS evaluation_rules_go_last AFTER DELETE ON checkpoint_results
+WHEN NOT EXISTS (SELECT 1 FROM evaluations WHERE number = OLD.number)
+BEGIN
+    DELETE FROM evaluation_rules WHERE number = OLD.number;
+END;
 -- Plans with patience: the best steps of their runs are reported.
 --   record: metric, goal, patience and so on, packed
 --   best_file: whether the file BEST is written

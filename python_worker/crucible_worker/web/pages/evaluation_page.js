@@ -14,7 +14,7 @@ async function evaluationPage(source, [id]) {
         data.run ? [" · ", link(`run ${data.run}`, ["run", data.run])] : null),
       data.problem ? h("p", { class: "problem", role: "alert" }, problemText(data.problem)) : null,
       data.state === "running" || data.state === "queued" ? section("Progress", throughput(data)) : null,
-      section("Metrics", headlineTiles(data), restOfMetrics(data)),
+      section("Metrics", headlineTiles(data), data.warnings.map((text) => h("p", { class: "problem" }, text)), restOfMetrics(data)),
       section("Samples", h("ul", { class: "links" }, filterLinks(data)),
         holding && holding.left_out ? h("p", { class: "quiet" }, holding.left_out) : null),
       data.evaluators.length === 0 ? null : section("Evaluators", evaluatorTable(data)),
@@ -47,7 +47,8 @@ function headlineTiles(data) {
 }
 
 function restOfMetrics(data) {
-  const rows = Object.entries(data.metrics).map(([key, value]) => [key, number(value), interval(data.intervals[key])]);
+  const strict = (key) => key.endsWith("_strict") && data.metrics[key] === data.metrics[key.slice(0, -"_strict".length)];
+  const rows = Object.entries(data.metrics).filter(([key]) => !strict(key)).map(([key, value]) => [key, number(value), interval(data.intervals[key])]);
   const undefinedRows = Object.entries(data.undefined).map(([key, reason]) => [key, reason]);
   return [
     rows.length === 0 ? null : folded("Every metric", () => tableOfFilled("Every metric", ["metric", "value", "interval"], rows),

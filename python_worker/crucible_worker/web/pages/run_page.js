@@ -33,7 +33,8 @@ function checkpointsTable(checkpoints) {
     at > 0 || one.step === null ? "" : count(one.step),
     at > 0 ? "" : checkpointName(one),
     result.retained ? link(shortened(result.dataset, 60), ["evaluation", result.id]) : shortened(result.dataset, 60),
-    [stateMark(result.state), result.retained ? null : h("span", { class: "quiet" }, " samples removed")],
+    [stateMark(result.state), result.retained ? null : h("span", { class: "quiet" }, " samples removed"),
+      result.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     resultMetrics(result),
     at > 0 || Object.keys(one.labels).length === 0 ? "" : Object.entries(one.labels).map(([key, value]) => h("div", {}, shortened(`${key}: ${value}`, 60))),
     result.ended === null ? "" : moment(result.ended),
@@ -80,8 +81,8 @@ function seriesFigure(series) {
     number(point.value), point.low === null ? "" : `${number(point.low)} to ${number(point.high)}`,
     point.id === series.best ? "best" : series.tied.includes(point.id) ? "tied with the best" : ""]);
   return h("figure", {},
-    h("figcaption", {}, h("strong", {}, series.key),
+    h("figcaption", {}, h("strong", {}, series.key), series.rules === null ? null : h("span", { class: "quiet" }, ` rules ${series.rules},`),
       series.goal === null ? null : h("span", { class: "quiet" }, series.goal === "higher" ? " higher is better" : " lower is better")),
     seriesChart(series, (id) => { location.hash = address(["evaluation", id]); }),
-    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key}` }));
+    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key} ${series.rules ?? ""}` }));
 }
