@@ -2118,6 +2118,15 @@ class ServerEngine:
     """Its version, likewise."""
     fingerprint: str = ""
     """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+    not_applied: tuple[str, ...] = ()
+    """Sampling parameters that the server refused, and that requests were sent without: "temperature". Its default
+    took their place, so results were measured with another value than the requested one. "judge: temperature" of
+    another model, by the name of its option.
+    """
+    sent_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Parameters that the server refused under their name, each with the name that it named in its place:
+    "max_tokens" with "max_completion_tokens". With an empty name the worker alone applies them: "stop".
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

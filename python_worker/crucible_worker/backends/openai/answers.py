@@ -87,7 +87,8 @@ def completion_answer(document: dict[str, Any], server: str, top: int = 0) -> Sa
     choice = only_choice(document, server)
     if choice.get("text") is None:
         raise garbage(server, "an answer without text")
-    return _sequence(document, choice, _plain({"content": choice["text"]}, server)["content"], server, top)
+    message = _plain({"content": choice["text"]}, server)
+    return _sequence(document, choice, message["content"], server, top)
 
 
 def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
@@ -101,7 +102,8 @@ def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledS
     message = _field(choice, "message", dict, server)
     if message is None:
         raise garbage(server, "a choice without a message")
-    return _sequence(document, choice, _plain(message, server)["content"], server, top)
+    message = _plain(message, server)
+    return _sequence(document, choice, message["content"], server, top)
 
 
 def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
+from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart, max_bytes, read_document, takes_long
 from crucible_worker.backends.openai.failures import FailedRequest, of_error_document
 from crucible_worker.backends.openai.reading import read_apart
@@ -56,6 +57,8 @@ class Connection:
 
     def __init__(self, server: OpenAIServer, environment: Mapping[str, str], address: str | None = None) -> None:
         self.server = server
+        self.dialects = Dialects()
+        """What it refuses, by model."""
         self._address = address
         self._environment = environment
         self._client: Client | None = None

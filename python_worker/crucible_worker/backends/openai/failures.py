@@ -144,6 +144,14 @@ _OUT_OF_RANGE = re.compile(
     re.IGNORECASE,
 )
 """A refusal of a value that another value of the parameter mends."""
+_LATER_NAME = "max_completion_tokens"
+"""What a refusal of `max_tokens` names in its place."""
+_PARAMETER_CURES = {
+    "top_p": " (leave top_p out of the sampling parameters)",
+    "top_k": " (leave top_k out of the sampling parameters)",
+    "logprobs": " (set logprobs = false in the server's settings, and request no likeliest tokens)",
+    "top_logprobs": " (request no likeliest tokens of this server)",
+}
 _REFUSING_CODES = frozenset({"unsupported_parameter", "unsupported_value", "unknown_parameter", "extra_forbidden"})
 
 
@@ -178,7 +186,7 @@ class RefusedParameter(BackendError):
     parameter: str = ""
     """Its name in the request: "temperature"."""
     instead: str = ""
-    """The parameter that the server names in its place; empty if it names none."""
+    """The parameter that the server names in its place; empty if it names none that is known."""
 
 
 def of_status(asked: FailedRequest, status: int, headers: Mapping[str, str], body: bytes) -> BridgeError:
@@ -244,8 +252,9 @@ def _of_refusal(
     # A path that is not there is the wrong one; any other refusal says so.
     cure = _cure(asked, f"{code} {told}", always=status == 405)
     if not cure and status in (400, 422) and (refused := _refused_parameter(document, code, told)):
+        cure = _PARAMETER_CURES.get(refused[0], "")
         error = RefusedParameter(
-            f"{answered}: {told}", reason=Reason.BACKEND_REFUSED, code=Code.FAILED_PRECONDITION, retryable=False
+            f"{answered}{cure}: {told}", reason=Reason.BACKEND_REFUSED, code=Code.FAILED_PRECONDITION, retryable=False
         )
         error.parameter, error.instead = refused
         return error
@@ -302,8 +311,7 @@ def _refused_parameter(document: Any, code: str, told: str) -> tuple[str, str] |
     )
     if name is None or not refuses:
         return None
-    instead = re.search(r"\buse [`'\"]([a-z_]{1,40})[`'\"] instead", told, re.IGNORECASE)
-    return name, instead[1] if instead else ""
+    return name, _LATER_NAME if name != _LATER_NAME and _LATER_NAME in told else ""
 
 
 def of_connection(asked: FailedRequest, silence: Silence, kind: str, *, stall_seconds: float) -> BackendError:
