@@ -370,7 +370,7 @@ def _engine_from_maps(data: Mapping[str, Any]) -> ServerEngine | None:
     if (engine := data.get("engine")) is None:
         return None
     served = data.get("served") or {}
-    further = {key: tuple(value) if isinstance(value, list) else value for key, value in served.items()}
+    further: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in served.items()}
     return ServerEngine(**engine, **further)
 
 
