@@ -382,11 +382,11 @@ class SampleResult:
     method: str = ""
     """By which rule of the grader the verdict came about."""
     stop_reason: str = ""
-    """Why generation ended: "stop" (end of sequence or a stop string) or "length"; empty where nothing was
-    generated.
+    """Why generation ended: "stop" (end of sequence or a stop string), "length", or another reason as the model's
+    server calls it; empty where nothing was generated, or where the server reports none.
     """
     output_tokens: int = 0
-    """Generated tokens."""
+    """Generated tokens; 0 if the model's server does not report them: then `usage` has no output_tokens."""
     duration_ns: int = 0
     """Wall time of this run in nanoseconds, with its retries and the waits between them."""
     attempts: int = 0

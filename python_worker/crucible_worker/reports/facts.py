@@ -33,6 +33,7 @@ __all__ = [
     "format_dataset",
     "metric_keys",
     "problem_text",
+    "reported_tokens",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -85,6 +86,12 @@ def adjustments_text(engine: ServerEngine | None) -> str:
         for name, other in sorted(engine.sent_as.items())
     ]
     return f"{', '.join(words)}: the server refuses it" if words else ""
+
+
+def reported_tokens(result: SampleResult) -> int | None:
+    """Tokens that the model generated for a sample; None if its server did not report them."""
+    unknown = not result.output_tokens and result.usage is not None and result.usage.output_tokens is None
+    return None if unknown else result.output_tokens
 
 
 def usage_as_data(usage: Usage | None) -> dict[str, Any] | None:
