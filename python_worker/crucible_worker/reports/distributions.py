@@ -60,9 +60,10 @@ class _Spread:
             self._scores.append(result.score)
         if result.duration_ns > 0:
             self._seconds.append(result.duration_ns / 1e9)
-        if result.stop_reason or result.output_tokens or result.output:
+        tokens = reported_tokens(result)
+        if result.stop_reason or tokens or (tokens is None and result.output):
             self._stops[result.stop_reason] += 1
-            if (tokens := reported_tokens(result)) is not None:
+            if tokens is not None:
                 self._output_tokens.append(tokens)
 
     def as_data(self) -> dict[str, Any]:

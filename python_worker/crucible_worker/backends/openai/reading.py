@@ -28,7 +28,7 @@ _SPARE_ITEMS = 1024
 """A list may have this many more items than the answer has tokens."""
 
 # What is read: objects by their fields, lists by the shape of their items; `_ANY` is any key. All else is left out. Of
-# two shapes the second one is that of a list.
+# two shapes the second one is that of a list, or of its only item.
 _ANY = ""
 _SCALAR = None
 _PROMPT_LOGPROBS = [{_ANY: {"logprob": _SCALAR, "rank": _SCALAR}}]
@@ -145,7 +145,8 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
 def _reduced(value: Any, shape: Any) -> Any:
     """The parts of a value that its shape names; an unexpected list or object becomes an empty one."""
     if isinstance(shape, tuple):
-        shape = shape[isinstance(value, list)]
+        scalar, several = shape
+        shape = several if isinstance(value, list) else several[0] if isinstance(value, dict) else scalar
     if isinstance(value, dict) and isinstance(shape, dict):
         if _ANY in shape:
             return {key: _reduced(inner, shape[_ANY]) for key, inner in value.items()}

@@ -155,7 +155,7 @@ def _transition(turn: Turn, intermediates: bool) -> Transition:
 
 
 def _stop_reason_of(turns: Sequence[Turn]) -> str:
-    """Why generation ended: "length" if an answer was truncated, else the first other reason than "stop", which may not be reported."""
+    """Why answers ended: "length" if one was truncated, else the first reason other than "stop", which may be empty."""
     reasons = [turn.said.stop_reason for turn in turns]
     return "length" if "length" in reasons else next((reason for reason in reasons if reason != "stop"), "stop")
 
