@@ -197,7 +197,7 @@ async def test_a_rate_limit_beyond_the_samples_time_is_reported_at_once(tmp_path
         evaluation = await accuracy_of(bridge, numbered(2), limits=Limits(sample_timeout_ms=60_000))
         results = await samples_of(bridge, evaluation.evaluation_id)
     assert reasons(results) == {(Verdict.ERROR, "BACKEND_RATE_LIMITED")}
-    assert all("again in 3,000 s" in result.problem.message for result in results)
+    assert all(result.problem and "again in 3,000 s" in result.problem.message for result in results)
     assert len(server.asked) == 2
 
 

@@ -403,7 +403,7 @@ async def test_an_evaluation_names_the_engine(tmp_path: Path, said: Mapping[str,
     async with ScriptedServer(script).serving() as fake, worker_on(fake, tmp_path) as bridge:
         evaluation = await bridge.evaluation.evaluate(asked(model=MODEL, dataset=numbered(20)))
         text = await bridge.evaluation.generate_report(["e"], ReportFormat.MARKDOWN)
-    assert evaluation.engine == ServerEngine(**engine)
+    assert evaluation.engine == ServerEngine(**engine)  # pyright: ignore[reportArgumentType] (names and versions)
     assert engine.get("version", "") in text
     assert max(collections.Counter(request.path for request in fake.requests if request.method == "GET").values()) <= 2
 
