@@ -25,7 +25,7 @@ from crucible_bridge.types import (
     ToolCall,
     Verdict,
 )
-from crucible_worker.runs.calls import ATTEMPTS_PER_CALL
+from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MISFITS_PER_CALL
 from tests.service.evaluation_kit import numbered, refused, samples_of, state_of
 from tests.service.openai_kit import (
     Fault,
@@ -150,11 +150,13 @@ async def test_an_unreliable_server_is_evaluated_to_the_end(tmp_path, count):
         evaluation = await accuracy_of(bridge, numbered(count), limits=Limits(concurrency=64))
         results = await samples_of(bridge, evaluation.evaluation_id)
     assert (evaluation.state, evaluation.metrics.values["accuracy"]) == (EvaluationState.COMPLETED, 1.0)
-    # By chance one in a hundred thousand fails every time.
+    # By chance one in a hundred thousand fails every time, and one in ten thousand gets nonsense twice.
     unlucky = [result for result in results if result.verdict is not Verdict.CORRECT]
     assert len(results) == count
     assert len(unlucky) <= 3
-    assert {(result.verdict, result.attempts) for result in unlucky} <= {(Verdict.ERROR, ATTEMPTS_PER_CALL)}
+    given_up = [one for one in unlucky if one.problem is None or one.problem.reason != "BACKEND_ANSWER"]
+    assert {(result.verdict, result.attempts) for result in given_up} <= {(Verdict.ERROR, ATTEMPTS_PER_CALL)}
+    assert all(result.attempts >= MISFITS_PER_CALL for result in unlucky)
     assert sum(result.attempts for result in results) == len(server.asked)
     assert count < len(server.asked) <= 1.4 * count
 
@@ -170,6 +172,33 @@ async def test_what_cannot_help_is_not_tried_again(tmp_path):
     assert len(server.asked) == 20
     assert reasons(results) == {(Verdict.ERROR, "BACKEND_REFUSED")}
     assert "accuracy" in evaluation.metrics.undefined
+
+
+@pytest.mark.parametrize("reply", [Reply({"choices": []}), Reply(b"<html>busy</html>"), Reply({"error": "odd"})])
+async def test_an_answer_that_cannot_be_used_is_paid_for_twice_at_most(tmp_path, reply):
+    """A misfit that repeats itself is an error after one repeat, and its sample is not wrong."""
+    async with (
+        ScriptedServer(lambda request: reply).serving() as server,
+        worker_on(server, tmp_path) as bridge,
+    ):
+        evaluation = await accuracy_of(bridge, numbered(5))
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    assert len(server.asked) == 10
+    assert reasons(results) == {(Verdict.ERROR, "BACKEND_ANSWER")}
+
+
+async def test_a_rate_limit_beyond_the_samples_time_is_reported_at_once(tmp_path):
+    """The sample says when the server wants to be queried again; it does not end by its time-out."""
+
+    def script(request: Request) -> Reply:
+        return refusal(429, **{"Retry-After": "3000"}) if request.method == "POST" else Reply({"data": []})
+
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await accuracy_of(bridge, numbered(2), limits=Limits(sample_timeout_ms=60_000))
+        results = await samples_of(bridge, evaluation.evaluation_id)
+    assert reasons(results) == {(Verdict.ERROR, "BACKEND_RATE_LIMITED")}
+    assert all(result.problem and "again in 3,000 s" in result.problem.message for result in results)
+    assert len(server.asked) == 2
 
 
 async def test_a_key_that_is_refused_ends_the_evaluation(tmp_path):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gzip
+import json
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, Unavailable
-from crucible_bridge.types import ModelInput, OpenAIModel, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, SamplingParams
 from crucible_worker.backends.openai import documents
 from crucible_worker.backends.openai.authorities import tls_context
 from crucible_worker.backends.openai.backend import OpenAIBackend
@@ -298,6 +301,197 @@ async def test_a_refusal_is_read_in_part():
     assert (error.reason, "no nono no" in error.message) == ("BACKEND_REFUSED", True)
     async with remote(lambda _: Reply(b"\x1f\x8b", 401, {"Content-Encoding": "gzip"})) as (_, model):
         assert (await error_of(model.sample_text("hi", PARAMS))).reason == "BACKEND_UNAUTHENTICATED"
+
+
+def stream(*events: object, ends: str = "\n") -> bytes:
+    """Events as a server sends them: texts as they are, all else as JSON."""
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    return "".join(f"data: {text}{ends}{ends}" for text in texts).encode()
+
+
+def delta(content: object, finish: str | None = None, **fields: object) -> dict[str, object]:
+    """An event of a chat."""
+    return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": finish}], **fields}
+
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2}
+CHUNKS = (delta("4"), delta("6\u2028"), delta(None, "stop"), {"choices": [], "usage": USAGE})
+
+
+@rows(
+    "content",
+    [
+        stream(*CHUNKS, "[DONE]"),
+        stream(*CHUNKS),
+        stream(*CHUNKS, "[DONE]", ends="\r\n"),
+        stream(*CHUNKS, "[DONE]").replace(b"\n\n", b"\r\r"),
+        b": ping\n\nevent: chunk\n" + stream(*CHUNKS, "[DONE]"),
+        stream(*CHUNKS, "[DONE]").rstrip(b"\n"),
+        json.dumps(delta("4"), indent=1).encode().replace(b"\n", b"\ndata: ").join([b"data: ", b"\n\n"])
+        + stream(*CHUNKS[1:]),
+    ],
+    ids=["done", "no done", "crlf", "cr", "comment", "no end", "lines"],
+)
+async def test_a_stream_that_nobody_requested_is_read(content: bytes, monkeypatch: pytest.MonkeyPatch):
+    """Its pieces are the answer, wherever it is parsed; usage and the finish reason are those of its last events."""
+    asked = Conversation((ChatMessage("user", "hi"),))
+    async with remote(lambda _: Reply(content, headers={"Content-Type": "text/event-stream"})) as (server, model):
+        (answer,) = await model.sample_text(asked, PARAMS)
+        monkeypatch.setattr(documents, "QUICK_BYTES", 0)
+        (apart,) = await model.sample_text(asked, PARAMS)
+    assert answer == apart
+    assert (answer.text, answer.stop_reason, answer.token_count, answer.prompt_tokens) == ("46\u2028", "stop", 2, 5)
+    assert server.asked[0].headers["accept"] == "application/json"
+
+
+async def test_a_stream_of_a_completion_is_read():
+    """Texts, token ids and log-probabilities are joined."""
+    pieces = [
+        {"choices": [{"index": 0, "text": text, "token_ids": [token], "logprobs": {"token_logprobs": [-token]}}]}
+        for text, token in (("4", 7), ("6", 8))
+    ]
+    end = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
+    async with remote(lambda _: Reply(stream(*pieces, end, "[DONE]"))) as (_, model):
+        (answer,) = await model.sample_text("hi", PARAMS)
+    assert (answer.text, answer.tokens, answer.logprobs, answer.stop_reason) == ("46", (7, 8), (-7.0, -8.0), "length")
+
+
+@rows(
+    ("content", "reason", "named"),
+    [
+        (stream(delta("4"), delta("6")), "BACKEND_ANSWER", "ends before the answer does"),
+        (stream(delta("4"), "{nonsense"), "BACKEND_ANSWER", "one that is not JSON: {nonsense"),
+        (stream([1]), "BACKEND_ANSWER", "one that is list"),
+        (stream({"choices": [1]}, "[DONE]"), "BACKEND_ANSWER", "a choice that is int"),
+        (stream("[DONE]"), "BACKEND_ANSWER", "exactly one choice"),
+        (stream(delta("4"), {"error": {"message": "wait", "code": 429}}), "BACKEND_RATE_LIMITED", "wait"),
+        (stream(delta("4"), {"object": "error", "message": "oh", "code": 500}), "BACKEND_FAILED", "oh"),
+        (stream("[" * 100_000), "BACKEND_ANSWER", "not JSON"),
+    ],
+    ids=["broken", "nonsense", "list", "choice", "nothing", "error", "object", "deep"],
+)
+async def test_a_stream_that_is_no_answer_is_named(content: bytes, reason: str, named: str):
+    """What a stream has in place of an answer stands in the error."""
+    async with remote(lambda _: Reply(content)) as (_, model):
+        error = await error_of(model.sample_text(Conversation((ChatMessage("user", "hi"),)), PARAMS))
+    assert error.reason == reason
+    assert named in error.message
+
+
+def raw_deflate(content: bytes) -> bytes:
+    """Compressed by deflate alone, as some servers do."""
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(content) + compressor.flush()
+
+
+CODINGS: dict[str, tuple[str | None, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "upper": ("GZIP", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
+    "zlib": ("deflate", zlib.compress),
+    "raw": ("deflate", raw_deflate),
+    "unnamed": (None, gzip.compress),
+}
+
+
+@rows("coding", list(CODINGS))
+async def test_a_compressed_answer_that_nobody_requested_is_read(coding: str, tmp_path: Path):
+    """Answers and refusals are expanded, and the key is removed from what was compressed."""
+    name, compress = CODINGS[coding]
+    headers = {} if name is None else {"Content-Encoding": name}
+
+    def script(request: Request) -> Reply:
+        if "bad" in request.text:
+            return Reply(compress(refusal(400, f"no {KEY} here").content), 400, headers)
+        return Reply(compress(answer(request, f"yes {KEY}").content), headers=headers)
+
+    async with remote(script, key_file=key_file(tmp_path)) as (server, model):
+        (said,) = await model.sample_text("hi", PARAMS)
+        error = await error_of(model.sample_text("bad", PARAMS))
+    assert said.text == "yes [key]"
+    assert (error.reason, "no [key] here" in error.message) == ("BACKEND_REFUSED", True)
+    assert server.asked[0].headers["accept-encoding"] == "identity"
+
+
+@rows(
+    ("content", "coding", "named"),
+    [
+        (gzip.compress(b" " * (8 << 20)), "gzip", "longer than"),
+        (zlib.compress(b" " * (8 << 20)), "deflate", "longer than"),
+        (gzip.compress(b"{}")[:-9], "gzip", "its end is missing"),
+        (b"\x1f\x8bnothing", "gzip", "cannot be expanded"),
+        (b"{}", "deflate", "is compressed by deflate, and"),
+        (b"{}", "br", "by 'br', which was not requested"),
+        (b"{}", "zstd", "by 'zstd', which was not requested"),
+        (b"{}", "gzip, gzip", "by 'gzip, gzip', which was not requested"),
+    ],
+    ids=["bomb", "zlib bomb", "half", "nonsense", "plain", "br", "zstd", "twice"],
+)
+async def test_a_compressed_answer_is_expanded_up_to_its_bound(content: bytes, coding: str, named: str):
+    """An answer that expands beyond what it may have, or not at all, is refused by its name."""
+    async with remote(lambda _: Reply(content, headers={"Content-Encoding": coding})) as (_, model):
+        error = await error_of(model.sample_text("hi", PARAMS))
+    assert (error.reason, named in error.message) == ("BACKEND_ANSWER", True), error.message
+
+
+@rows(
+    ("body", "reason", "retryable", "named"),
+    [
+        ({"error": {"message": "slow", "code": 429}}, "BACKEND_RATE_LIMITED", True, "slow"),
+        ({"error": {"message": "slow", "code": "rate_limit_exceeded"}}, "BACKEND_RATE_LIMITED", True, "slow"),
+        ({"error": {"message": "busy", "type": "overloaded_error"}}, "BACKEND_FAILED", True, "answered 503 within"),
+        ({"error": {"message": "bad", "code": "400"}}, "BACKEND_REFUSED", False, "answered 400 within"),
+        (
+            {"error": {"message": "bad", "type": "invalid_request_error"}, "choices": []},
+            "BACKEND_REFUSED",
+            False,
+            "bad",
+        ),
+        ({"object": "error", "message": "bad", "code": 400}, "BACKEND_REFUSED", False, "bad"),
+        ({"error": {"message": "pay", "code": "insufficient_quota"}}, "BACKEND_QUOTA", False, "pay"),
+        ({"error": {"message": "who", "code": "invalid_api_key"}}, "BACKEND_UNAUTHENTICATED", False, "key"),
+        ({"error": {"message": "no model", "code": "model_not_found"}}, "UNKNOWN_MODEL", False, "no model"),
+        ({"error": {"message": "long", "code": "context_length_exceeded"}}, "PROMPT_TOO_LONG", False, "long"),
+        ({"error": {"message": "odd", "code": "E17"}}, "BACKEND_ANSWER", True, "an error (E17) with status 200: odd"),
+        ({"error": "plain words"}, "BACKEND_ANSWER", True, "with status 200: plain words"),
+        ({"error": {"message": "odd", "code": True}}, "BACKEND_ANSWER", True, "odd"),
+    ],
+)
+async def test_an_error_within_an_answer_is_that_error(body: dict, reason: str, retryable: bool, named: str):
+    """Its code says what it is; without a known one its words stand in the error."""
+    async with remote(lambda _: Reply(body)) as (_, model):
+        error = await error_of(model.sample_text("hi", PARAMS))
+    assert (error.reason, error.retryable) == (reason, retryable)
+    assert named in error.message
+
+
+async def test_an_answer_with_an_empty_error_is_an_answer():
+    """Some servers have the field in every answer."""
+    async with remote(lambda request: Reply({**answer(request, "yes").body, "error": None})) as (_, model):
+        assert (await model.sample_text("hi", PARAMS))[0].text == "yes"
+
+
+@rows(
+    ("content", "said"),
+    [
+        (
+            b"<!DOCTYPE html><html><head><style>p {}</style></head><body><p>Bad&nbsp;gateway</p></body></html>",
+            "Bad gateway",
+        ),
+        (b"<html><script>" + b"<script" * 9_000, "no reason given"),
+        (b"upstream timed out\x1b[31m\x00", "upstream timed out [31m"),
+        (b'{"choices": [', '{"choices": ['),
+        (b"[1, 2]", "JSON of type list, not an object: [1, 2]"),
+        (b"x" * 1000, "x" * 299 + "\u2026"),
+        (b"\xff\xfe", "\ufffd\ufffd"),
+    ],
+    ids=["page", "scripts", "control", "half", "list", "long", "bytes"],
+)
+async def test_what_a_server_said_in_place_of_an_answer_is_repeated(content: bytes, said: str):
+    """Its first 300 characters, without tags and control characters."""
+    async with remote(lambda _: Reply(content)) as (_, model):
+        error = await error_of(model.sample_text("hi", PARAMS))
+    assert (error.reason, said in error.message) == ("BACKEND_ANSWER", True), error.message
 
 
 def filled(size: int) -> Callable[[Request], Reply]:

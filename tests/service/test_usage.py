@@ -30,6 +30,11 @@ from crucible_bridge.types import (
     ServerEngine,
     Usage,
 )
+from crucible_worker.cli.samples_csv import COLUMNS, row
+from crucible_worker.exports.rows import row_of
+from crucible_worker.reports.as_json import sample_as_data
+from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.samples import row_as_data
 from crucible_worker.testing import ScriptedModel, record_events
 from tests.service.evaluation_kit import accuracy, asked, nll, numbered, rig, samples_of
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, refusal, worker_on
@@ -78,7 +83,7 @@ class Counting:
                 return Fault.CUT
             case 4:
                 # Charged, and no answer that can be read.
-                return self.charged(request, answer(request, "x", finish_reason=None))
+                return self.charged(request, answer(request, "x", finish_reason="abort"))
             case _:
                 return self.charged(request, self.said(request))
 
@@ -186,7 +191,20 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
         evaluation = await bridge.evaluation.evaluate(
             model=MODEL, evaluators=["accuracy"], dataset=numbered(3), sampling=PARAMS
         )
+        results = [each async for each in bridge.evaluation.all_samples(evaluation.evaluation_id)]
+        events = [event async for event in bridge.evaluation.watch_evaluation(evaluation.evaluation_id)]
     assert evaluation.usage == Usage(calls=3, unreported_calls=3)
+    spread = Distributions()
+    for result in results:
+        spread.add(result)
+        assert sample_as_data(result)["output_tokens"] is None
+        assert row_of(evaluation, result)["output_tokens"] is None
+        assert row_as_data(0, result)["tokens"] is None
+        assert dict(zip(COLUMNS, row(result)))["output_tokens"] is None
+        assert [turn.tokens for turn in result.turns if turn.role == "assistant"] == [None] * len(result.turns[1:])
+    assert spread.as_data()["accuracy"]["output_tokens"] is None
+    samples = [event for event in events if event.kind is EventKind.SAMPLE_COMPLETE]
+    assert [sorted(event.measurements) for event in samples] == [["score"]] * 3
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "x", {"prompt_tokens": -1, "completion_tokens": True}, {"x": [1]}])
@@ -196,7 +214,7 @@ async def test_a_usage_that_makes_no_sense_is_none(tmp_path: Path, nonsense: Any
     def script(request: Request) -> Reply:
         if request.method == "GET":
             return Reply({"data": []})
-        details = {"prompt_tokens_details": [1], "completion_tokens_details": {"reasoning_tokens": "7"}}
+        details = {"prompt_tokens_details": [1], "completion_tokens_details": {"reasoning_tokens": "seven"}}
         usage = {**nonsense, **details} if isinstance(nonsense, dict) else nonsense
         said = {"prompt_logprobs": [None, {"2": {"logprob": -1.0}}, {"3": {"logprob": -1.0}}]}
         return Reply({"choices": [{"text": "x", "finish_reason": "stop", **said}], "usage": usage})
@@ -385,7 +403,7 @@ async def test_an_evaluation_names_the_engine(tmp_path: Path, said: Mapping[str,
     async with ScriptedServer(script).serving() as fake, worker_on(fake, tmp_path) as bridge:
         evaluation = await bridge.evaluation.evaluate(asked(model=MODEL, dataset=numbered(20)))
         text = await bridge.evaluation.generate_report(["e"], ReportFormat.MARKDOWN)
-    assert evaluation.engine == ServerEngine(**engine)
+    assert evaluation.engine == ServerEngine(**engine)  # pyright: ignore[reportArgumentType] (names and versions)
     assert engine.get("version", "") in text
     assert max(collections.Counter(request.path for request in fake.requests if request.method == "GET").values()) <= 2
 

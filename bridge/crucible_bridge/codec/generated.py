@@ -4364,6 +4364,8 @@ def server_engine_to_v1(value: ServerEngine) -> types_pb2.ServerEngine:
         name=unicode_text(value.name),
         version=unicode_text(value.version),
         fingerprint=unicode_text(value.fingerprint),
+        not_applied=[unicode_text(item) for item in value.not_applied],
+        sent_as={unicode_text(key): unicode_text(item) for key, item in value.sent_as.items()},
     )
 
 
@@ -4373,6 +4375,8 @@ def server_engine_from_v1(message: types_pb2.ServerEngine, field: str = "") -> S
         name=message.name,
         version=message.version,
         fingerprint=message.fingerprint,
+        not_applied=tuple(message.not_applied),
+        sent_as=dict(sorted(message.sent_as.items())),
     )
 
 

@@ -386,11 +386,11 @@ class SampleResult:
     method: str = ""
     """By which rule of the grader the verdict came about."""
     stop_reason: str = ""
-    """Why generation ended: "stop" (end of sequence or a stop string) or "length"; empty where nothing was
-    generated.
+    """Why generation ended: "stop" (end of sequence or a stop string), "length", or another reason as the model's
+    server calls it; empty where nothing was generated, or where the server reports none.
     """
     output_tokens: int = 0
-    """Generated tokens."""
+    """Generated tokens; 0 if the model's server does not report them: then `usage` has no output_tokens."""
     duration_ns: int = 0
     """Wall time of this run in nanoseconds, with its retries and the waits between them."""
     attempts: int = 0
@@ -2155,6 +2155,15 @@ class ServerEngine:
     """Its version, likewise."""
     fingerprint: str = ""
     """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+    not_applied: tuple[str, ...] = ()
+    """Sampling parameters that the server refused, and that requests were sent without: "temperature". Its default
+    took their place, so results were measured with another value than the requested one. "judge: temperature" of
+    another model, by the name of its option.
+    """
+    sent_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Parameters that the server refused under their name, each with the name that it named in its place:
+    "max_tokens" with "max_completion_tokens". With an empty name the worker alone applies them: "stop".
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -369,7 +369,8 @@ class SampledSequence:
     logprobs: tuple[float, ...] | None = None
     """Log-probability of each generated token, nats, under the unmodified distribution; None if there are none."""
     stop_reason: str = "stop"
-    """"stop" (end of sequence or a stop string) or "length"."""
+    """"stop" (end of sequence or a stop string), "length", another reason as the model's server calls it, or empty if
+    it reports none."""
     token_count: int | None = None
     """The number of generated tokens, if a server reports it without their ids; None if `tokens` has them."""
     prompt_tokens: int | None = None
@@ -386,5 +387,10 @@ class SampledSequence:
 
     @property
     def output_tokens(self) -> int:
-        """Generated tokens."""
+        """Generated tokens; 0 if neither they nor their number is reported, see `reported_tokens`."""
         return len(self.tokens) if self.token_count is None else self.token_count
+
+    @property
+    def reported_tokens(self) -> int | None:
+        """Generated tokens; None if there is text, and neither they nor their number is reported."""
+        return None if self.text and not self.tokens and self.token_count is None else self.output_tokens

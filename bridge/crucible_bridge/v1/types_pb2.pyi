@@ -318,11 +318,22 @@ class ModelUsage(_message.Message):
     def __init__(self, model: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class ServerEngine(_message.Message):
-    __slots__ = ("name", "version", "fingerprint")
+    __slots__ = ("name", "version", "fingerprint", "not_applied", "sent_as")
+    class SentAsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    NOT_APPLIED_FIELD_NUMBER: _ClassVar[int]
+    SENT_AS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     fingerprint: str
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    not_applied: _containers.RepeatedScalarFieldContainer[str]
+    sent_as: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., not_applied: _Optional[_Iterable[str]] = ..., sent_as: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -72,11 +72,8 @@ class Meter:
         read = cached = reasoning = None
         output: int | None = 0
         for answer in answers:
-            tokens = len(answer.tokens) if answer.token_count is None else answer.token_count
-            if not tokens and answer.token_count is None and answer.text:
-                output = None  # neither its tokens nor their number is reported
-            elif output is not None:
-                output += tokens
+            tokens = answer.reported_tokens
+            output = None if output is None or tokens is None else output + tokens
             if answer.reasoning_tokens is not None:
                 reasoning = answer.reasoning_tokens + (reasoning or 0)
         if answers:

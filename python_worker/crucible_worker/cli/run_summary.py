@@ -25,6 +25,7 @@ from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.held_paths import format_own_model
+from crucible_worker.reports.facts import adjustments_text
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 
@@ -219,6 +220,8 @@ def _notes(ran: Ran) -> Iterator[tuple[str, str]]:
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
             why = first.verdict.value if first.problem is None else _problem_text(first.problem)
             yield f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"
+    if adjusted := adjustments_text(evaluation.engine):
+        yield "sampling refused", adjusted
     if evaluation.usage is not None:
         for model, usage in _by_model(evaluation, evaluation.usage):
             yield f"tokens: {model}", _spent(usage)

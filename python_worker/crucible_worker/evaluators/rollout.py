@@ -90,7 +90,7 @@ class Rollout(
         answer, outcome = await self.answered(sample, context)
         if context.keeps_turns:
             said = Turn(
-                role="assistant", text=answer.output, reward=outcome.score, tokens=answer.sequence.output_tokens
+                role="assistant", text=answer.output, reward=outcome.score, tokens=answer.sequence.reported_tokens
             )
             outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:

@@ -38,7 +38,7 @@ from crucible_bridge.types import (
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import own_model
-from crucible_worker.reports.facts import format_dataset, problem_text
+from crucible_worker.reports.facts import adjustments_text, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.records import asked_text, record_as_data
 
@@ -257,10 +257,12 @@ def _generation(evaluation: Evaluation) -> dict[str, Any]:
         "top_k": params.top_k,
         "max_tokens": params.max_tokens,
     }
-    further = _texts({"seed": params.seed, "stop": list(params.stop)})
+    refused = () if evaluation.engine is None else evaluation.engine.not_applied
+    further = {"seed": params.seed, "stop": list(params.stop)}
+    applied = {key: value for key, value in further.items() if key not in refused}
     return {
-        "generation_args": {key: value for key, value in given.items() if value is not None},
-        "additional_details": further,
+        "generation_args": {key: value for key, value in given.items() if value is not None and key not in refused},
+        "additional_details": _texts({**applied, "sampling_refused": adjustments_text(evaluation.engine)}),
     }
 
 

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     Problem,
     SampleResult,
     SamplingParams,
+    ServerEngine,
     TokenPrompt,
     Turn,
     Usage,
@@ -91,7 +92,7 @@ def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str,
     """Everything but the samples; arguments as in `start_of`."""
     request = evaluation.request
     model = format_own_model(request.model)
-    config = _generation(request.sampling)
+    config = _generation(request.sampling, evaluation.engine)
     failed = evaluation.state is EvaluationState.FAILED and evaluation.problem is not None
     return {
         "version": VERSION,
@@ -221,9 +222,11 @@ def _time(unix_ns: int) -> str:
     return utc(unix_ns).isoformat()
 
 
-def _generation(params: SamplingParams | None) -> dict[str, Any]:
+def _generation(params: SamplingParams | None, engine: ServerEngine | None) -> dict[str, Any]:
+    """The parameters that were applied."""
     if params is None:
         return {}
+    refused = () if engine is None else engine.not_applied
     config = {
         "max_tokens": params.max_tokens,
         "temperature": params.temperature,
@@ -232,7 +235,7 @@ def _generation(params: SamplingParams | None) -> dict[str, Any]:
         "seed": params.seed,
         "stop_seqs": list(params.stop) or None,
     }
-    return {key: value for key, value in config.items() if value is not None}
+    return {key: value for key, value in config.items() if value is not None and key not in refused}
 
 
 def _score_of(result: EvaluatorResult, metric_prefix: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
+    reported_tokens,
     shown_failures,
     usage_as_data,
 )
@@ -118,7 +119,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 def sample_as_data(sample: SampleResult) -> dict[str, Any]:
     """A sample's result with its record as plain data, ready for any reader of JSON."""
     reason = "" if sample.problem is None else sample.problem.reason
-    measured = {"measurements": sample.measurements, "output_tokens": sample.output_tokens}
+    measured = {"measurements": sample.measurements, "output_tokens": reported_tokens(sample)}
     return plain({**_sample(sample), "reason": reason, **measured})
 
 

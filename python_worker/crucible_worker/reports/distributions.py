@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types import SampleResult
+from crucible_worker.reports.facts import reported_tokens
 from crucible_worker.reports.plain import plain
 
 __all__ = ["MAX_BINS", "Distributions", "histogram", "typical"]
@@ -59,9 +60,11 @@ class _Spread:
             self._scores.append(result.score)
         if result.duration_ns > 0:
             self._seconds.append(result.duration_ns / 1e9)
-        if result.stop_reason or result.output_tokens:
+        tokens = reported_tokens(result)
+        if result.stop_reason or tokens or (tokens is None and result.output):
             self._stops[result.stop_reason] += 1
-            self._output_tokens.append(result.output_tokens)
+            if tokens is not None:
+                self._output_tokens.append(tokens)
 
     def as_data(self) -> dict[str, Any]:
         return {

@@ -26,6 +26,7 @@ from crucible_worker.held_paths import format_own_model
 
 __all__ = [
     "MAX_FAILURES",
+    "adjustments_text",
     "columns_of",
     "engine_as_data",
     "facts_of",
@@ -33,6 +34,7 @@ __all__ = [
     "metric_keys",
     "problem_text",
     "rules_in_words",
+    "reported_tokens",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -61,6 +63,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "concurrency": "" if evaluation.concurrency is None else f"{evaluation.concurrency:,}",
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),
+        "sampling refused": adjustments_text(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
@@ -78,6 +81,24 @@ def state_text(evaluation: Evaluation) -> str:
 
 def _format_engine(engine: ServerEngine | None) -> str:
     return "" if engine is None else " ".join(filter(None, (engine.name, engine.version, engine.fingerprint)))
+
+
+def adjustments_text(engine: ServerEngine | None) -> str:
+    """How requests differed from those that were wanted because a server refused them; empty if they did not."""
+    if engine is None:
+        return ""
+    words = [f"{name} was not applied" for name in engine.not_applied]
+    words += [
+        f"{name} was sent as {other}" if other else f"{name} was applied by the worker alone"
+        for name, other in sorted(engine.sent_as.items())
+    ]
+    return f"{', '.join(words)}: the server refuses it" if words else ""
+
+
+def reported_tokens(result: SampleResult) -> int | None:
+    """Tokens that the model generated for a sample; None if its server did not report them."""
+    unknown = not result.output_tokens and result.usage is not None and result.usage.output_tokens is None
+    return None if unknown else result.output_tokens
 
 
 def usage_as_data(usage: Usage | None) -> dict[str, Any] | None:
@@ -100,7 +121,13 @@ def engine_as_data(engine: ServerEngine | None) -> dict[str, Any] | None:
     """Which program served a model, for json."""
     if engine is None:
         return None
-    return {"name": engine.name, "version": engine.version, "fingerprint": engine.fingerprint}
+    return {
+        "name": engine.name,
+        "version": engine.version,
+        "fingerprint": engine.fingerprint,
+        "not_applied": list(engine.not_applied),
+        "sent_as": dict(engine.sent_as),
+    }
 
 
 def _format_rendering(rendering: EvaluatorRendering) -> str:

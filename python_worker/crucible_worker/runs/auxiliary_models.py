@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import Problem
 from crucible_worker.backends.base import Capability, Model
 from crucible_worker.evaluators.base import HasAuxiliaryModels
+from crucible_worker.runs.bounds import Patience
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.preparation import Plan, option_path
 from crucible_worker.runs.transcripts import Transcript
@@ -81,7 +82,7 @@ def auxiliary_models_of(
     plan: Plan,
     index: int,
     gate: CallGate,
-    answered: Callable[[], None],
+    patience: Patience,
     transcript: Transcript | None,
     renderers: Mapping[str, str],
 ) -> Mapping[str, GatedModel | Unloaded]:
@@ -91,4 +92,4 @@ def auxiliary_models_of(
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
-    return {**unloaded, **gated_models(loaded, gate, answered, transcript, renderers)}
+    return {**unloaded, **gated_models(loaded, gate, patience.answered, transcript, renderers, patience.seconds_left)}

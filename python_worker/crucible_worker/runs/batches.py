@@ -93,7 +93,7 @@ async def ask_all(
     try:
         async with timer:
             opened = await open_model(backends, model, gate, field)
-            gated = GatedModel(opened, gate)
+            gated = GatedModel(opened, gate, seconds_left=lambda: bounds.item_seconds)
             ask = asker(gated)
             fingerprint = opened.fingerprint
 

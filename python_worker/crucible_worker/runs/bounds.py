@@ -58,6 +58,11 @@ class Patience:
         message = f"had no answer of a model for default_sample_timeout_seconds, {self._default_seconds:g}"
         return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
+    def seconds_left(self) -> float | None:
+        """Seconds until the sample ends by its time, if no model answers before; None if it is not bounded."""
+        ends = self._timer.when() if self._timer.running else None
+        return None if ends is None else ends - self._loop.time()
+
     def answered(self) -> None:
         """A model has answered."""
         if self._seconds is None:

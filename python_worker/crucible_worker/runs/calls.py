@@ -15,10 +15,21 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.runs.transcripts import CallListener, Transcript
 
-__all__ = ["ATTEMPTS_PER_CALL", "BACKOFF_SECONDS", "MAX_BACKOFF_SECONDS", "CallGate", "GatedModel", "gated_models"]
+__all__ = [
+    "ATTEMPTS_PER_CALL",
+    "BACKOFF_SECONDS",
+    "MAX_BACKOFF_SECONDS",
+    "MISFITS_PER_CALL",
+    "CallGate",
+    "GatedModel",
+    "gated_models",
+]
 
 ATTEMPTS_PER_CALL = 6
 """Tries of one call at most, the first included."""
+MISFITS_PER_CALL = 2
+"""Answers of one call at most that arrive and cannot be used: each is generated, and paid for, and the next one is
+mostly alike."""
 RETRY_SHARE = 0.3
 """Retries of a whole attempt, as a share of its samples, or of their calls if these are more: a backend that is down is
 not called for ever."""
@@ -59,6 +70,7 @@ class CallGate:
         arguments: tuple[Any, ...] = (),
         options: Mapping[str, Any] | None = None,
         counter: GatedModel | None = None,
+        seconds_left: Callable[[], float | None] | None = None,
     ) -> T:
         """Make a call; retry it if its error is retryable.
 
@@ -67,14 +79,16 @@ class CallGate:
             arguments: what it takes by position.
             options: what it takes by name.
             counter: counts each try, before it is made.
+            seconds_left: returns the seconds until the caller gives up; None if it does not.
 
         Raises:
             Cancelled: the gate is closed.
-            BridgeError: the last error, when it is not retryable or the budget is spent.
+            BridgeError: the last error, when it is not retryable, the budget is spent, or the backend names a later
+                time than the caller waits for.
         """
         if counter is not None:
             self._calls += 1
-        attempt = 0
+        attempt = misfits = 0
         while True:
             attempt += 1
             if self._closed:
@@ -86,9 +100,14 @@ class CallGate:
                     return await function(*arguments)
                 return await function(*arguments, **options)
             except BridgeError as error:
-                if not error.retryable or attempt == ATTEMPTS_PER_CALL or self._is_spent:
+                misfits += error.reason == Reason.BACKEND_ANSWER
+                last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL
+                if not error.retryable or last or self._is_spent:
                     raise
                 wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+                left = None if seconds_left is None else seconds_left()
+                if error.retry_after is not None and left is not None and wait >= left:
+                    raise _too_late(error, wait, left) from error
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -105,6 +124,23 @@ class CallGate:
         return self._retries >= max(MIN_RETRIES, int(max(self.samples, self._calls) * RETRY_SHARE))
 
 
+def _too_late(error: BridgeError, wait: float, left: float) -> BridgeError:
+    """The same error, which says that its time of the next try is too late; a later run may still succeed."""
+    message = (
+        f"{error.message}; it is to be queried again in {wait:,.0f} s, and the time limit is over before, in "
+        f"{max(left, 0):,.0f} s (sample_timeout_ms of an evaluation, item_timeout_ms of a call)"
+    )
+    return type(error)(
+        message,
+        reason=error.reason,
+        code=error.code,
+        field=error.field,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        metadata=error.metadata,
+    )
+
+
 def _backoff(attempt: int) -> float:
     ceiling = min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
     return random.uniform(ceiling / 2, ceiling)
@@ -116,7 +152,17 @@ class GatedModel(WrappedModel):
     It has no reference to itself: a finished sample is freed at once, without the cycle collector.
     """
 
-    __slots__ = ("_answered", "_counts", "_gate", "_listener", "_tokenizer", "calls", "meter", "resolved_renderer")
+    __slots__ = (
+        "_answered",
+        "_counts",
+        "_gate",
+        "_listener",
+        "_seconds_left",
+        "_tokenizer",
+        "calls",
+        "meter",
+        "resolved_renderer",
+    )
 
     def __init__(
         self,
@@ -125,6 +171,7 @@ class GatedModel(WrappedModel):
         answered: Callable[[], None] | None = None,
         listener: CallListener | None = None,
         renderer: str | None = None,
+        seconds_left: Callable[[], float | None] | None = None,
     ) -> None:
         """Of a model.
 
@@ -134,6 +181,7 @@ class GatedModel(WrappedModel):
             answered: called after each call that succeeds.
             listener: receives prompts and answers.
             renderer: what `auto` was resolved to before.
+            seconds_left: returns the seconds that the sample has left; None if its time has no end.
         """
         self.meter = meter = Meter()
         """Usage of the calls that got an answer, including their failed tries."""
@@ -141,6 +189,7 @@ class GatedModel(WrappedModel):
         self._model = model if metered is None else metered
         self._counts = metered is None
         self._gate, self._answered, self._listener = gate, answered, listener
+        self._seconds_left = seconds_left
         self.calls = 0
         """Calls made, retries included."""
         self.resolved_renderer = renderer
@@ -166,7 +215,7 @@ class GatedModel(WrappedModel):
             asked = listener.asked(prompt)
         self._gate.asking += 1
         try:
-            answer = await self._gate.call(method, arguments, options, self)
+            answer = await self._gate.call(method, arguments, options, self, self._seconds_left)
         finally:
             self._gate.asking -= 1
         if self._answered is not None:
@@ -184,12 +233,18 @@ def gated_models(
     answered: Callable[[], None] | None = None,
     transcript: Transcript | None = None,
     renderers: Mapping[str, str] | None = None,
+    seconds_left: Callable[[], float | None] | None = None,
 ) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
     known = renderers or {}
     return {
         name: GatedModel(
-            model, gate, answered, None if transcript is None else transcript.listener(name), known.get(name)
+            model,
+            gate,
+            answered,
+            None if transcript is None else transcript.listener(name),
+            known.get(name),
+            seconds_left,
         )
         for name, model in models.items()
     }

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -431,8 +432,21 @@ class Attempt:
 
     @property
     def _engine(self) -> ServerEngine | None:
-        """Which program serves the model, as far as it is known."""
-        return None if self.model is None else self.model.engine
+        """Which program serves the model, as far as it is known; with what the servers of further models refused."""
+        if self.model is None:
+            return None
+        engine = self.model.engine
+        refused = {
+            f"{name}: {parameter}"
+            for models in self._plan.auxiliary_models.values()
+            for name, model in models.items()
+            if (other := model.engine) is not None
+            for parameter in other.not_applied
+        }
+        if not refused:  # as a rule
+            return engine
+        engine = engine or ServerEngine()
+        return dataclasses.replace(engine, not_applied=(*engine.not_applied, *sorted(refused)))
 
     @property
     def _done(self) -> int:

@@ -95,7 +95,12 @@ async def ask_each(
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
-            opened = GatedModel(await open_model(backends, model, gate, field), gate)
+            ends, loop = timer.when(), asyncio.get_running_loop()
+            opened = GatedModel(
+                await open_model(backends, model, gate, field),
+                gate,
+                seconds_left=lambda: None if ends is None else ends - loop.time(),
+            )
             asked = asker(opened)
 
             async def ask(index: int) -> None:

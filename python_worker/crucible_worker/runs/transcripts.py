@@ -172,5 +172,5 @@ def _turns_of(call: _Call) -> list[Turn]:
     if turns:
         # The tokens of the whole prompt are counted with its last turn.
         turns[-1] = dataclasses.replace(turns[-1], tokens=prompt_tokens)
-    said = [Turn(role="assistant", text=answer.text, tokens=answer.output_tokens, model=model) for answer in answers]
+    said = [Turn(role="assistant", text=answer.text, tokens=answer.reported_tokens, model=model) for answer in answers]
     return turns + said

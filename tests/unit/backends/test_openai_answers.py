@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, SamplingParams, ToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES
-from crucible_worker.backends.openai.answers import chat_answer, completion_answer
+from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
 from tests.tables import rows
 
@@ -38,10 +39,19 @@ def chat(**fields):
 
 @rows(
     ("finish_reason", "stop_reason"),
-    [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("max_tokens", "length"), ("tool_calls", "stop")],
+    [
+        *[(reason, "stop") for reason in ("stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls")],
+        *[(reason, "stop") for reason in ("STOP", " Stop ", "COMPLETE", "END_TURN", "function_call", "tool_use")],
+        *[(reason, "length") for reason in ("length", "max_tokens", "MAX_TOKENS", "model_length", "Length")],
+        # What no one knows stays as it is, and what is not reported is never guessed.
+        ("repetition", "repetition"),
+        ("FINISH_REASON\x1b[31m", "finish_reason [31m"),
+        ("x" * 1000, "x" * 40),
+        *[(reason, "") for reason in (None, "", "  ", 1, True, ["stop"], {"type": "stop"}, 10**400)],
+    ],
 )
 def test_why_an_answer_ended(finish_reason, stop_reason):
-    """An answer that was cut says "length", whatever its server calls that."""
+    """An answer that was truncated says "length", whatever its server calls that; an odd reason costs no answer."""
     for sequence in (
         completion_answer(completion(finish_reason=finish_reason), "s"),
         chat_answer(chat(finish_reason=finish_reason), "s"),
@@ -68,13 +78,104 @@ def test_an_answer_that_no_page_could_carry_is_an_error(character, size):
 
 @pytest.mark.parametrize(
     ("finish_reason", "reason", "retryable"),
-    [("content_filter", "BACKEND_FILTERED", False), ("abort", "BACKEND_ANSWER", True), (None, "BACKEND_ANSWER", True)],
+    [
+        *[(each, "BACKEND_FILTERED", False) for each in ("content_filter", "SAFETY", "RECITATION", "refusal")],
+        *[(each, "BACKEND_ANSWER", True) for each in ("abort", "ERROR", "cancelled", "insufficient_system_resource")],
+    ],
 )
 def test_an_answer_that_is_not_the_models_is_an_error(finish_reason, reason, retryable):
-    """What a filter cut, or nobody ended, is never judged."""
+    """What a filter truncated, or the server broke off, is never judged; the error names the reason."""
     with pytest.raises(BackendError) as caught:
         completion_answer(completion(finish_reason=finish_reason), "s")
     assert (caught.value.reason, caught.value.retryable) == (reason, retryable)
+    assert repr(finish_reason.lower()) in caught.value.message
+
+
+def test_a_finish_reason_may_be_missing():
+    """A server that reports none gets no guess."""
+    assert completion_answer({"choices": [{"text": "hi"}]}, "s").stop_reason == ""
+    assert chat_answer({"choices": [{"message": {"content": "hi"}}]}, "s").stop_reason == ""
+
+
+@rows(
+    ("content", "text"),
+    [
+        ("hi", "hi"),
+        (None, ""),
+        ([], ""),
+        ([{"type": "text", "text": "h"}, {"type": "text", "text": "i"}], "hi"),
+        ([{"type": "output_text", "text": "hi", "annotations": []}], "hi"),
+        ({"type": "text", "text": "hi"}, "hi"),
+        ([{"text": "hi"}], "hi"),
+        (["h", "i"], "hi"),
+        ([{"type": "text", "text": None}], ""),
+        ([{"type": "thinking", "thinking": "so"}, {"type": "text", "text": "hi"}], "hi"),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "so"}]}, {"type": "text", "text": "hi"}], "hi"),
+        ([{"type": "refusal", "refusal": "no"}], ""),
+    ],
+)
+def test_content_is_text_or_parts_of_text(content, text):
+    """Parts of text are one text; reasoning and refusals are not part of it."""
+    assert chat_answer(chat(message={"content": content}), "s").text == text
+    if content is not None:
+        assert completion_answer(completion(text=content), "s").text == text
+
+
+@rows(
+    ("content", "named", "retryable"),
+    [
+        (3, "content that is int", True),
+        (True, "content that is bool", True),
+        ([3], "a part that is int", True),
+        ([{"type": ["text"]}], "a part whose type is list", True),
+        ([{"type": "text", "text": 3}], "whose text is int", True),
+        ([{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {}}], "a part of type 'image_url'", False),
+        ([{"type": "audio"}], "a part of type 'audio'", False),
+    ],
+)
+def test_content_that_is_no_text_is_named(content, named, retryable):
+    """A part that no text can stand for is an error that names it: it is not dropped."""
+    with pytest.raises(BackendError) as caught:
+        chat_answer(chat(message={"content": content}), "s")
+    assert named in caught.value.message
+    assert (caught.value.reason, caught.value.retryable) == ("BACKEND_ANSWER", retryable)
+
+
+@rows(
+    ("value", "count"),
+    [
+        (12, 12),
+        (0, 0),
+        (12.0, 12),
+        ("12", 12),
+        ((1 << 31) - 1, (1 << 31) - 1),
+        *[(value, None) for value in (None, -1, -1.0, 12.5, True, "", "many", "-1", "12.0", "\u0661", [12], {"n": 12})],
+        *[(value, None) for value in (1 << 31, 10**400, "9" * 5000, float("nan"), float("inf"), 1e300)],
+    ],
+)
+def test_a_count_that_is_none_is_absent(value, count):
+    """Whole floats and digits are counts; anything else is no count, which is absent, and costs no answer."""
+    usage = {
+        "prompt_tokens": value,
+        "completion_tokens": value,
+        "prompt_tokens_details": {"cached_tokens": value},
+        "completion_tokens_details": {"reasoning_tokens": value},
+    }
+    sequence = completion_answer(completion() | {"usage": usage}, "s")
+    found = (sequence.prompt_tokens, sequence.token_count, sequence.cached_prompt_tokens, sequence.reasoning_tokens)
+    assert found == (count,) * 4
+    meter = Meter()
+    report_usage(meter, completion() | {"usage": usage}, {"prompt": "hi"})
+    assert (meter.prompt_tokens, meter.output_tokens) == (count, count)
+    assert meter.unreported_calls == (count is None)
+
+
+@rows("usage", [None, 4, [], "x", {}, {"prompt_tokens_details": None, "completion_tokens_details": [1]}])
+def test_a_usage_that_is_none_is_absent(usage):
+    """Whatever stands in its place, there are no counts, and the answer stays."""
+    sequence = completion_answer(completion() | {"usage": usage}, "s")
+    assert (sequence.text, sequence.prompt_tokens, sequence.token_count) == ("hi", None, None)
+    assert (sequence.cached_prompt_tokens, sequence.reasoning_tokens) == (None, None)
 
 
 def test_tokens_are_counted_by_what_is_known():
@@ -116,10 +217,6 @@ def test_a_chat_that_only_calls_a_tool_has_no_text():
         completion(logprobs={"token_logprobs": [True]}),
         completion(logprobs={"content": ["x"]}),
         completion(token_ids=["4"]),
-        completion() | {"usage": {"completion_tokens": -1}},
-        completion() | {"usage": {"completion_tokens": "many"}},
-        completion() | {"usage": {"prompt_tokens": -1}},
-        completion() | {"usage": 4},
     ],
 )
 def test_nonsense_is_an_error(document):
@@ -149,7 +246,8 @@ def test_no_field_is_too_odd(fields, usage):
     """One field that is odd in an answer that is else in order does not get further than its reader."""
     with contextlib.suppress(BackendError):
         sequence = completion_answer(completion(**fields) | {"usage": usage}, "s")
-        assert sequence.stop_reason in ("stop", "length")
+        assert isinstance(sequence.stop_reason, str)
+        assert len(sequence.stop_reason) <= 40
         assert 0 <= sequence.output_tokens < 1 << 31
 
 

@@ -82,6 +82,80 @@ def test_a_prompt_that_is_too_long_is_told_as_such(body):
     assert (error.field, error.reason) == ("prompt", "PROMPT_TOO_LONG")
 
 
+CHATS = FailedRequest(server="s", model="m", path="/chat/completions", key=KEY)
+
+
+@rows(
+    ("asked", "status", "words", "cured"),
+    [
+        (CHATS, 400, "As of transformers v4.44, default chat template is no longer allowed, so provide one", True),
+        (
+            CHATS,
+            404,
+            "This is not a chat model and thus not supported in the v1/chat/completions endpoint. Did you mean "
+            "to use v1/completions?",
+            True,
+        ),
+        (CHATS, 400, "The model does not support Chat Completions API", True),
+        (CHATS, 404, "Not Found", True),
+        (CHATS, 405, "Method Not Allowed", True),
+        (CHATS, 400, "Unsupported value: 'temperature' does not support 0 with this chat model.", False),
+        (CHATS, 400, "messages.0.content: field required", False),
+        (CHATS, 422, "no such field", False),
+        (CHATS, 404, "The model `m` does not exist.", False),
+        (CHATS, 404, "model 'm' not found, try pulling it first", False),
+        (CHATS, 413, "Request Entity Too Large", False),
+        (
+            ASKED,
+            404,
+            "This is a chat model and not supported in the v1/completions endpoint. Did you mean to use "
+            "v1/chat/completions?",
+            True,
+        ),
+        (ASKED, 404, "page not found", True),
+        (ASKED, 400, "no such field", False),
+        (ASKED, 404, "The model `m` does not exist.", False),
+    ],
+)
+def test_a_cure_stands_where_it_is_one(asked, status, words, cured):
+    """Another form of the request is named only if the server refuses this form, or does not have its path."""
+    error = of_status(asked, status, {}, error_body(words))
+    cure = "--renderer raw" if asked is CHATS else "if the server only chats"
+    assert (cure in error.message) is cured
+    assert words in error.message
+
+
+@rows(
+    ("text", "shown"),
+    [
+        ("Incorrect API key provided: sk-proj-abcdefghijklmnop1234", "Incorrect API key provided: [key]"),
+        ("Authorization: Bearer abcdef123456", "Authorization: Bearer [key]"),
+        ("authorization: abcdef123456; next", "authorization: [key]; next"),
+        ('"api_key": "abcdef123456", "n": 1', '"api_key": "[key]", "n": 1'),
+        ("https://x/y?api_key=abcdef123456&n=1", "https://x/y?api_key=[key]&n=1"),
+        ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln was refused", "token [key] was refused"),
+        ("hf_abcdefghijklmnop is expired", "hf_... is expired"),
+        (f"key {KEY} is unknown", "key [key] is unknown"),
+        ("a\x00b\x1b[2Jc\u202ed\ne", "a b [2Jc d e"),
+        ("skeletonizationalgorithms of max_tokens", "skeletonizationalgorithms of max_tokens"),
+        ("the password is wrong", "the password is wrong"),
+    ],
+)
+@rows("as_json", [True, False])
+def test_no_secret_is_repeated(text, shown, as_json):
+    """Keys, tokens and control characters do not get into an error, whoever they belong to."""
+    body = error_body(text) if as_json else text.encode()
+    message = of_status(ASKED, 400, {}, body).message
+    assert message.endswith(f": {shown.replace('hf_...', '[key]')}")
+
+
+@rows("size", [64 * 1024, 64 * 1024 + 3])
+def test_a_key_at_the_end_of_what_was_read_is_not_repeated(size):
+    """Only a part of the key may have been read, behind nothing but blanks."""
+    body = (b" " * (64 * 1024 - 5) + KEY.encode())[:size]
+    assert KEY[:4] not in of_status(ASKED, 400, {}, body).message
+
+
 @rows("status", [429, 503])
 @rows(
     ("text", "seconds"),

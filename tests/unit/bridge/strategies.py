@@ -284,7 +284,14 @@ own_usages = st.builds(
     cost=optional(finite),
 )
 usages = st.builds(dataclasses.replace, own_usages, judges=several(st.builds(ModelUsage, model=text, usage=own_usages)))
-engines = st.builds(ServerEngine, name=text, version=text, fingerprint=text)
+engines = st.builds(
+    ServerEngine,
+    name=text,
+    version=text,
+    fingerprint=text,
+    not_applied=st.lists(text, max_size=2).map(tuple),
+    sent_as=st.dictionaries(text, text, max_size=2),
+)
 
 
 @st.composite

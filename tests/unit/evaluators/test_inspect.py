@@ -245,9 +245,9 @@ async def test_conversations_and_single_messages_are_asked() -> None:
     ]
 
     assert [choice for answer in told for choice in answer["choices"]] == [
-        {"text": "A", "cut": False, "tokens": 1},
-        {"text": "S", "cut": True, "tokens": 1},
-        *[{"text": "BC", "cut": False, "tokens": 2}] * 2,
+        {"text": "A", "cut": False, "ended": "stop", "tokens": 1},
+        {"text": "S", "cut": True, "ended": "length", "tokens": 1},
+        *[{"text": "BC", "cut": False, "ended": "stop", "tokens": 2}] * 2,
     ]
     assert (asked.output_tokens, asked.stop_reason, asked.first_problem) == (6, "length", None)
 

@@ -8,7 +8,14 @@ import pytest
 from crucible_bridge.errors import BackendError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, ImageChunk, ModelInput, SampledSequence, SamplingParams, Usage
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES, RETRY_SHARE, CallGate, GatedModel
+from crucible_worker.runs.calls import (
+    ATTEMPTS_PER_CALL,
+    MIN_RETRIES,
+    MISFITS_PER_CALL,
+    RETRY_SHARE,
+    CallGate,
+    GatedModel,
+)
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 
@@ -50,6 +57,52 @@ async def test_tries_of_one_call_are_bounded():
     with pytest.raises(BackendError):
         await CallGate(1000).call(backend.call)
     assert backend.calls == ATTEMPTS_PER_CALL
+
+
+@pytest.mark.parametrize(("failures", "answered"), [(MISFITS_PER_CALL - 1, True), (MISFITS_PER_CALL, False)])
+async def test_an_answer_that_cannot_be_used_is_repeated_once(failures: int, answered: bool):
+    """Each was generated and paid for: another one is tried once, whatever came between."""
+    misfit = BackendError("no choice", reason="BACKEND_ANSWER")
+    backend = Backend(failures, misfit)
+    if answered:
+        assert await CallGate(1000).call(backend.call) == "answer"
+    else:
+        with pytest.raises(BackendError, match="no choice"):
+            await CallGate(1000).call(backend.call)
+    assert backend.calls == MISFITS_PER_CALL
+
+    errors = [BackendError("busy", retry_after=0.0), misfit, BackendError("busy", retry_after=0.0), misfit]
+
+    async def mixed() -> str:
+        raise errors.pop(0)
+
+    with pytest.raises(BackendError, match="no choice"):
+        await CallGate(1000).call(mixed)
+    assert not errors
+
+
+@rows(("wait", "left"), [(5.0, 5.0), (3600.0, 5.0), (5.0, 0.0)])
+async def test_a_time_beyond_the_samples_is_reported_at_once(wait: float, left: float):
+    """No call waits for what it cannot live to see; the error says when, and that it may succeed later."""
+    limited = BackendError("too many", reason="BACKEND_RATE_LIMITED", retry_after=wait)
+    backend = Backend(1, limited)
+    with pytest.raises(BackendError, match="too many; it is to be queried again in") as caught:
+        await CallGate(10).call(backend.call, seconds_left=lambda: left)
+    assert f"{wait:,.0f} s" in caught.value.message
+    assert (caught.value.reason, caught.value.retryable, caught.value.retry_after) == (
+        "BACKEND_RATE_LIMITED",
+        True,
+        wait,
+    )
+    assert backend.calls == 1
+
+
+@rows(("wait", "left"), [(0.01, 60.0), (0.01, None), (None, 0.0)])
+async def test_a_time_within_the_samples_is_waited_for(wait: float | None, left: float | None):
+    """Without a time of the server, or with one that comes in time, the call is made again."""
+    backend = Backend(1, BackendError("too many", reason="BACKEND_RATE_LIMITED", retry_after=wait))
+    assert await CallGate(10).call(backend.call, seconds_left=lambda: left) == "answer"
+    assert backend.calls == 2
 
 
 async def test_final_errors_are_not_retried():

@@ -22,6 +22,7 @@ class Seat:
 
     def __init__(self, deployment: Deployment, target: Target) -> None:
         self.server = deployment.endpoint
+        self.dialects = deployment.fleet.dialects
         self._deployment = deployment
         self._target = target
 

@@ -1,7 +1,8 @@
 """Answers of an OpenAI-compatible server, read without trust.
 
-Servers leave out what they do not have, so every field except the text and the finish reason may be missing. A field
-that is there must be valid: anything else is an error, never a wrong answer.
+Servers leave out what they do not have, so every field except the text may be missing. The text, the tokens and their
+log-probabilities must be valid if they are there: anything else is an error, never a wrong answer. A count of tokens
+that is none, and a finish reason that no one knows, cost no answer: the count is absent, the reason stays as it is.
 """
 
 from __future__ import annotations
@@ -31,8 +32,43 @@ __all__ = [
     "report_usage",
 ]
 
-_STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call"})
-_CUT = frozenset({"length", "max_tokens"})
+_STOPPED = frozenset(
+    {
+        *(
+            "stop",
+            "eos",
+            "eos_token",
+            "end_turn",
+            "stop_sequence",
+            "stop_token",
+            "stop_string",
+            "complete",
+            "completed",
+        ),
+        *("tool_calls", "tool_call", "tool_use", "function_call"),
+    }
+)
+_CUT = frozenset(
+    {
+        *("length", "max_length", "max_tokens", "max_new_tokens", "max_output_tokens", "max_completion_tokens"),
+        *("model_length", "context_length", "model_context_window_exceeded"),
+    }
+)
+_FILTERED = frozenset(
+    {
+        *("content_filter", "content_filtered", "safety", "recitation", "blocklist", "prohibited_content", "spii"),
+        *("guardrail_intervened", "refusal"),
+    }
+)
+"""The server's filter has truncated or replaced the answer."""
+_BROKEN_OFF = frozenset(
+    {"abort", "aborted", "cancelled", "canceled", "error", "insufficient_system_resource", "timeout"}
+)
+"""The server has ended the answer before the model did."""
+_MAX_REASON_CHARS = 40
+"""Most characters of a finish reason that are recorded."""
+_TEXT_PARTS = frozenset({"text", "output_text", "input_text"})
+_REASONING_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_text"})
 _MAX_INT = (1 << 31) - 1
 """Token ids and counts have 32 bits on the wire."""
 _ID_MARK = "token_id:"
@@ -49,7 +85,10 @@ def completion_answer(document: dict[str, Any], server: str, top: int = 0) -> Sa
         BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
-    return _sequence(document, choice, _text(choice, "text", server), server, top)
+    if choice.get("text") is None:
+        raise garbage(server, "an answer without text")
+    message = _plain({"content": choice["text"]}, server)
+    return _sequence(document, choice, message["content"], server, top)
 
 
 def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
@@ -63,8 +102,8 @@ def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledS
     message = _field(choice, "message", dict, server)
     if message is None:
         raise garbage(server, "a choice without a message")
-    text = "" if message.get("content") is None else _text(message, "content", server)
-    return _sequence(document, choice, text, server, top)
+    message = _plain(message, server)
+    return _sequence(document, choice, message["content"], server, top)
 
 
 def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
@@ -87,8 +126,8 @@ def report_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -
         document: the answer.
         body: the request: the prompt's tokens are counted if the server does not report them.
     """
-    usage, prompt = _object(document.get("usage")), body.get("prompt")
-    prompt_tokens, output_tokens = _number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens"))
+    prompt = body.get("prompt")
+    prompt_tokens, output_tokens = _count(document, "prompt_tokens"), _count(document, "completion_tokens")
     if prompt_tokens is None and isinstance(prompt, list):
         prompt_tokens = len(prompt)
     if output_tokens is None and not body.get("echo"):
@@ -115,6 +154,11 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int | None:
+    """A count of tokens, be it written as 12, 12.0 or "12"; None for anything else, which no count is."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_MAX_INT)):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_INT else None
 
 
@@ -155,8 +199,8 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
         tokens=tokens,
         logprobs=logprobs,
         stop_reason=_stop_reason(choice, server),
-        token_count=None if tokens else _output_count(document, logprobs, server),
-        prompt_tokens=_count(document, "prompt_tokens", server),
+        token_count=None if tokens else _output_count(document, logprobs),
+        prompt_tokens=_count(document, "prompt_tokens"),
         cached_prompt_tokens=_cached(document),
         reasoning_tokens=_reasoning(document),
         top_tokens=columns[0],
@@ -236,14 +280,77 @@ def possible(value: float) -> float:
 
 
 def _stop_reason(choice: dict[str, Any], server: str) -> str:
-    reason = _field(choice, "finish_reason", str, server)
+    """Why the answer ended: "stop", "length", another reason as the server calls it, or "" if it reports none.
+
+    Raises:
+        BackendError: a filter has truncated the answer (BACKEND_FILTERED), or the server has broken it off
+            (BACKEND_ANSWER).
+    """
+    reported = choice.get("finish_reason")
+    beginning = reported[: 4 * _MAX_REASON_CHARS].lower() if isinstance(reported, str) else ""
+    reason = " ".join("".join(each if each.isprintable() else " " for each in beginning).split())[:_MAX_REASON_CHARS]
     if reason in _STOPPED:
         return "stop"
     if reason in _CUT:
         return "length"
-    if reason == "content_filter":
-        raise final(f"server {server!r} truncated its answer by a content filter", Reason.BACKEND_FILTERED)
-    raise garbage(server, f"an answer with the finish reason {str(reason)[:40]!r}")
+    if reason in _FILTERED:
+        message = f"server {server!r} truncated its answer by a content filter (finish reason {reason!r})"
+        raise final(message, Reason.BACKEND_FILTERED)
+    if reason in _BROKEN_OFF:
+        raise garbage(server, f"it broke the answer off (finish reason {reason!r})")
+    return reason
+
+
+def _plain(message: dict[str, Any], server: str) -> dict[str, Any]:
+    """A message with its content as one text; reasoning and refusals among the parts of its content are fields of it.
+
+    Raises:
+        BackendError: the content is neither text nor parts of text (BACKEND_ANSWER); the error names the part.
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return message
+    if content is None:
+        return {**message, "content": ""}
+    if not isinstance(content, dict | list):
+        raise garbage(server, f"content that is {type(content).__name__}")
+    texts: dict[str, list[str]] = {"content": [], "reasoning_content": [], "refusal": []}
+    for part in content if isinstance(content, list) else [content]:
+        field, text = _part(part, server)
+        texts[field].append(text)
+    joined = {field: "".join(parts) for field, parts in texts.items() if parts and not message.get(field)}
+    return {**message, **joined, "content": "".join(texts["content"])}
+
+
+def _part(part: Any, server: str) -> tuple[str, str]:
+    """The field of a message that a part of its content belongs to, and its text."""
+    if isinstance(part, str):
+        return "content", part
+    if not isinstance(part, dict):
+        raise garbage(server, f"content with a part that is {type(part).__name__}")
+    kind = part.get("type") or "text"
+    if not isinstance(kind, str):
+        raise garbage(server, f"content with a part whose type is {type(kind).__name__}")
+    if kind in _TEXT_PARTS:
+        return "content", _text_of_part(part.get("text"), kind, server)
+    if kind == "refusal":
+        return "refusal", _text_of_part(part.get("refusal"), kind, server)
+    if kind in _REASONING_PARTS:
+        text = next((part[name] for name in ("thinking", "reasoning", "text") if name in part), None)
+        if isinstance(text, list):  # as Mistral's: parts of text again
+            return "reasoning_content", "".join(
+                _text_of_part(inner.get("text") if isinstance(inner, dict) else inner, kind, server) for inner in text
+            )
+        return "reasoning_content", _text_of_part(text, kind, server)
+    shown = " ".join(kind.split())[:_MAX_REASON_CHARS]
+    message = f"server {server!r} answered with a part of type {shown!r}: only text is read"
+    raise final(message, Reason.BACKEND_ANSWER)
+
+
+def _text_of_part(text: Any, kind: str, server: str) -> str:
+    if text is not None and not isinstance(text, str):
+        raise garbage(server, f"a part of type {kind!r} whose text is {type(text).__name__}")
+    return text or ""
 
 
 def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
@@ -254,18 +361,14 @@ def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _output_count(document: dict[str, Any], logprobs: Sequence[float] | None, server: str) -> int | None:
-    count = _count(document, "completion_tokens", server)
+def _output_count(document: dict[str, Any], logprobs: Sequence[float] | None) -> int | None:
+    count = _count(document, "completion_tokens")
     return len(logprobs) if count is None and logprobs is not None else count
 
 
-def _count(document: dict[str, Any], key: str, server: str) -> int | None:
+def _count(document: dict[str, Any], key: str) -> int | None:
     """Number of tokens of a kind, if the server reports it."""
-    usage = _field(document, "usage", dict, server) or {}
-    count = _field(usage, key, int, server)
-    if count is not None and not 0 <= count <= _MAX_INT:
-        raise garbage(server, "an invalid number of tokens")
-    return count
+    return _number(_object(document.get("usage")).get(key))
 
 
 def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
@@ -278,18 +381,11 @@ def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
     return None if values is None else tuple(float_or_garbage(value, server) for value in values)
 
 
-def _text(holder: dict[str, Any], key: str, server: str) -> str:
-    text = _field(holder, key, str, server)
-    if text is None:
-        raise garbage(server, f"an answer without {key}")
-    return text
-
-
 def _field(holder: dict[str, Any], key: str, kind: type, server: str) -> Any:
     """A field of this kind; None if it is missing or null."""
     value = holder.get(key)
     if value is None:
         return None
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(value, kind):
         raise garbage(server, f"{key} that is {type(value).__name__}")
     return value

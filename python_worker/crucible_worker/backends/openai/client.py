@@ -3,15 +3,19 @@
 A request costs the event loop 0.1 ms; httpx2 takes five times that. The client does not retry: the gate of an
 evaluation does that within a budget. It follows no redirect, which might send a prompt elsewhere, and takes neither
 proxies, keys nor certificates from the environment. It sends only the headers below, and the key.
+
+No compression is requested. An answer that is compressed nevertheless is expanded here, up to the bound of its bytes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -38,6 +42,15 @@ _MAX_REFUSAL_BYTES = 64 * 1024
 
 _MAX_LOOK_BYTES = 256 * 1024
 """Most bytes of a server's description of itself: it is read on the event loop."""
+
+_CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+"""Encodings of an answer that are read."""
+
+_GZIP_BEGINS = b"\x1f\x8b"
+"""The first bytes of what gzip has compressed, and of no JSON."""
+
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+"""Has zlib recognize both formats; deflate without a format of its own is tried after them."""
 
 _MODELS = "/models"
 """The path below the base URL that describes the server; the other such paths are below the root."""
@@ -74,7 +87,7 @@ class Client:
         self._answers: set[aiohttp.ClientResponse] = set()
         headers = {
             "Accept": "application/json",
-            # A few bytes that expand to gigabytes would pass any bound on bytes of the wire.
+            # Expanding takes time that no answer of this size is worth.
             "Accept-Encoding": "identity",
             "User-Agent": "crucible-bridge",
         }
@@ -185,13 +198,14 @@ class Client:
         )
 
     async def _content(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-        """The body of an answer, up to a bound.
+        """The body of an answer, expanded, up to a bound.
 
         Raises:
-            BackendError: it is encoded, or longer; the connection is closed.
+            BackendError: it is longer, or encoded in a way that is not read; the connection is closed.
         """
-        if _encoded(response):
-            raise self._refused(response, "is compressed, which was not requested")
+        coding = _coding(response)
+        if coding and coding not in _CODINGS:
+            raise self._refused(response, f"is compressed by {coding[:40]!r}, which was not requested")
         parts: list[bytes] = []
         size = 0
         while part := await response.content.readany():
@@ -199,18 +213,35 @@ class Client:
             if size > max_bytes:
                 raise self._refused(response, f"is longer than {max_bytes:,} bytes")
             parts.append(part)
-        return b"".join(parts)
+        content = b"".join(parts)
+        if not coding and not content.startswith(_GZIP_BEGINS):
+            return content
+        try:
+            content, complete = await asyncio.to_thread(_expanded, content, max_bytes + 1)
+        except zlib.error:
+            raise self._refused(response, f"is compressed by {coding or 'gzip'}, and cannot be expanded") from None
+        if len(content) > max_bytes:
+            raise self._refused(response, f"is compressed, and longer than {max_bytes:,} bytes")
+        if not complete:
+            raise self._refused(response, f"is compressed by {coding or 'gzip'}, and its end is missing")
+        return content
 
     async def _beginning(self, response: aiohttp.ClientResponse) -> bytes:
         """The first bytes of a refusal; the connection is closed if there are more."""
-        if _encoded(response):
-            return b""
         parts: list[bytes] = []
         size = 0
         while size < _MAX_REFUSAL_BYTES and (part := await response.content.readany()):
             size += len(part)
             parts.append(part)
-        return b"".join(parts)[:_MAX_REFUSAL_BYTES]
+        content = b"".join(parts)[:_MAX_REFUSAL_BYTES]
+        coding = _coding(response)
+        if not coding and not content.startswith(_GZIP_BEGINS):
+            return content
+        if coding and coding not in _CODINGS:
+            return b""
+        with contextlib.suppress(zlib.error):
+            return _expanded(content, _MAX_REFUSAL_BYTES)[0]
+        return b""
 
     def _refused(self, response: aiohttp.ClientResponse, what: str) -> BridgeError:
         response.close()
@@ -251,5 +282,24 @@ class _Address(AbstractResolver):
         """It has nothing open."""
 
 
-def _encoded(response: aiohttp.ClientResponse) -> bool:
-    return response.headers.get("Content-Encoding", "identity") != "identity"
+def _coding(response: aiohttp.ClientResponse) -> str:
+    """How the body is encoded, in lower case; empty if it is not."""
+    coding = response.headers.get("Content-Encoding", "").strip().lower()
+    return "" if coding == "identity" else coding
+
+
+def _expanded(content: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    """The first bytes of a compressed text, and whether they are all.
+
+    Raises:
+        zlib.error: it is not compressed by gzip or deflate.
+    """
+    try:
+        return _expanded_by(zlib.decompressobj(_GZIP_OR_ZLIB), content, max_bytes)
+    except zlib.error:
+        return _expanded_by(zlib.decompressobj(-zlib.MAX_WBITS), content, max_bytes)
+
+
+def _expanded_by(decompressor: zlib._Decompress, content: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    expanded = decompressor.decompress(content, max_bytes)
+    return expanded, decompressor.eof

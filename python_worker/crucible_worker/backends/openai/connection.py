@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
+from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart, max_bytes, read_document, takes_long
+from crucible_worker.backends.openai.failures import FailedRequest, of_error_document
 from crucible_worker.backends.openai.reading import read_apart
 from crucible_worker.backends.openai.servers import OpenAIServer
 
@@ -55,6 +57,8 @@ class Connection:
 
     def __init__(self, server: OpenAIServer, environment: Mapping[str, str], address: str | None = None) -> None:
         self.server = server
+        self.dialects = Dialects()
+        """What it refuses, by model."""
         self._address = address
         self._environment = environment
         self._client: Client | None = None
@@ -124,9 +128,14 @@ class Connection:
                 raise closed()
             content = await client.send(path, body, model, max_bytes(tokens))
         if not takes_long(content):
-            return await apart(len(content), read_document, content, tokens, self.server.name)
-        async with self._readers:
-            return await read_apart(content, tokens, self.server.name)
+            document = await apart(len(content), read_document, content, tokens, self.server.name)
+        else:
+            async with self._readers:
+                document = await read_apart(content, tokens, self.server.name)
+        error = of_error_document(FailedRequest(server=self.server.name, model=model, path=path), document)
+        if error is not None:
+            raise error
+        return document
 
     async def finish(self) -> None:
         """Close the connections when the requests under way have ended; no other may be sent after this call."""

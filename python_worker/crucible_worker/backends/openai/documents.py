@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from crucible_worker.backends.openai.failures import garbage
+from crucible_worker.backends.openai.event_streams import InvalidStream, is_stream, joined
+from crucible_worker.backends.openai.failures import garbage, repeated
 
 __all__ = [
     "APART_BYTES",
@@ -64,19 +65,22 @@ class InvalidAnswer(ValueError):
 
 
 def parse(content: bytes, tokens: int) -> dict[str, Any]:
-    """Parse an answer that may list so many tokens: a JSON object.
+    """Parse an answer that may list so many tokens: a JSON object, or a stream of events with the pieces of one.
 
     Raises:
-        InvalidAnswer: it is not a JSON object, or has more parts than such an answer can have.
+        InvalidAnswer: it is neither, or has more parts than such an answer can have.
     """
     if _parts(content) > max_parts(tokens):
         raise InvalidAnswer(f"more than {max_parts(tokens):,} lists, objects and keys")
     try:
-        document = json.loads(content)
+        document = joined(content) if is_stream(content) else json.loads(content)
+    except InvalidStream as error:
+        raise InvalidAnswer(repeated(str(error).encode("utf-8", "replace"), None)) from None
     except (ValueError, RecursionError):
-        raise InvalidAnswer(f"{len(content):,} bytes that are not JSON") from None
+        said = f": {repeated(content, None)}" if content.strip() else ""
+        raise InvalidAnswer(f"{len(content):,} bytes that are not JSON{said}") from None
     if not isinstance(document, dict):
-        raise InvalidAnswer(f"JSON of type {type(document).__name__}, not an object")
+        raise InvalidAnswer(f"JSON of type {type(document).__name__}, not an object: {repeated(content, None)}")
     return document
 
 

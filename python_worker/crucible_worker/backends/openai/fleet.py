@@ -25,6 +25,7 @@ from crucible_worker.backends.openai.addresses import Resolve, addresses_of, res
 from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
 from crucible_worker.backends.openai.answers import only_choice
 from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
+from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
 from crucible_worker.backends.openai.servers import OpenAIServer
 
@@ -94,6 +95,8 @@ class Fleet:
         admits: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.server = server
+        self.dialects = Dialects()
+        """What they refuse, by model: the replicas of a server are alike."""
         self._environment = environment
         self._clock = clock
         self._resolver = resolver
@@ -211,6 +214,8 @@ class Fleet:
                 only_choice(answer, self.server.name)
             except BridgeError as error:
                 if not self._ended(url, work, error) or any(_alike(error, other) for other in failed.values()):
+                    if _misfit(error) and any(map(_misfit, failed.values())):
+                        error.retryable = False  # it was repeated here
                     raise
                 failed[url] = error
             except BaseException:
@@ -462,6 +467,11 @@ class Fleet:
 def _alike(error: BridgeError, other: BridgeError) -> bool:
     """Whether two replicas have failed a request in the same way, so that a third one would, too."""
     return any(error.reason in kind and other.reason in kind for kind in (_FAILED, _REFUSED))
+
+
+def _misfit(error: BridgeError) -> bool:
+    """Whether a replica has answered, and its answer cannot be used."""
+    return error.reason == Reason.BACKEND_ANSWER
 
 
 def _all_absent(errors: Sequence[BridgeError]) -> BridgeError:

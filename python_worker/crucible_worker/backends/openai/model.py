@@ -17,6 +17,7 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
 from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
 from crucible_worker.backends.openai.served import Served
@@ -34,6 +35,9 @@ __all__ = ["Reachable", "RemoteModel"]
 
 class Reachable(Protocol):
     """What a model needs of the connection to its server: of one server, of replicas, or of a managed one."""
+
+    dialects: Dialects
+    """What the server refuses, by model."""
 
     @property
     def server(self) -> OpenAIServer:
@@ -264,7 +268,12 @@ class RemoteModel(Model):
             body = completion_body(self._name, input, params, logprobs=logprobs, top=top)
             path, read = "/completions", completion_answer
         tokens = params.max_tokens * (1 + top)
-        document = await self._ask(path, body, tokens)
+
+        async def send(body: dict[str, Any]) -> dict[str, Any]:
+            return await self._ask(path, body, tokens)
+
+        document, adjustments = await self._connection.dialects.of(self._name).ask(body, send)
+        self._served.adjusted(adjustments)
         return await apart(tokens * BYTES_TO_READ if top else 0, read, document, self._server.name, top)
 
     async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:

@@ -27,7 +27,8 @@ _ITEM_CHARS = 64 * 1024
 _SPARE_ITEMS = 1024
 """A list may have this many more items than the answer has tokens."""
 
-# What is read: objects by their fields, lists by the shape of their items; `_ANY` is any key. All else is left out.
+# What is read: objects by their fields, lists by the shape of their items; `_ANY` is any key. All else is left out. Of
+# two shapes the second one is that of a list, or of its only item.
 _ANY = ""
 _SCALAR = None
 _PROMPT_LOGPROBS = [{_ANY: {"logprob": _SCALAR, "rank": _SCALAR}}]
@@ -37,9 +38,20 @@ _LOGPROBS = {
     "content": [{"token": _SCALAR, "logprob": _SCALAR, "top_logprobs": [{"token": _SCALAR, "logprob": _SCALAR}]}],
     "top_logprobs": [{_ANY: _SCALAR}],
 }
+_PARTS = [
+    {
+        "type": _SCALAR,
+        "text": _SCALAR,
+        "thinking": (_SCALAR, [{"text": _SCALAR}]),
+        "reasoning": _SCALAR,
+        "refusal": _SCALAR,
+    }
+]
+_TEXT = (_SCALAR, _PARTS)
+"""A text, or a list of its parts."""
 _CHOICE = {
-    "text": _SCALAR,
-    "message": {"content": _SCALAR},
+    "text": _TEXT,
+    "message": {"content": _TEXT},
     "finish_reason": _SCALAR,
     "token_ids": [_SCALAR],
     "logprobs": _LOGPROBS,
@@ -55,6 +67,8 @@ _DOCUMENT = {
     },
     "system_fingerprint": _SCALAR,
     "prompt_logprobs": _PROMPT_LOGPROBS,
+    "object": _SCALAR,
+    "error": {"message": _SCALAR, "code": _SCALAR, "type": _SCALAR, "status": _SCALAR, "param": _SCALAR},
 }
 _Path = tuple[str | int, ...]
 
@@ -117,7 +131,7 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
                 raise InvalidAnswer(f"a list of {path[-1]} of more than {most:,} items")
             lists.append((path, [_item(_reduced(item, shape[0]), path) for item in value]))
             return []
-        return _reduced(value, _SCALAR)
+        return _reduced(value, shape if isinstance(shape, tuple) else _SCALAR)
 
     found = part(document, _DOCUMENT, ())
     if "choices" in document:
@@ -130,6 +144,9 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
 
 def _reduced(value: Any, shape: Any) -> Any:
     """The parts of a value that its shape names; an unexpected list or object becomes an empty one."""
+    if isinstance(shape, tuple):
+        scalar, several = shape
+        shape = several if isinstance(value, list) else several[0] if isinstance(value, dict) else scalar
     if isinstance(value, dict) and isinstance(shape, dict):
         if _ANY in shape:
             return {key: _reduced(inner, shape[_ANY]) for key, inner in value.items()}

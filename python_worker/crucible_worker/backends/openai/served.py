@@ -12,6 +12,7 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import ServerEngine
+from crucible_worker.backends.openai.dialects import Adjustments
 from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 
 __all__ = ["LOOK_SECONDS", "Look", "Served"]
@@ -40,6 +41,8 @@ class Served:
         """Nothing yet."""
         self._name = self._version = ""
         self._fingerprints: dict[str, None] = {}
+        self._not_applied: set[str] = set()
+        self._sent_as: dict[str, str] = {}
 
     async def look(self, get: Look) -> None:
         """Query the server; what it does not report in time stays unknown."""
@@ -55,13 +58,24 @@ class Served:
         if said and isinstance(said, str) and len(self._fingerprints) < _MAX_FINGERPRINTS:
             self._fingerprints[_text(said)] = None
 
+    def adjusted(self, adjustments: Adjustments) -> None:
+        """Record how a request differed from the one that was wanted."""
+        self._not_applied |= adjustments.not_applied
+        self._sent_as.update(adjustments.sent_as)
+
     @property
     def engine(self) -> ServerEngine | None:
         """What is known; None if nothing is."""
         fingerprint = ",".join(sorted(self._fingerprints))
-        if not (self._name or self._version or fingerprint):
+        if not (self._name or self._version or fingerprint or self._not_applied or self._sent_as):
             return None
-        return ServerEngine(name=self._name, version=self._version, fingerprint=fingerprint)
+        return ServerEngine(
+            name=self._name,
+            version=self._version,
+            fingerprint=fingerprint,
+            not_applied=tuple(sorted(self._not_applied)),
+            sent_as=dict(sorted(self._sent_as.items())),
+        )
 
     async def _look(self, get: Look) -> None:
         models, header = await _document(get, "/models")

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from crucible_bridge.errors import InternalError
+from crucible_bridge.errors import BackendError, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, Sample
 from crucible_worker.evaluators.environments.base import Observation, StepResult, StopCondition
@@ -79,6 +79,7 @@ class Problem:
             BridgeError: its judge could not be queried.
             FailedPrecondition: a stop sequence is required, and the model's server does not say what ended the answer
                 (NO_TOKENS, NO_TOKENIZER).
+            BackendError: it does not say whether the answer was truncated (BACKEND_ANSWER).
         """
         said: str = extra["text"]
         text = said if self.rules.keep_thinking else without_thinking(said)
@@ -86,6 +87,9 @@ class Problem:
         # An answer that is only reasoning is wrong, whatever a grader says about an empty answer.
         correct = 0.0 if said and not text else _score(grade)
         formed = 0.0
+        if extra["stop_reason"] not in ("stop", "length"):
+            message = "the model's server does not report whether the answer was truncated, which its format depends on"
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
         if extra["stop_reason"] == "stop" and (self.rules.stopped is None or await self.rules.stopped(action)):
             formed = 1.0 if self.rules.format is None else _score(await self._graded(self.rules.format, text))
         return StepResult(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -75,7 +75,7 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         verdict=Verdict.MEASURED,
         score=score,
         output=_text_of(group.rollouts[0]),
-        stop_reason="length" if any(turn.said.stop_reason == "length" for turn in turns) else "stop",
+        stop_reason=_stop_reason_of(turns),
         output_tokens=sum(turn.said.output_tokens for turn in turns),
         measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
         group=TrajectoryGroup(trajectories=trajectories, tags=group.tags),
@@ -152,6 +152,12 @@ def _transition(turn: Turn, intermediates: bool) -> Transition:
         intermediates=intermediates,
     )
     return dataclasses.replace(made, observation=None) if turn.seen is None else made
+
+
+def _stop_reason_of(turns: Sequence[Turn]) -> str:
+    """Why answers ended: "length" if one was truncated, else the first reason other than "stop", which may be empty."""
+    reasons = [turn.said.stop_reason for turn in turns]
+    return "length" if "length" in reasons else next((reason for reason in reasons if reason != "stop"), "stop")
 
 
 def _text_of(rollout: Rollout) -> str:

@@ -54,7 +54,7 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             role="assistant",
             text=_text_of(turn),
             reward=float(turn.reward),
-            tokens=int(turn.said.output_tokens),
+            tokens=turn.said.reported_tokens,
             rollout=index,
         )
 

@@ -41,7 +41,8 @@ class Answers:
         self.output_tokens = 0
         """Tokens generated so far by all models together."""
         self.stop_reason = ""
-        """"length" if an answer was truncated, else "stop"; empty without an answer."""
+        """"length" if an answer was truncated, else that of the first one; empty without an answer, or if its server
+        reports none."""
         self.first_problem: Problem | None = None
         """The problem of the first question without an answer."""
 
@@ -97,9 +98,9 @@ class Answers:
 
     def _choice(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
         cut = choice.stop_reason == "length"
-        self.stop_reason = "length" if cut else self.stop_reason or "stop"
+        self.stop_reason = "length" if cut else self.stop_reason or choice.stop_reason
         self.output_tokens += choice.output_tokens
         text = answer_of(_SURROGATES.sub("\ufffd", choice.text), renderer)
         reasoning, said = ("", text) if self._keep_thinking else part_thinking(text)
-        told = {"text": said, "cut": cut, "tokens": choice.output_tokens}
+        told = {"text": said, "cut": cut, "ended": choice.stop_reason, "tokens": choice.reported_tokens}
         return {**told, "reasoning": reasoning} if reasoning else told

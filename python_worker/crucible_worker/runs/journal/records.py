@@ -333,7 +333,7 @@ def result_to_record(ended: Ended) -> bytes:
             "usages": [_usage_to_list(result.usage) for result in ended.results],
             "counts": [_later_counts(result) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
-            "engine": None if ended.engine is None else _fields(ended.engine),
+            **_engine_to_maps(ended.engine),
         }
     )
 
@@ -352,14 +352,30 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
         )
         for result, usage, later in zip(data["results"], usages, counts, strict=True)
     )
-    engine = data.get("engine")
     return Ended(
         metrics=Metrics(**data["metrics"]),
         results=results,
         problem=_problem_from_map(data["problem"]),
         usage=_usage_from_list(data.get("usage")),
-        engine=None if engine is None else ServerEngine(**engine),
+        engine=_engine_from_maps(data),
     )
+
+
+def _engine_to_maps(engine: ServerEngine | None) -> dict[str, Any]:
+    if engine is None:
+        return {"engine": None}
+    fields = _fields(engine)
+    # Earlier releases read three fields there, and accept no further one.
+    known = {key: fields.pop(key) for key in ("name", "version", "fingerprint")}
+    return {"engine": known, "served": fields}
+
+
+def _engine_from_maps(data: Mapping[str, Any]) -> ServerEngine | None:
+    if (engine := data.get("engine")) is None:
+        return None
+    served = data.get("served") or {}
+    further: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in served.items()}
+    return ServerEngine(**engine, **further)
 
 
 def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:

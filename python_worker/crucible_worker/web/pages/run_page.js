@@ -64,12 +64,15 @@ function resultMetrics(result) {
 
 function runFacts(data) {
   const usages = data.evaluations.map((one) => one.usage).filter(Boolean);
-  const sum = (key) => usages.reduce((total, usage) => total + (usage[key] || 0), 0);
+  const tokens = (key, name) => {
+    const known = usages.map((usage) => usage[key]).filter((value) => value !== null && value !== undefined);
+    return known.length > 0 ? `${count(known.reduce((total, value) => total + value, 0))} ${name}` : "";
+  };
   const costs = usages.filter((usage) => usage.cost !== null && usage.cost !== undefined);
   const words = [
     plural(data.evaluations.length, "evaluation"),
     data.running.length > 0 ? `${count(data.running.length)} running` : "",
-    usages.length > 0 ? `${count(sum("prompt_tokens"))} prompt tokens, ${count(sum("output_tokens"))} output tokens` : "",
+    [tokens("prompt_tokens", "prompt tokens"), tokens("output_tokens", "output tokens")].filter(Boolean).join(", "),
     costs.length > 0 ? `cost ${number(costs.reduce((total, usage) => total + usage.cost, 0))}` : "",
   ];
   return words.filter(Boolean).join(" · ");

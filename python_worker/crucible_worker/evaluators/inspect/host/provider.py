@@ -37,6 +37,8 @@ _UNSUPPORTED = (
     "extra_body",
 )
 """Parameters that are refused: ignoring them silently would change the task."""
+_STOP_REASONS = {"stop": "stop", "length": "max_tokens"}
+"""Inspect's names; any other reason is "unknown" there."""
 
 
 class CannotAsk(Exception):
@@ -80,18 +82,19 @@ class WorkerModel(ModelAPI):
             raise CannotAsk(f"PROMPT_TOO_LONG: {error}") from error
         if (error := answer.get("error")) is not None:
             raise CannotAsk(error)
-        tokens = sum(choice["tokens"] for choice in answer["choices"])
+        counts = [choice["tokens"] for choice in answer["choices"]]
+        tokens = None if None in counts else sum(counts)
         return ModelOutput(
             model=self.model_name,
             choices=[
                 ChatCompletionChoice(
                     message=ChatMessageAssistant(content=_content(choice), model=self.model_name, source="generate"),
-                    stop_reason="max_tokens" if choice["cut"] else "stop",
+                    stop_reason=_STOP_REASONS.get(choice["ended"], "unknown"),
                 )
                 for choice in answer["choices"]
             ],
             time=time.monotonic() - asked,
-            usage=ModelUsage(output_tokens=tokens, total_tokens=tokens),
+            usage=None if tokens is None else ModelUsage(output_tokens=tokens, total_tokens=tokens),
         )
 
 
