@@ -971,6 +971,22 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "The tokenizer joins the whole question with a choice, so no token of the question is left.",
     )
+    IMPOSSIBLE_LOGPROBS = (
+        "IMPOSSIBLE_LOGPROBS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The model's service gave log-probabilities that cannot be: one above 0 by more than rounding, or only exact "
+        "zeros for the tokens of a whole prompt; no number is made of them.",
+    )
+    PROMPT_DIFFERS = (
+        "PROMPT_DIFFERS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The server counted or measured another number of tokens than it was sent: it truncated the prompt, or added "
+        "tokens to it; start it so that it reads prompts of tokens unchanged.",
+    )
     NO_PROMPT_LOGPROBS = (
         "NO_PROMPT_LOGPROBS",
         Code.FAILED_PRECONDITION,
@@ -1256,6 +1272,14 @@ class Reason(enum.StrEnum):
         False,
         _CALL | _ITEM,
         "The replicas of a server do not serve the same model.",
+    )
+    SERVED_NAME_DIFFERS = (
+        "SERVED_NAME_DIFFERS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM | _END,
+        "The server answers in the name of another model than the one requested, and its settings have "
+        "require_served_name; request the name that it has, or start it with the right model.",
     )
 
     # Loggers of experiments.

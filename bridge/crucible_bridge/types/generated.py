@@ -2118,6 +2118,35 @@ class ServerEngine:
     """Its version, likewise."""
     fingerprint: str = ""
     """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+    requested_name: str = ""
+    """Name of the model in requests. Empty of a model that no server has, and of an evaluation that began before
+    this was recorded.
+    """
+    served_names: tuple[str, ...] = ()
+    """Names of the model in the server's answers, sorted, at most 4. One that differs from requested_name: another
+    model may have answered, or requested_name is an alias.
+    """
+    listed_names: tuple[str, ...] = ()
+    """If the server's list of models has others and not requested_name: the first ones of them, at most 4."""
+    sampling_defaults: str = ""
+    """Whether the server may apply sampling parameters of its own where a request has the neutral value: "sent" (no,
+    as requests have them at their neutral value, too), "none" (no, the program has none), "partly_sent" (for
+    those that the program does not accept), "unknown" (it is not known which program it is).
+    """
+    probe_prompt_tokens: int | None = None
+    """Tokens of the prompt of a short request before the first sample, as the server counts them; None if it does
+    not.
+    """
+    stop_strings: str = ""
+    """What that request showed of stop strings: "applied" (they end the text, and are left out of it), "kept" (they
+    end it, and are part of it), "ignored", "refused", "unknown" (none occurred). Empty without an answer.
+    """
+    logprobs: str = ""
+    """Whether log-probabilities of a prompt are usable: "measured", or the reason why they are not. Empty if no
+    evaluator needed them.
+    """
+    probe_problem: Problem | None = None
+    """Why that request has no answer; the evaluation continued."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

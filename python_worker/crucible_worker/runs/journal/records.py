@@ -331,7 +331,7 @@ def result_to_record(ended: Ended) -> bytes:
             # Not in the results: earlier releases accept no further field there.
             "usages": [_usage_to_list(result.usage) for result in ended.results],
             "usage": _usage_to_list(ended.usage),
-            "engine": None if ended.engine is None else _fields(ended.engine),
+            **_engine_to_maps(ended.engine),
         }
     )
 
@@ -348,14 +348,32 @@ def result_from_record(record: bytes, apart: bytes | None = None) -> Ended:
         )
         for result, usage in zip(data["results"], usages, strict=True)
     )
-    engine = data.get("engine")
     return Ended(
         metrics=Metrics(**data["metrics"]),
         results=results,
         problem=_problem_from_map(data["problem"]),
         usage=_usage_from_list(data.get("usage")),
-        engine=None if engine is None else ServerEngine(**engine),
+        engine=_engine_from_maps(data),
     )
+
+
+def _engine_to_maps(engine: ServerEngine | None) -> dict[str, Any]:
+    if engine is None:
+        return {"engine": None}
+    fields = _fields(engine)
+    # Earlier releases read three fields there, and accept no further one.
+    known = {key: fields.pop(key) for key in ("name", "version", "fingerprint")}
+    return {"engine": known, "served": fields | {"probe_problem": _problem_to_map(engine.probe_problem)}}
+
+
+def _engine_from_maps(data: Mapping[str, Any]) -> ServerEngine | None:
+    if (engine := data.get("engine")) is None:
+        return None
+    served = dict(data.get("served") or {})
+    if served:
+        served |= {key: tuple(served[key]) for key in ("served_names", "listed_names")}
+        served["probe_problem"] = _problem_from_map(served["probe_problem"])
+    return ServerEngine(**engine, **served)
 
 
 def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
