@@ -470,7 +470,9 @@ class Evaluation:
     model was queried.
     """
     engine: ServerEngine | None = None
-    """Which program served the model, asked once an attempt; None as usage is, and where the server does not say."""
+    """Which program served the model, and what a short request to it showed before the first sample; found once an
+    attempt. Absent as usage is, and of a model that no server has.
+    """
     problem: Problem | None = None
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).

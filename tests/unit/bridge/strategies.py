@@ -284,7 +284,20 @@ own_usages = st.builds(
     cost=optional(finite),
 )
 usages = st.builds(dataclasses.replace, own_usages, judges=several(st.builds(ModelUsage, model=text, usage=own_usages)))
-engines = st.builds(ServerEngine, name=text, version=text, fingerprint=text)
+engines = st.builds(
+    ServerEngine,
+    name=text,
+    version=text,
+    fingerprint=text,
+    requested_name=text,
+    served_names=several(text),
+    listed_names=several(text),
+    sampling_defaults=text,
+    probe_prompt_tokens=optional(st.integers(0, 2**31 - 1)),
+    stop_strings=text,
+    logprobs=text,
+    probe_problem=optional(problems),
+)
 
 
 @st.composite

@@ -197,9 +197,10 @@ def _from_prompt_logprobs(document: dict[str, Any], tokens: Sequence[int], serve
     entries = _entries(document, server)
     if entries is None:
         return None
-    if not isinstance(entries, list) or len(entries) != len(tokens):
-        count = f"{len(entries):,}" if isinstance(entries, list) else "no list of"
-        raise other_prompt(server, f"it returns {count} prompt_logprobs", len(tokens))
+    if not isinstance(entries, list):
+        raise garbage(server, "prompt_logprobs that are no list")
+    if len(entries) != len(tokens):
+        raise other_prompt(server, f"it returns prompt_logprobs of {len(entries):,} tokens", len(tokens))
     return (None, *(_of_token(entry, token, server) for entry, token in zip(entries[1:], tokens[1:])))
 
 
@@ -254,9 +255,10 @@ def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> 
     # At most one generated token: a server that returns only that did not echo the prompt.
     if values is None or (isinstance(values, list) and len(values) <= 1 < len(tokens)):
         return None
-    if not isinstance(values, list) or not len(tokens) <= len(values) <= len(tokens) + 1:
-        count = f"{len(values):,}" if isinstance(values, list) else "no list of"
-        raise other_prompt(server, f"it returns {count} token_logprobs", len(tokens))
+    if not isinstance(values, list):
+        raise garbage(server, "token_logprobs that are no list")
+    if not len(tokens) <= len(values) <= len(tokens) + 1:
+        raise other_prompt(server, f"it echoes {len(values):,} tokens", len(tokens))
     return (None, *(possible(float_or_garbage(value, server)) for value in values[1 : len(tokens)]))
 
 
