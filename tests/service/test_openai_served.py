@@ -1,5 +1,7 @@
-"""What a server serves, and how: the probe of an evaluation, names of models, and sampling parameters of the server's."""
+"""What a server serves, and how: the probe of an evaluation, names of models, and the server's sampling parameters."""
 
+import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ from crucible_bridge.types import (
     Datum,
     Evaluation,
     EvaluationState,
-    ExportFormat,
     ModelInput,
     OpenAIModel,
     ReportFormat,
@@ -28,6 +29,8 @@ from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.bodies import NEUTRAL
 from crucible_worker.backends.openai.served import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.exports.every_eval_ever import SamplesFile, description_of
+from crucible_worker.exports.inspect_log import Counts, header_of
 from tests.service.evaluation_kit import samples_of
 from tests.service.openai_kit import (
     Fault,
@@ -171,7 +174,7 @@ async def test_the_probe_shows_what_stop_strings_do(probe, stop_strings: str):
     assert len(server.probes) <= 3
 
 
-@rows(
+@pytest.mark.parametrize(
     ("reply", "reason"),
     [(refusal(500), "BACKEND_FAILED"), (refusal(404), "UNKNOWN_MODEL"), (Fault.DROP, "BACKEND_CONNECTION_LOST")],
 )
@@ -212,13 +215,12 @@ async def test_another_name_is_told_everywhere(tmp_path: Path, script, probe, sa
     async with ScriptedServer(script, probe).serving() as server, worker_on(server, tmp_path) as bridge:
         evaluation = await evaluated(bridge)
         reports = [await bridge.evaluation.generate_report(["e"], form) for form in ReportFormat]
-        exports = [
-            b"".join([file.content async for file in bridge.evaluation.export_evaluation("e", form)])
-            for form in (ExportFormat.EVERY_EVAL_EVER, ExportFormat.INSPECT_JSON)
-        ]
     assert evaluation.state is EvaluationState.COMPLETED
     assert all(says in text for text in reports)
-    assert all(says in content.decode() for content in exports)
+    samples = SamplesFile(io.BytesIO(), evaluation, {})
+    described = json.loads(description_of(evaluation, {}, version="1", organization="us", samples=samples))
+    assert described["model_info"]["additional_details"]["another_model"] == says
+    assert header_of(evaluation, "1", Counts())["eval"]["metadata"]["another_model"] == says
 
 
 @pytest.mark.parametrize(("script", "probe", "says"), OTHERS, ids=["answers", "list"])
@@ -296,7 +298,7 @@ DATUM = Datum(
 )
 
 
-@rows(
+@pytest.mark.parametrize(
     ("script", "reason"),
     [
         (scored(0.5), "IMPOSSIBLE_LOGPROBS"),
@@ -333,8 +335,8 @@ async def test_calls_of_model_service_get_no_such_numbers(tmp_path: Path, script
         scores = await bridge.models.compute_logprobs("openai:s/m", [[1, 2, 3]])
         with pytest.raises(FailedPrecondition) as caught:
             await bridge.metrics.compute_kl_post_update([datum], "openai:s/m")
-    assert scores.results[0].problem is not None
-    assert scores.results[0].problem.reason == reason
+    assert scores.sequences[0].problem is not None
+    assert scores.sequences[0].problem.reason == reason
     assert caught.value.reason == reason
 
 
@@ -348,7 +350,7 @@ async def test_tokens_that_a_server_truncates_are_not_answered(tmp_path: Path):
 
     async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
         sampled = await bridge.models.sample("openai:s/m", [ModelInput.of([1, 2])], PARAMS)
-        (same,) = (await bridge.models.sample("openai:s/m", [ModelInput.of([1])], PARAMS)).results
-    assert sampled.results[0].problem is not None
-    assert sampled.results[0].problem.reason == "PROMPT_DIFFERS"
+        (same,) = (await bridge.models.sample("openai:s/m", [ModelInput.of([1])], PARAMS)).items
+    assert sampled.items[0].problem is not None
+    assert sampled.items[0].problem.reason == "PROMPT_DIFFERS"
     assert same.problem is None

@@ -35,7 +35,8 @@ def test_the_file_says_everything(tmp_path: Path, secret: Path):
     (server,) = from_file(
         tmp_path,
         f'[openai_servers.vllm]\nbase_url = "{URL}"\nkey_file = "key"\ntext = "chat"\nlogprobs = true\n'
-        'program = "sglang"\nrequire_served_name = true\nmax_connections = 8\nstall_seconds = 5\ninsecure_no_tls = true\nca_file = "ca.pem"\nproxy = "http://u:p@x:1"\n',
+        'program = "sglang"\nrequire_served_name = true\n'
+        'max_connections = 8\nstall_seconds = 5\ninsecure_no_tls = true\nca_file = "ca.pem"\nproxy = "http://u:p@x:1"\n',
     )
     assert server == OpenAIServer(
         name="vllm",
