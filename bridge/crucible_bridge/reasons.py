@@ -976,16 +976,14 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The model's service gave log-probabilities that cannot be: one above 0 by more than rounding, or only exact "
-        "zeros for the tokens of a whole prompt; no number is made of them.",
+        "A log-probability is above 0 by more than rounding, or all of a prompt are exactly 0; none is used.",
     )
     PROMPT_DIFFERS = (
         "PROMPT_DIFFERS",
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The server counted or measured another number of tokens than it was sent: it truncated the prompt, or added "
-        "tokens to it; start it so that it reads prompts of tokens unchanged.",
+        "The server read another number of tokens than it was sent; start it so that it changes no prompt.",
     )
     NO_PROMPT_LOGPROBS = (
         "NO_PROMPT_LOGPROBS",
@@ -1278,8 +1276,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM | _END,
-        "The server answers in the name of another model than the one requested, and its settings have "
-        "require_served_name; request the name that it has, or start it with the right model.",
+        "The server answers in the name of another model than the one requested; request the name that it has.",
     )
 
     # Loggers of experiments.

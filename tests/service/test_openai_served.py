@@ -303,7 +303,7 @@ DATUM = Datum(
     [
         (scored(0.5), "IMPOSSIBLE_LOGPROBS"),
         (scored(0.0), "IMPOSSIBLE_LOGPROBS"),
-        (scored(-1.0, 3), "PROMPT_DIFFERS"),
+        (scored(-1.0, 2), "PROMPT_DIFFERS"),
         (scored(-1.0, 5), "PROMPT_DIFFERS"),
     ],
 )
@@ -319,6 +319,19 @@ async def test_log_probabilities_that_cannot_be_are_no_metric(tmp_path: Path, sc
     assert evaluation.engine is not None
     assert evaluation.engine.logprobs == reason
     assert [one for one in results if one.verdict is not Verdict.ERROR] == []
+
+
+async def test_a_longer_prompt_that_is_truncated_is_an_error_of_its_sample(tmp_path: Path):
+    """The probe fits into what the server reads, and a sample does not: it is an ERROR, and part of no metric."""
+    async with ScriptedServer(scored(-1.0, 3)).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await evaluated(bridge, evaluators=["nll"], dataset=[Sample(id="s", input=DATUM)])
+        (result,) = await samples_of(bridge)
+    assert "nll" not in evaluation.metrics.values
+    assert result.verdict is Verdict.ERROR
+    assert result.problem is not None
+    assert result.problem.reason == "PROMPT_DIFFERS"
+    assert evaluation.engine is not None
+    assert evaluation.engine.logprobs == "measured"
 
 
 @rows(

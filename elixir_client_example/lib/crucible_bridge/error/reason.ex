@@ -336,7 +336,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The datasets library cannot fetch or read the data set.
   yes The process that reads from the hub died.
   yes The Hugging Face hub cannot be reached.
-  no The model's service gave log-probabilities that cannot be: one above 0 by more than rounding, or only exact zeros for the tokens of a whole prompt; no number is made of them.
+  no A log-probability is above 0 by more than rounding, or all of a prompt are exactly 0; none is used.
   no A log-probability of the answer is infinite.
   yes The process of the Inspect task ended unexpectedly.
   no The Inspect task failed; the message has its error.
@@ -414,7 +414,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model, or a file of it, lies outside of the model roots.
   no The worker does not allow this to this caller.
   no The weights are pickled, which can run code; save them as safetensors.
-  no The server counted or measured another number of tokens than it was sent: it truncated the prompt, or added tokens to it; start it so that it reads prompts of tokens unchanged.
+  no The server read another number of tokens than it was sent; start it so that it changes no prompt.
   no The prompt does not fit the model's context.
   yes The queue of evaluations is full; try again after the time that the error gives.
   no The renderer raw accepts only text, and the conversation has roles.
@@ -428,7 +428,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
-  no The server answers in the name of another model than the one requested, and its settings have require_served_name; request the name that it has, or start it with the right model.
+  no The server answers in the name of another model than the one requested; request the name that it has.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
