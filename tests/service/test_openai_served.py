@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.client import Bridge
-from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
@@ -77,7 +77,12 @@ def named(script, name: str):
 async def evaluated(bridge: Bridge, **fields: Any) -> Evaluation:
     """An evaluation of one sample by `accuracy`."""
     samples = [Sample(id="s", input="a", targets=("A",))]
-    asked = {"model": "openai:s/m", "evaluators": ["accuracy"], "dataset": samples, "evaluation_id": "e"}
+    asked: dict[str, Any] = {
+        "model": "openai:s/m",
+        "evaluators": ["accuracy"],
+        "dataset": samples,
+        "evaluation_id": "e",
+    }
     return await bridge.evaluation.evaluate(**{**asked, "sampling": PARAMS, **fields})
 
 
@@ -243,7 +248,9 @@ async def test_an_answer_of_another_name_is_refused():
     """Whatever the server answered before: a judge and ModelService are refused, too."""
     async with remote(named(listing("vllm"), "big"), require_served_name=True) as (_, model):
         await model.load()
-        with pytest.raises(Exception, match="'m' was requested, and server 's' answers in the name of 'big'") as caught:
+        with pytest.raises(
+            BridgeError, match="'m' was requested, and server 's' answers in the name of 'big'"
+        ) as caught:
             await model.sample_text("hi", PARAMS)
     assert (caught.value.reason, caught.value.retryable) == ("SERVED_NAME_DIFFERS", False)
     async with remote(named(listing("vllm"), "m"), require_served_name=True) as (_, model):

@@ -27,7 +27,6 @@ from crucible_bridge.types import (
     SampledSequence,
     SampleResult,
     SamplingParams,
-    ServerEngine,
     Usage,
 )
 from crucible_worker.testing import ScriptedModel, record_events
@@ -388,10 +387,8 @@ async def test_an_evaluation_names_the_engine(tmp_path: Path, said: Mapping[str,
         evaluation = await bridge.evaluation.evaluate(asked(model=MODEL, dataset=numbered(20)))
         text = await bridge.evaluation.generate_report(["e"], ReportFormat.MARKDOWN)
     assert evaluation.engine is not None
-    named = ServerEngine(
-        name=evaluation.engine.name, version=evaluation.engine.version, fingerprint=evaluation.engine.fingerprint
-    )
-    assert named == ServerEngine(**engine)
+    found = {name: getattr(evaluation.engine, name) for name in ("name", "version", "fingerprint")}
+    assert found == {"name": "", "version": "", "fingerprint": "", **engine}
     assert engine.get("version", "") in text
     assert max(collections.Counter(request.path for request in fake.requests if request.method == "GET").values()) <= 2
 

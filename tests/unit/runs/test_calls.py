@@ -228,7 +228,7 @@ async def test_likeliest_tokens_pass_the_gate(kind):
         await GatedModel(Mute(), CallGate(10)).compute_argmax(PROMPT)
 
 
-class Improbable(Words):
+class Improbable(ScriptedModel):
     """Returns one value as each log-probability."""
 
     def __init__(self, value):
@@ -239,7 +239,7 @@ class Improbable(Words):
         return [SampledSequence(text="x", tokens=(1, 2), logprobs=(-1.0, self.value))] * num_samples
 
     async def sample_text(self, input, params, num_samples=1, *, plain=False):
-        return await self.sample(input, params, num_samples)
+        return await self.sample(PROMPT, params, num_samples)
 
     async def sample_with_top(self, input, params, num_samples, top):
         tops = np.array([[-0.5, -1.0], [self.value, -1.0]])
