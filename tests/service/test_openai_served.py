@@ -76,14 +76,9 @@ def named(script, name: str):
 
 async def evaluated(bridge: Bridge, **fields: Any) -> Evaluation:
     """An evaluation of one sample by `accuracy`."""
-    samples = [Sample(id="s", input="a", targets=("A",))]
-    asked: dict[str, Any] = {
-        "model": "openai:s/m",
-        "evaluators": ["accuracy"],
-        "dataset": samples,
-        "evaluation_id": "e",
-    }
-    return await bridge.evaluation.evaluate(**{**asked, "sampling": PARAMS, **fields})
+    known = {"evaluators": ["accuracy"], "dataset": [Sample(id="s", input="a", targets=("A",))]}
+    asked: Any = {**known, "evaluation_id": "e", "sampling": PARAMS, **fields}
+    return await bridge.evaluation.evaluate(model="openai:s/m", **asked)
 
 
 @rows(("owner", "program"), [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llama.cpp")])
@@ -248,9 +243,8 @@ async def test_an_answer_of_another_name_is_refused():
     """Whatever the server answered before: a judge and ModelService are refused, too."""
     async with remote(named(listing("vllm"), "big"), require_served_name=True) as (_, model):
         await model.load()
-        with pytest.raises(
-            BridgeError, match="'m' was requested, and server 's' answers in the name of 'big'"
-        ) as caught:
+        says = "'m' was requested, and server 's' answers in the name of 'big'"
+        with pytest.raises(BridgeError, match=says) as caught:
             await model.sample_text("hi", PARAMS)
     assert (caught.value.reason, caught.value.retryable) == ("SERVED_NAME_DIFFERS", False)
     async with remote(named(listing("vllm"), "m"), require_served_name=True) as (_, model):
