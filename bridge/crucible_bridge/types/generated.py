@@ -2131,9 +2131,9 @@ class ServerEngine:
     listed_names: tuple[str, ...] = ()
     """If the server's list of models has others and not requested_name: the first ones of them, at most 4."""
     sampling_defaults: str = ""
-    """Whether the server may apply sampling parameters of its own where a request has the neutral value: "sent" (no,
-    as requests have them at their neutral value, too), "none" (no, the program has none), "partly_sent" (for
-    those that the program does not accept), "unknown" (it is not known which program it is).
+    """Whether the server may apply its own sampling parameters. "sent": no, requests have the neutral ones, too.
+    "none": no, the program has none. "partly_sent": those that it accepts in no request. "unknown": the program
+    is not known.
     """
     probe_prompt_tokens: int | None = None
     """Tokens of the prompt of a short request before the first sample, as the server counts them; None if it does
