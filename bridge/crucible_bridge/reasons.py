@@ -992,6 +992,20 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "The tokenizer joins the whole question with a choice, so no token of the question is left.",
     )
+    IMPOSSIBLE_LOGPROBS = (
+        "IMPOSSIBLE_LOGPROBS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "A log-probability is above 0 by more than rounding, or all of a prompt are exactly 0; none is used.",
+    )
+    PROMPT_DIFFERS = (
+        "PROMPT_DIFFERS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM,
+        "The server read another number of tokens than it was sent; start it so that it changes no prompt.",
+    )
     NO_PROMPT_LOGPROBS = (
         "NO_PROMPT_LOGPROBS",
         Code.FAILED_PRECONDITION,
@@ -1284,6 +1298,13 @@ class Reason(enum.StrEnum):
         False,
         _CALL | _ITEM,
         "The replicas of a server do not serve the same model.",
+    )
+    SERVED_NAME_DIFFERS = (
+        "SERVED_NAME_DIFFERS",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL | _ITEM | _END,
+        "The server answers in the name of another model than the one requested; request the name that it has.",
     )
 
     # Loggers of experiments.

@@ -17,6 +17,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.model import RemoteModel
+from crucible_worker.backends.openai.served import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
@@ -72,7 +73,9 @@ def answer(request: Request, text: str, **fields: Any) -> Reply:
     """The answer to a completion or a chat, with its token count; fields are those of the choice."""
     said = {"message": {"role": "assistant", "content": text}} if "messages" in request.body else {"text": text}
     choice = {"index": 0, "finish_reason": "stop", **said, **fields}
-    return Reply({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": len(text)}})
+    prompt = request.body.get("prompt")
+    usage = {"prompt_tokens": len(prompt) if isinstance(prompt, list) else 1, "completion_tokens": len(text)}
+    return Reply({"choices": [choice], "usage": usage})
 
 
 def shout(request: Request) -> Reply:
@@ -85,11 +88,21 @@ def refusal(status: int, message: str = "no", **headers: str) -> Reply:
     return Reply({"error": {"message": message, "type": "some_error", "code": None}}, status, headers)
 
 
-class ScriptedServer:
-    """The server; counts what came, and when somebody hung up."""
+def continued(request: Request) -> Reply:
+    """Answers the probe as a server that applies stop strings; names no model."""
+    return answer(request, " 5" if "stop" in request.body else " 5, 6, 7")
 
-    def __init__(self, script: Script = shout) -> None:
+
+class ScriptedServer:
+    """The server; counts what came, and when somebody hung up.
+
+    The probe of an evaluation has a script apart, and is counted apart.
+    """
+
+    def __init__(self, script: Script = shout, probe: Script = continued) -> None:
         self.script = script
+        self.probe = probe
+        self.probes: list[Request] = []
         self.requests: list[Request] = []
         self.hung_up = asyncio.Event()
         """Set when a client went away before it had its answer."""
@@ -145,11 +158,12 @@ class ScriptedServer:
         content = await reader.readexactly(int(headers.get("content-length", 0)))
         body = json.loads(content) if content else None
         request = Request(len(self.requests), method, target.removeprefix("/v1"), headers, body)
-        self.requests.append(request)
+        probes = method == "POST" and request.text == PROBE_TEXT
+        (self.probes if probes else self.requests).append(request)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         try:
-            reply = self.script(request)
+            reply = (self.probe if probes else self.script)(request)
             # A turn of the loop for the others, so that requests overlap as they do on a real server.
             await asyncio.sleep(0.001)
             await self.answering.wait()

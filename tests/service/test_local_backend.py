@@ -1,6 +1,7 @@
 """The local backend through its host process: what it answers, and what it refuses."""
 
 import asyncio
+import json
 import math
 import shutil
 
@@ -34,18 +35,32 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONTEXT = 32
 VOCABULARY = 15
 GREEDY = SamplingParams(max_tokens=8)
+SAMPLING_OF_FILES = {
+    "do_sample": True,
+    "temperature": 0.01,
+    "top_k": 1,
+    "top_p": 0.01,
+    "min_p": 0.9,
+    "repetition_penalty": 5.0,
+    "no_repeat_ngram_size": 1,
+    "suppress_tokens": list(range(3, 12)),
+    "max_new_tokens": 1,
+    "max_length": 2,
+}
+"""What a model's files recommend, and no request has."""
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A model root with a checkpoint that has a chat template, and one without a tokenizer."""
     root = tmp_path_factory.mktemp("root")
-    for name in ("chat", "tokens"):
+    for name in ("chat", "tokens", "defaults"):
         shutil.copytree(registry.path("arithmetic@600"), root / name)
     (root / "chat" / "chat_template.jinja").write_text(
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
         "{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
     )
+    (root / "defaults" / "generation_config.json").write_text(json.dumps(SAMPLING_OF_FILES))
     for file in (root / "tokens").glob("tokenizer*"):
         file.unlink()
     return root
@@ -317,6 +332,16 @@ async def test_the_chat_template_is_the_models_own(local):
     assert (await model.sample(prompt, GREEDY))[0].text == "46"
     with pytest.raises(InvalidField, match="no tools"):
         await model.tokenizer.encode_chat([ChatMessage("tool", "12")], generation_prompt=True)
+
+
+@rows("params", [GREEDY, SamplingParams(max_tokens=8, temperature=1.5, seed=3)])
+async def test_sampling_is_that_of_the_request(local, params):
+    """The model's generation_config.json changes no token and no log-probability of what is sampled."""
+    plain, other = [await load(local, LocalModel(name)) for name in ("chat", "defaults")]
+    prompt = await prompt_of(plain, "77+88=")
+    for one, two in zip(await plain.sample(prompt, params, 8), await other.sample(prompt, params, 8), strict=True):
+        assert (one.tokens, one.logprobs, one.stop_reason) == (two.tokens, two.logprobs, two.stop_reason)
+    assert await plain.compute_logprobs(prompt) == await other.compute_logprobs(prompt)
 
 
 async def test_what_the_chat_template_made_is_heard(local):

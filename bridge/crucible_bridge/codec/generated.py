@@ -4364,17 +4364,44 @@ def server_engine_to_v1(value: ServerEngine) -> types_pb2.ServerEngine:
         name=unicode_text(value.name),
         version=unicode_text(value.version),
         fingerprint=unicode_text(value.fingerprint),
+        requested_name=unicode_text(value.requested_name),
+        served_names=[unicode_text(item) for item in value.served_names],
+        listed_names=[unicode_text(item) for item in value.listed_names],
+        sampling_defaults=unicode_text(value.sampling_defaults),
+        probe_prompt_tokens=value.probe_prompt_tokens,
+        stop_strings=unicode_text(value.stop_strings),
+        logprobs=unicode_text(value.logprobs),
+        probe_problem=None if value.probe_problem is None else problem_to_v1(value.probe_problem),
         not_applied=[unicode_text(item) for item in value.not_applied],
         sent_as={unicode_text(key): unicode_text(item) for key, item in value.sent_as.items()},
     )
 
 
 def server_engine_from_v1(message: types_pb2.ServerEngine, field: str = "") -> ServerEngine:
-    """Decode: The program that serves a model, as far as its server says."""
+    """Decode: The program that serves a model, as far as its server says.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    probe_prompt_tokens = message.probe_prompt_tokens if message.HasField("probe_prompt_tokens") else None
+    if probe_prompt_tokens is not None:
+        at_least(
+            probe_prompt_tokens, bounds.SERVER_ENGINE_PROBE_PROMPT_TOKENS_LEAST, child(field, "probe_prompt_tokens")
+        )
     return ServerEngine(
         name=message.name,
         version=message.version,
         fingerprint=message.fingerprint,
+        requested_name=message.requested_name,
+        served_names=tuple(message.served_names),
+        listed_names=tuple(message.listed_names),
+        sampling_defaults=message.sampling_defaults,
+        probe_prompt_tokens=probe_prompt_tokens,
+        stop_strings=message.stop_strings,
+        logprobs=message.logprobs,
+        probe_problem=problem_from_v1(message.probe_problem, child(field, "probe_problem"))
+        if message.HasField("probe_problem")
+        else None,
         not_applied=tuple(message.not_applied),
         sent_as=dict(sorted(message.sent_as.items())),
     )

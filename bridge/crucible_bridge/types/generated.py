@@ -475,7 +475,9 @@ class Evaluation:
     model was queried.
     """
     engine: ServerEngine | None = None
-    """Which program served the model, asked once an attempt; None as usage is, and where the server does not say."""
+    """Which program served the model, and what a short request to it showed before the first sample; found once an
+    attempt. Absent as usage is, and of a model that no server has.
+    """
     problem: Problem | None = None
     """Why it FAILED (NO_EVALUATOR_FINISHED, STALLED, MODEL_REFUSED, NO_SUCH_FILE, DATASET_CHANGED, ...) or was
     CANCELLED (CANCELLED with the caller's reason as message, DEADLINE_EXCEEDED, RETENTION).
@@ -2155,6 +2157,35 @@ class ServerEngine:
     """Its version, likewise."""
     fingerprint: str = ""
     """The `system_fingerprint` of its answers: another one is another configuration. Empty where it says none."""
+    requested_name: str = ""
+    """Name of the model in requests. Empty of a model that no server has, and of an evaluation that began before
+    this was recorded.
+    """
+    served_names: tuple[str, ...] = ()
+    """Names of the model in the server's answers, sorted, at most 4. One that differs from requested_name: another
+    model may have answered, or requested_name is an alias.
+    """
+    listed_names: tuple[str, ...] = ()
+    """If the server's list of models has others and not requested_name: the first ones of them, at most 4."""
+    sampling_defaults: str = ""
+    """Whether the server may apply its own sampling parameters. "sent": no, requests have the neutral ones, too.
+    "none": no, the program has none. "partly_sent": those that it accepts in no request. "unknown": the program
+    is not known.
+    """
+    probe_prompt_tokens: int | None = None
+    """Tokens of the prompt of a short request before the first sample, as the server counts them; None if it does
+    not.
+    """
+    stop_strings: str = ""
+    """What that request showed of stop strings: "applied" (they end the text, and are left out of it), "kept" (they
+    end it, and are part of it), "ignored", "refused", "unknown" (none occurred). Empty without an answer.
+    """
+    logprobs: str = ""
+    """Whether log-probabilities of a prompt are usable: "measured", or the reason why they are not. Empty if no
+    evaluator needed them.
+    """
+    probe_problem: Problem | None = None
+    """Why that request has no answer; the evaluation continued."""
     not_applied: tuple[str, ...] = ()
     """Sampling parameters that the server refused, and that requests were sent without: "temperature". Its default
     took their place, so results were measured with another value than the requested one. "judge: temperature" of

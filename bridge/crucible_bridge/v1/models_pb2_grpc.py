@@ -33,9 +33,9 @@ class ModelServiceStub(object):
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
     send smaller batches), INTERNAL (a bug; the worker's log has it). If a model's service does not report what is
-    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. Further ones: those below that are about one item,
-    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
-    left, a call queries nothing more.
+    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. If a log-probability is above 0 by more than
+    rounding: IMPOSSIBLE_LOGPROBS. Further ones: those below that are about one item, those of UNAVAILABLE, and those of
+    the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has left, a call queries nothing more.
 
     The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
     and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
@@ -84,9 +84,9 @@ class ModelServiceServicer(object):
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
     send smaller batches), INTERNAL (a bug; the worker's log has it). If a model's service does not report what is
-    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. Further ones: those below that are about one item,
-    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
-    left, a call queries nothing more.
+    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. If a log-probability is above 0 by more than
+    rounding: IMPOSSIBLE_LOGPROBS. Further ones: those below that are about one item, those of UNAVAILABLE, and those of
+    the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has left, a call queries nothing more.
 
     The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
     and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,
@@ -160,9 +160,9 @@ class ModelService(object):
     problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
     NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
     send smaller batches), INTERNAL (a bug; the worker's log has it). If a model's service does not report what is
-    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. Further ones: those below that are about one item,
-    those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
-    left, a call queries nothing more.
+    requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. If a log-probability is above 0 by more than
+    rounding: IMPOSSIBLE_LOGPROBS. Further ones: those below that are about one item, those of UNAVAILABLE, and those of
+    the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has left, a call queries nothing more.
 
     The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
     and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,

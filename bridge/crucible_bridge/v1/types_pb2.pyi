@@ -318,7 +318,7 @@ class ModelUsage(_message.Message):
     def __init__(self, model: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class ServerEngine(_message.Message):
-    __slots__ = ("name", "version", "fingerprint", "not_applied", "sent_as")
+    __slots__ = ("name", "version", "fingerprint", "requested_name", "served_names", "listed_names", "sampling_defaults", "probe_prompt_tokens", "stop_strings", "logprobs", "probe_problem", "not_applied", "sent_as")
     class SentAsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -329,11 +329,27 @@ class ServerEngine(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_NAME_FIELD_NUMBER: _ClassVar[int]
+    SERVED_NAMES_FIELD_NUMBER: _ClassVar[int]
+    LISTED_NAMES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STOP_STRINGS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     NOT_APPLIED_FIELD_NUMBER: _ClassVar[int]
     SENT_AS_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     fingerprint: str
+    requested_name: str
+    served_names: _containers.RepeatedScalarFieldContainer[str]
+    listed_names: _containers.RepeatedScalarFieldContainer[str]
+    sampling_defaults: str
+    probe_prompt_tokens: int
+    stop_strings: str
+    logprobs: str
+    probe_problem: Problem
     not_applied: _containers.RepeatedScalarFieldContainer[str]
     sent_as: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., not_applied: _Optional[_Iterable[str]] = ..., sent_as: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., requested_name: _Optional[str] = ..., served_names: _Optional[_Iterable[str]] = ..., listed_names: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[str] = ..., probe_prompt_tokens: _Optional[int] = ..., stop_strings: _Optional[str] = ..., logprobs: _Optional[str] = ..., probe_problem: _Optional[_Union[Problem, _Mapping]] = ..., not_applied: _Optional[_Iterable[str]] = ..., sent_as: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -303,7 +303,13 @@ class Model(abc.ABC):
         """
 
     async def find_engine(self) -> None:  # noqa: B027 (few servers say)
-        """Find out, once the model is loaded, which program serves it; never fails, takes a few seconds at most."""
+        """Find out, once the model is loaded, which program serves it; takes a few seconds at most.
+
+        What cannot be found out stays unknown.
+
+        Raises:
+            FailedPrecondition: the settings demand something of the server that it does not have.
+        """
 
     @property
     def confirms_weights(self) -> bool:

@@ -9,10 +9,26 @@ Row i of so many belongs to the token that is as many places before the prompt's
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = ["NO_TOKEN", "Measured", "Wanted", "columns_of", "ordered"]
+from crucible_bridge.errors import BackendError, Code
+from crucible_bridge.reasons import Reason
+
+__all__ = [
+    "HIGHEST_LOGPROB",
+    "NO_TOKEN",
+    "Measured",
+    "Wanted",
+    "columns_of",
+    "impossible",
+    "ordered",
+    "refuse_impossible",
+]
+
+HIGHEST_LOGPROB = 1e-3
+"""The highest log-probability, nats: above 0 because sums of types of 16 bits round, and no further."""
 
 NO_TOKEN = -1
 """In place of a token that is not there: a target that is not wanted, or a likeliest token that a server left out."""
@@ -74,3 +90,27 @@ def ordered(tokens: np.ndarray, logprobs: np.ndarray) -> tuple[np.ndarray, np.nd
     order = np.lexsort((tokens, -logprobs, tokens == NO_TOKEN), axis=1)
     found = [np.take_along_axis(each, order, axis=1) for each in (tokens, logprobs)]
     return found[0].astype(np.int32), found[1].astype(np.float64)
+
+
+def impossible(logprobs: Iterable[float]) -> float | None:
+    """The first log-probability that cannot be; None if there is none. NaN is not compared."""
+    return next((float(logprob) for logprob in logprobs if logprob > HIGHEST_LOGPROB), None)
+
+
+def refuse_impossible(logprob: float | None) -> None:
+    """Refuse an answer that has a log-probability that cannot be.
+
+    Args:
+        logprob: the first such value, nats; None if there is none.
+
+    Raises:
+        BackendError: there is one (IMPOSSIBLE_LOGPROBS).
+    """
+    if logprob is not None:
+        raise BackendError(
+            f"the model's service returned a log-probability of {logprob:g} nats: one above 0 is that of a probability "
+            "above 1, so none of the answer's is used",
+            reason=Reason.IMPOSSIBLE_LOGPROBS,
+            code=Code.FAILED_PRECONDITION,
+            retryable=False,
+        )

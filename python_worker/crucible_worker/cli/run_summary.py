@@ -25,7 +25,7 @@ from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.held_paths import format_own_model
-from crucible_worker.reports.facts import adjustments_text
+from crucible_worker.reports.facts import adjustments_text, another_model
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 
@@ -214,8 +214,10 @@ def _rows(ran: Ran) -> list[Sequence[str]]:
 
 
 def _notes(ran: Ran) -> Iterator[tuple[str, str]]:
-    """What there is to say besides metrics: samples without a score, tokens, and why it did not complete."""
+    """What there is to say besides metrics: another model, samples without a score, tokens, and how it ended."""
     evaluation = ran.evaluation
+    if other := another_model(evaluation.engine):
+        yield "served model", other
     for result in evaluation.results:
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
             why = first.verdict.value if first.problem is None else _problem_text(first.problem)

@@ -38,7 +38,7 @@ from crucible_bridge.types import (
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import own_model
-from crucible_worker.reports.facts import adjustments_text, format_dataset, problem_text
+from crucible_worker.reports.facts import adjustments_text, another_model, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.records import asked_text, record_as_data
 
@@ -301,7 +301,13 @@ def _model_info(evaluation: Evaluation) -> dict[str, Any]:
         "additional_details": {
             "deployment_type": "self_deployed" if here else UNKNOWN,
             "model_availability": "open_weights" if isinstance(model, EmbeddedModel | HubModel) else UNKNOWN,
-            **_texts({"model_fingerprint": evaluation.model_fingerprint}),
+            **_texts(
+                {
+                    "model_fingerprint": evaluation.model_fingerprint,
+                    "another_model": another_model(evaluation.engine),
+                    "sampling_defaults": "" if evaluation.engine is None else evaluation.engine.sampling_defaults,
+                }
+            ),
         },
     }
     if (engine := evaluation.engine) is not None and engine.name:

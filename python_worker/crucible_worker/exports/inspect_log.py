@@ -32,7 +32,7 @@ from crucible_bridge.types import (
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import format_own_model
-from crucible_worker.reports.facts import format_dataset, problem_text
+from crucible_worker.reports.facts import another_model, format_dataset, problem_text
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import record_as_data
 
@@ -135,6 +135,7 @@ def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str,
                     "prompt": request.dataset.prompt,
                     "rendering": evaluation.rendering,
                     "engine": evaluation.engine,
+                    "another_model": another_model(evaluation.engine),
                     "attempts": evaluation.attempt,
                     "problem": evaluation.problem,
                 }

@@ -27,14 +27,15 @@ from crucible_worker.held_paths import format_own_model
 __all__ = [
     "MAX_FAILURES",
     "adjustments_text",
+    "another_model",
     "columns_of",
     "engine_as_data",
     "facts_of",
     "format_dataset",
     "metric_keys",
     "problem_text",
-    "rules_in_words",
     "reported_tokens",
+    "rules_in_words",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -64,6 +65,9 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),
         "sampling refused": adjustments_text(evaluation.engine),
+        "served model": another_model(evaluation.engine),
+        "sampling": _SAMPLING.get("" if evaluation.engine is None else evaluation.engine.sampling_defaults, ""),
+        "probe": _format_probe(evaluation.engine),
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
@@ -101,6 +105,37 @@ def reported_tokens(result: SampleResult) -> int | None:
     return None if unknown else result.output_tokens
 
 
+_SAMPLING = {
+    "unknown": "the server may apply its own top_p, top_k and penalties: it is not known which program it is",
+    "partly_sent": "the server may apply its own top_k and penalties: it accepts no field for them",
+}
+"""What `ServerEngine.sampling_defaults` means, where it may have changed results."""
+
+
+def another_model(engine: ServerEngine | None) -> str:
+    """How the model that a server says it has differs from the one requested, in words; empty if it does not."""
+    if engine is None:
+        return ""
+    words: list[str] = []
+    if others := [name for name in engine.served_names if name != engine.requested_name]:
+        words.append(f"answered as {', '.join(others)}")
+    if engine.listed_names:
+        words.append(f"the server lists {', '.join(engine.listed_names)}")
+    return f"{'; '.join(words)}; requested was {engine.requested_name}" if words else ""
+
+
+def _format_probe(engine: ServerEngine | None) -> str:
+    if engine is None:
+        return ""
+    words = [
+        "" if engine.probe_prompt_tokens is None else f"prompt of {engine.probe_prompt_tokens:,} tokens",
+        engine.stop_strings and f"stop strings {engine.stop_strings}",
+        engine.logprobs and f"log-probabilities {engine.logprobs}",
+        problem_text(engine.probe_problem),
+    ]
+    return ", ".join(filter(None, words))
+
+
 def usage_as_data(usage: Usage | None) -> dict[str, Any] | None:
     """What models took, for json."""
     if usage is None:
@@ -127,6 +162,15 @@ def engine_as_data(engine: ServerEngine | None) -> dict[str, Any] | None:
         "fingerprint": engine.fingerprint,
         "not_applied": list(engine.not_applied),
         "sent_as": dict(engine.sent_as),
+        "requested_name": engine.requested_name,
+        "served_names": list(engine.served_names),
+        "listed_names": list(engine.listed_names),
+        "another_model": another_model(engine),
+        "sampling_defaults": engine.sampling_defaults,
+        "probe_prompt_tokens": engine.probe_prompt_tokens,
+        "stop_strings": engine.stop_strings,
+        "logprobs": engine.logprobs,
+        "probe_problem": problem_text(engine.probe_problem),
     }
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, ModelInput
+from crucible_bridge.types import ChatMessage, Conversation, ModelInput, SampledSequence
 from crucible_worker.backends.base import Capability, Model, Rendered, Tokenizer
+from crucible_worker.backends.distributions import Measured, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.runs.transcripts import CallListener, Transcript
@@ -224,6 +227,8 @@ class GatedModel(WrappedModel):
             listener.answered(asked, prompt, answer)
         if self._counts:
             _COUNTS[question](self.meter, arguments, answer)
+        if (logprobs := _LOGPROBS.get(question)) is not None:
+            refuse_impossible(impossible(logprobs(answer)))
         return answer
 
 
@@ -288,6 +293,41 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
     Capability.PARTS: _forwarded,
 }
 """How each answered question is counted."""
+
+
+def _of_sequences(answers: Sequence[SampledSequence]) -> Iterable[float]:
+    for answer in answers:
+        yield from answer.logprobs or ()
+        yield from _largest((answer.top_logprobs,))
+
+
+def _of_prompt(answer: Sequence[float | None]) -> Iterable[float]:
+    return (logprob for logprob in answer if logprob is not None)
+
+
+def _of_distributions(answer: Measured) -> Iterable[float]:
+    return _largest((answer.logprobs, answer.top_logprobs, answer.target_logprobs))
+
+
+def _largest(arrays: Iterable[np.ndarray | None]) -> Iterable[float]:
+    """The largest number of each array that has one."""
+    for array in arrays:
+        if array is not None and np.size(array):
+            yield float(np.fmax.reduce(np.asarray(array), axis=None))  # NaN counts as missing
+
+
+_LOGPROBS: Mapping[Capability, Callable[[Any], Iterable[float]]] = {
+    Capability.SAMPLE: _of_sequences,
+    Capability.SAMPLE_TEXT: _of_sequences,
+    Capability.SAMPLE_TOP: _of_sequences,
+    Capability.LOGPROBS: _of_prompt,
+    Capability.TARGETS: _of_prompt,
+    Capability.CONTINUATIONS: _largest,
+    Capability.DISTRIBUTIONS: _of_distributions,
+    Capability.FORWARD: _largest,
+    Capability.PARTS: _largest,
+}
+"""Log-probabilities of the answers of each question that has any, or the largest ones."""
 
 
 class _GatedTokenizer(Tokenizer):

@@ -1,6 +1,7 @@
 """Managed servers in a worker's settings, and references to their models."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,12 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import InstalledModel, format_model, parse_model
+from crucible_worker.backends.local.checkpoint import Checkpoint
+from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.managed.claims import Claims
+from crucible_worker.backends.managed.deployment import Deployment
 from crucible_worker.backends.managed.settings import MAX_START_SECONDS, ManagedServer, servers
+from crucible_worker.backends.managed.target import Target
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.gpus import MAX_DEVICES
 from crucible_worker.managed_refs import ManagedRef, as_managed, read_managed_ref
@@ -51,6 +57,45 @@ def test_each_program_has_a_server_without_a_table():
     own = ManagedServer(name="vllm", program="vllm", devices=("3",))
     assert servers(()) == {name: ManagedServer(name=name, program=name) for name in ("vllm", "sglang")}
     assert servers((own,))["vllm"] == own
+
+
+async def command_of(folder: Path, **settings: Any) -> list[str]:
+    """The command of a server that serves a checkpoint."""
+    server = ManagedServer(name="s", **settings)
+    deployment = Deployment(server, (), folder, Fingerprints(), Claims())
+    (replica,) = deployment.replicas
+    try:
+        return deployment._command(replica, _target(folder))
+    finally:
+        await deployment.aclose()
+
+
+def _target(folder: Path) -> Target:
+    return Target(checkpoint=Checkpoint(directory=folder), base_fingerprint="b", fingerprint="f", form="x")
+
+
+@rows(
+    ("program", "option", "given", "found"),
+    [
+        ("vllm", "--generation-config", (), ["--generation-config=vllm"]),
+        ("sglang", "--sampling-defaults", (), ["--sampling-defaults=openai"]),
+        ("vllm", "--generation-config", ("--generation-config", "auto"), ["--generation-config"]),
+        ("vllm", "--generation-config", ("--generation_config=/x",), ["--generation_config=/x"]),
+        ("sglang", "--sampling-defaults", ("--sampling-defaults=model",), ["--sampling-defaults=model"]),
+    ],
+)
+async def test_a_server_starts_without_sampling_parameters_of_the_model(
+    tmp_path: Path, program: Any, option: str, given: tuple[str, ...], found: list[str]
+):
+    """Unless the settings have the option: then theirs stands alone."""
+    command = await command_of(tmp_path, program=program, arguments=given)
+    assert [text for text in command if text.replace("_", "-").startswith(option)] == found
+
+
+async def test_a_command_of_the_settings_stays_as_it_is(tmp_path: Path):
+    """It may start a program that has no such option."""
+    first, *others = await command_of(tmp_path, program="vllm", command=("run", "{port}"))
+    assert (first, len(others)) == ("run", 1)
 
 
 @rows(

@@ -95,21 +95,99 @@ async def test_minus_infinity_as_vllm_writes_it():
 @rows(
     "known",
     [
-        {"prompt_logprobs": {"prompt_logprobs": [None]}},
         {"prompt_logprobs": {"prompt_logprobs": [None, {"3": {"logprob": -1}}, {"9": {"logprob": -1}}]}},
         {"prompt_logprobs": {"prompt_logprobs": [None, {"8": {"logprob": "x"}}, {"9": {"logprob": -1}}]}},
         {"prompt_logprobs": {"prompt_logprobs": "yes"}},
-        {"echo": as_echo(None, -1.0)},
         {"echo": as_echo(None, None, -1.0)},
-        {"echo": as_echo(None, -1.0, -1.0, -1.0, -1.0)},
         {"echo": {"logprobs": {"token_logprobs": 3}}},
     ],
 )
 async def test_values_that_do_not_fit_the_prompt_are_nonsense(known):
-    """Another number of values, another token's or none at all is an error, not a likelihood."""
+    """Another token's value or none at all is an error, not a likelihood."""
     with pytest.raises(BackendError) as caught:
         await Server(**known).scorer().score(TOKENS)
     assert caught.value.reason == "BACKEND_ANSWER"
+
+
+@rows(
+    "known",
+    [
+        {"prompt_logprobs": {"prompt_logprobs": [None]}},
+        {"prompt_logprobs": as_vllm(VALUES[:-1])},
+        {"prompt_logprobs": as_vllm((None, -1.0, -1.0, -1.0), [7, 8, 9, 10])},
+        {"echo": as_echo(None, -1.0)},
+        {"echo": as_echo(None, -1.0, -1.0, -1.0, -1.0)},
+    ],
+)
+async def test_values_of_another_number_of_tokens_are_of_another_prompt(known):
+    """A server that truncates a prompt, or adds tokens to it, has measured another one: no repeat helps."""
+    server = Server(**known)
+    with pytest.raises(BackendError) as caught:
+        await server.scorer().score(TOKENS)
+    assert (caught.value.reason, caught.value.retryable) == (Reason.PROMPT_DIFFERS, False)
+    with pytest.raises(FailedPrecondition) as refused:
+        await server.scorer().probe(TOKENS)
+    assert refused.value.reason == Reason.PROMPT_DIFFERS
+
+
+@rows(
+    "known",
+    [
+        {"prompt_logprobs": as_vllm((None, -1.0, 0.5))},
+        {"prompt_logprobs": as_vllm((None, -1.0, math.inf))},
+        {"echo": as_echo(None, 0.0011, -1.0)},
+    ],
+)
+async def test_a_probability_above_one_is_no_likelihood(known):
+    """A log-probability above 0 by more than rounding is an error that names it, for an evaluator and for the probe."""
+    server = Server(**known)
+    with pytest.raises(BackendError, match="above 0") as caught:
+        await server.scorer().score(TOKENS)
+    assert (caught.value.reason, caught.value.retryable) == (Reason.IMPOSSIBLE_LOGPROBS, False)
+    with pytest.raises(FailedPrecondition) as refused:
+        await server.scorer().probe(TOKENS)
+    assert refused.value.reason == Reason.IMPOSSIBLE_LOGPROBS
+
+
+async def test_what_rounding_leaves_above_zero_is_kept():
+    """Types of 16 bits may round a sum of probabilities above 1: the value stays as it was returned."""
+    assert await Server(prompt_logprobs=as_vllm((None, 0.001, 0.0))).scorer().score(TOKENS) == (None, 0.001, 0.0)
+
+
+async def test_likeliest_tokens_of_impossible_values_are_refused():
+    """Which token is the likeliest cannot be read from a number that is no log-probability."""
+    entries = [None, {"8": -1.5, "3": 4.0}, {"9": -0.2, "4": -9.0}]
+    with pytest.raises(BackendError) as caught:
+        await Server(prompt_logprobs={"prompt_logprobs": entries}).scorer().likeliest(TOKENS)
+    assert caught.value.reason == Reason.IMPOSSIBLE_LOGPROBS
+
+
+class Certain(Server):
+    """Returns 0 for each token of a prompt, or of the prompts that it knows."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.prompts = known
+
+    async def ask(self, body, tokens):
+        value = 0.0 if not self.prompts or body["prompt"] in self.prompts else -1.0
+        self.known = {"prompt_logprobs": as_vllm((None, *[value] * (tokens - 2)), body["prompt"])}
+        return await super().ask(body, tokens)
+
+
+async def test_zeros_alone_are_refused_by_the_probe():
+    """A server that returns 0 for every token has measured none; a score of zeros alone is no such proof."""
+    with pytest.raises(FailedPrecondition, match="as if all of them were certain") as caught:
+        await Certain().scorer().probe(TOKENS)
+    assert caught.value.reason == Reason.IMPOSSIBLE_LOGPROBS
+    assert await Certain().scorer().score(TOKENS) == (None, 0.0, 0.0)
+
+
+async def test_a_model_that_is_certain_of_a_beginning_is_measured():
+    """Each of its texts begins with the same tokens: read backwards, the same prompt is not certain."""
+    server = Certain(TOKENS)
+    await server.scorer().probe(TOKENS)
+    assert [body["prompt"] for body in server.bodies] == [TOKENS, TOKENS[::-1]]
 
 
 @rows(

@@ -35,6 +35,7 @@ def test_the_file_says_everything(tmp_path: Path, secret: Path):
     (server,) = from_file(
         tmp_path,
         f'[openai_servers.vllm]\nbase_url = "{URL}"\nkey_file = "key"\ntext = "chat"\nlogprobs = true\n'
+        'program = "sglang"\nrequire_served_name = true\n'
         'max_connections = 8\nstall_seconds = 5\ninsecure_no_tls = true\nca_file = "ca.pem"\nproxy = "http://u:p@x:1"\n',
     )
     assert server == OpenAIServer(
@@ -43,6 +44,8 @@ def test_the_file_says_everything(tmp_path: Path, secret: Path):
         key_file=secret,
         renderer="chat_template",
         logprobs=True,
+        program="sglang",
+        require_served_name=True,
         max_connections=8,
         stall_seconds=5.0,
         insecure_no_tls=True,
@@ -136,6 +139,7 @@ def test_a_key_from_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ('[openai_servers.a]\nbase_url = "http://x/v1?key=canary"', "a key belongs into key_file"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nkey = "canary"', "there is no 'key'"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\ntext = "words"', "one of completion, chat"),
+        (f'[openai_servers.a]\nbase_url = "{URL}"\nprogram = "vLLM"', "program is not one of auto, vllm, sglang"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nrenderer = "words"', "one of auto, chat_template, raw"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nrenderer = "raw"\ntext = "chat"', "text is its former name"),
         (f'[openai_servers.a]\nbase_url = "{URL}"\nlogprobs = 1', "true or false"),

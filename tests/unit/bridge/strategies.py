@@ -291,6 +291,14 @@ engines = st.builds(
     fingerprint=text,
     not_applied=st.lists(text, max_size=2).map(tuple),
     sent_as=st.dictionaries(text, text, max_size=2),
+    requested_name=text,
+    served_names=several(text),
+    listed_names=several(text),
+    sampling_defaults=text,
+    probe_prompt_tokens=optional(st.integers(0, 2**31 - 1)),
+    stop_strings=text,
+    logprobs=text,
+    probe_problem=optional(problems),
 )
 
 

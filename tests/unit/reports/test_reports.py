@@ -164,12 +164,10 @@ def test_json_says_what_it_took() -> None:
     assert report["usage"]["judges"][0]["usage"]["prompt_tokens"] == 7
     assert report["evaluators"][0]["usage"] == report["usage"]
     assert [report["failures"][0]["usage"][name] for name in numbers] == [None, None, None, 3, 1]
-    assert report["engine"] == {
+    assert {key: report["engine"][key] for key in ("name", "version", "fingerprint")} == {
         "name": "vllm",
         "version": "",
         "fingerprint": "",
-        "not_applied": [],
-        "sent_as": {},
     }
     plain = json.loads(render_json([_evaluation()], {}))["evaluations"][0]
     assert (plain["usage"], plain["engine"]) == (None, None)

@@ -1,6 +1,7 @@
 """The gate of model calls: retries within bounds, and nothing after it is closed."""
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, ImageChunk, ModelInput, SampledSequence, SamplingParams, Usage
 from crucible_worker.backends.base import Capability, Model
+from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.runs.calls import (
     ATTEMPTS_PER_CALL,
     MIN_RETRIES,
@@ -277,6 +279,67 @@ async def test_likeliest_tokens_pass_the_gate(kind):
     assert (len(found), gated.calls) == (2, 2)
     with pytest.raises(FailedPrecondition, match=r"^model does not answer compute_argmax; it answers sample$"):
         await GatedModel(Mute(), CallGate(10)).compute_argmax(PROMPT)
+
+
+class Improbable(ScriptedModel):
+    """Returns one value as each log-probability."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    async def sample(self, prompt, params, num_samples=1):
+        return [SampledSequence(text="x", tokens=(1, 2), logprobs=(-1.0, self.value))] * num_samples
+
+    async def sample_text(self, input, params, num_samples=1, *, plain=False):
+        return await self.sample(PROMPT, params, num_samples)
+
+    async def sample_with_top(self, input, params, num_samples, top):
+        tops = np.array([[-0.5, -1.0], [self.value, -1.0]])
+        return [SampledSequence(text="x", tokens=(1, 2), top_tokens=np.ones((2, 2), np.int32), top_logprobs=tops)]
+
+    async def compute_logprobs(self, prompt):
+        return (None, self.value)
+
+    async def compute_target_logprobs(self, prompt, targets):
+        return (-1.0, self.value)
+
+    async def compute_continuation_logprobs(self, prompt, continuations):
+        return [np.array([-1.0]), np.array([self.value])]
+
+    async def compute_distributions(self, prompt, wanted):
+        return Measured(logprobs=np.array([-1.0]), target_logprobs=np.array([[np.nan, self.value]]))
+
+    async def forward(self, data):
+        return [np.array([-1.0, np.nan, self.value], np.float32), np.array([])]
+
+    async def forward_parts(self, data):
+        return await self.forward(data)
+
+
+@rows(
+    "call",
+    [
+        lambda model: model.sample(PROMPT, PARAMS),
+        lambda model: model.sample_text("x", PARAMS),
+        lambda model: model.sample_with_top(PROMPT, PARAMS, 1, 2),
+        lambda model: model.compute_logprobs(PROMPT),
+        lambda model: model.compute_target_logprobs(PROMPT, [(1, 2)]),
+        lambda model: model.compute_continuation_logprobs(PROMPT, [[2], [3]]),
+        lambda model: model.compute_distributions(PROMPT, Wanted(last=1)),
+        lambda model: model.forward([]),
+        lambda model: model.forward_parts([]),
+    ],
+)
+async def test_no_log_probability_is_above_zero(call):
+    """Of any backend, in the answer to any question: refused once and with its reason; rounding and NaN are kept."""
+    for value in (0.0011, 0.5, math.inf):
+        gated = GatedModel(Improbable(value), CallGate(10))
+        with pytest.raises(BackendError, match="above 0") as caught:
+            await call(gated)
+        assert (caught.value.reason, caught.value.retryable, gated.calls) == ("IMPOSSIBLE_LOGPROBS", False, 1)
+    for value in (0.0009, 0.0, -math.inf, math.nan):
+        await call(GatedModel(Improbable(value), CallGate(10)))
 
 
 async def test_continuations_pass_the_gate():

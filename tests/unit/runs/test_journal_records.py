@@ -12,6 +12,7 @@ from crucible_bridge.types import (
     EvaluatorSpec,
     InlineDataset,
     Metrics,
+    Problem,
     SampleResult,
     ServerEngine,
     Usage,
@@ -114,6 +115,26 @@ ends = st.builds(
 def test_results(ended):
     """What an evaluation ended with comes back as it was."""
     assert plain(result_from_record(result_to_record(ended))) == plain(ended)
+
+
+def test_earlier_releases_read_the_engine_that_they_know():
+    """They accept three fields; what was added since lies apart, and a record without it is read."""
+    engine = ServerEngine(
+        name="vllm",
+        requested_name="m",
+        served_names=("big", "m"),
+        listed_names=("big",),
+        sampling_defaults="sent",
+        probe_prompt_tokens=9,
+        stop_strings="applied",
+        probe_problem=Problem(reason="BACKEND_TIMEOUT", message="late", retryable=True),
+    )
+    record = result_to_record(Ended(metrics=Metrics({}), engine=engine))
+    assert result_from_record(record).engine == engine
+    data = msgpack.unpackb(record)
+    assert data["engine"] == {"name": "vllm", "version": "", "fingerprint": ""}
+    del data["served"]
+    assert result_from_record(pack(data)).engine == ServerEngine(name="vllm")
 
 
 def test_records_of_releases_before_have_no_usage():

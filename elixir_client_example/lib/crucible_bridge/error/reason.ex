@@ -82,6 +82,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :hub_dataset_refused
           | :hub_reader_died
           | :hub_unreachable
+          | :impossible_logprobs
           | :infinite_logprob
           | :inspect_ended
           | :inspect_failed
@@ -159,6 +160,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :path_out_of_root
           | :permission_denied
           | :pickled_weights_refused
+          | :prompt_differs
           | :prompt_too_long
           | :queue_full
           | :raw_conversation
@@ -174,6 +176,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :samples_missing
           | :sample_timeout
           | :sandbox_lost
+          | :served_name_differs
           | :server_not_started
           | :several_choices
           | :stalled
@@ -238,28 +241,29 @@ defmodule CrucibleBridge.Error.Reason do
     evaluators_differ evaluator_failed experiment_closed extra_not_installed failed_fast
     failed_precondition fanout_node fanout_unreachable few_shot_refused file_reader_died
     grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
-    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable infinite_logprob
-    inspect_ended inspect_failed inspect_not_started inspect_protocol inspect_samples_failed
-    internal invalid_field invalid_judgement invalid_schema item_timeout journal_damaged
-    journal_unreadable journal_unusable journal_unwritable journal_version logger_option
-    logits_not_finite malformed_file malformed_json malformed_line malformed_message malformed_reply
-    message_too_large metadata_not_recorded missing_client missing_token model_changed model_failed
-    model_not_found model_not_open model_refused nan_logprob needs_caller not_cached not_ended
-    not_finite not_found not_passable not_started no_adapter_config no_backend no_chat_template
-    no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens
-    no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root no_prefix_token
-    no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox no_scores
-    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs
-    other_follow other_log other_model other_plan other_specification outside_root out_of_memory
-    out_of_range path_out_of_root permission_denied pickled_weights_refused prompt_too_long
-    queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
+    host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable
+    impossible_logprobs infinite_logprob inspect_ended inspect_failed inspect_not_started
+    inspect_protocol inspect_samples_failed internal invalid_field invalid_judgement invalid_schema
+    item_timeout journal_damaged journal_unreadable journal_unusable journal_unwritable
+    journal_version logger_option logits_not_finite malformed_file malformed_json malformed_line
+    malformed_message malformed_reply message_too_large metadata_not_recorded missing_client
+    missing_token model_changed model_failed model_not_found model_not_open model_refused
+    nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable not_started
+    no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
+    no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
+    no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
+    no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
+    no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log other_model
+    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
+    permission_denied pickled_weights_refused prompt_differs prompt_too_long queue_full
+    raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
     response_too_long retention rollout_failed rules_changed rules_differ samples_missing
-    sample_timeout sandbox_lost server_not_started several_choices stalled state_dir_locked
-    state_dir_unusable stream_ended taken_over task_not_allowed task_not_found template_failed
-    tests_failed too_few_rollouts too_many_calls too_many_metrics too_many_request_bytes
-    too_many_samples too_many_streams too_many_streams_of_peer too_many_unscored transport
-    unauthenticated unavailable undecided unimplemented unknown unknown_dataset
-    unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
+    sample_timeout sandbox_lost served_name_differs server_not_started several_choices stalled
+    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
+    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
+    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
+    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
+    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
     unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
     unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
     unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
@@ -339,6 +343,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The datasets library cannot fetch or read the data set.
   yes The process that reads from the hub died.
   yes The Hugging Face hub cannot be reached.
+  no A log-probability is above 0 by more than rounding, or all of a prompt are exactly 0; none is used.
   no A log-probability of the answer is infinite.
   yes The process of the Inspect task ended unexpectedly.
   no The Inspect task failed; the message has its error.
@@ -416,6 +421,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model, or a file of it, lies outside of the model roots.
   no The worker does not allow this to this caller.
   no The weights are pickled, which can run code; save them as safetensors.
+  no The server read another number of tokens than it was sent; start it so that it changes no prompt.
   no The prompt does not fit the model's context.
   yes The queue of evaluations is full; try again after the time that the error gives.
   no The renderer raw accepts only text, and the conversation has roles.
@@ -431,6 +437,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
+  no The server answers in the name of another model than the one requested; request the name that it has.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
   no The response names several choices; no grade says which of them counts.
   yes The evaluation made no progress for too long.

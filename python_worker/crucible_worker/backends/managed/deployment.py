@@ -75,6 +75,7 @@ class Deployment:
         self.endpoint = OpenAIServer(
             name=server.name,
             base_urls=tuple(self._replicas),
+            program=server.program,
             renderer=server.renderer,
             logprobs=server.logprobs,
             max_connections=server.max_connections,
@@ -327,8 +328,13 @@ class Deployment:
             "name": SERVED_NAME,
             "gpus": str(replica.devices.count("+") + 1),
         }
+        option, value = self.program.sampling_option
         texts = [*(self.server.command or self.program.command), *self.server.arguments]
         texts += adapters if self._with_adapters else ()
+        if given := next((text for text in texts if _names(text, option)), None):
+            _log.info("sampling_option_of_settings", server=self.server.name, option=option, given=given)
+        elif not self.server.command:
+            texts.append(f"{option}={value}")
         return [_filled(text, values) for text in texts]
 
     async def _note(self, replica: Replica, target: Target) -> None:
@@ -469,6 +475,11 @@ class Deployment:
                 reason=Reason.SERVER_NOT_STARTED,
                 retryable=False,
             ) from None
+
+
+def _names(text: str, option: str) -> bool:
+    """Whether an argument is an option, with its value or without; both programs read "_" as "-" in names."""
+    return text.partition("=")[0].replace("_", "-") == option
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

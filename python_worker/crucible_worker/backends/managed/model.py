@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from crucible_worker.backends.managed.deployment import Deployment
 from crucible_worker.backends.managed.target import Target
@@ -16,6 +16,8 @@ from crucible_worker.fingerprints import is_full, map_digests
 
 __all__ = ["ManagedModel"]
 
+T = TypeVar("T")
+
 
 class Seat:
     """The connection to a deployment for one checkpoint: each request is sent while that is served."""
@@ -23,6 +25,7 @@ class Seat:
     def __init__(self, deployment: Deployment, target: Target) -> None:
         self.server = deployment.endpoint
         self.dialects = deployment.fleet.dialects
+        self.owner = ""  # the settings name its program
         self._deployment = deployment
         self._target = target
 
@@ -34,6 +37,11 @@ class Seat:
     async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
         """The connections to the replicas."""
         return await self._deployment.fleet.connections(serving=serving)
+
+    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+        """What a call returns for each replica; see `Fleet.each`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.each(call)
 
     async def look(self, path: str) -> tuple[bytes, str]:
         """What a replica returns at a path; see `Fleet.look`."""

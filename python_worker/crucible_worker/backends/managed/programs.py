@@ -38,6 +38,8 @@ class Program(abc.ABC):
 
     command: ClassVar[tuple[str, ...]]
     """Its command line, with placeholders."""
+    sampling_option: ClassVar[tuple[str, str]]
+    """The option, and its value, by which it takes no sampling parameters from the model's generation_config.json."""
     adapter_arguments: ClassVar[tuple[str, ...]]
     """Further arguments if it is to load adapters."""
     environment: ClassVar[Mapping[str, str]] = {}
@@ -97,6 +99,8 @@ class _Vllm(Program):
         "--tensor-parallel-size={gpus}",
         "--disable-uvicorn-access-log",
     )
+    # The tokens that end a text are still those of the file.
+    sampling_option = ("--generation-config", "vllm")
     adapter_arguments = ("--enable-lora", "--max-lora-rank=64")
     environment: ClassVar[Mapping[str, str]] = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
@@ -151,6 +155,7 @@ class _Sglang(Program):
         "--tp-size={gpus}",
         "--log-level-http=warning",
     )
+    sampling_option = ("--sampling-defaults", "openai")
     adapter_arguments = ("--enable-lora", "--max-lora-rank=64", "--lora-target-modules", "all")
 
     def name_of(self, adapter: str | None) -> str:

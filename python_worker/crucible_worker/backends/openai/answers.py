@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
-from crucible_worker.backends.distributions import columns_of
+from crucible_worker.backends.distributions import columns_of, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
@@ -28,7 +28,9 @@ __all__ = [
     "named_pairs",
     "no_top_logprobs",
     "only_choice",
+    "other_prompt",
     "possible",
+    "refuse_other_prompt",
     "report_usage",
 ]
 
@@ -116,6 +118,37 @@ def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise garbage(server, "an answer without exactly one choice")
     return choices[0]
+
+
+def refuse_other_prompt(document: dict[str, Any], body: dict[str, Any], server: str) -> None:
+    """Refuse an answer to another prompt than the tokens that were sent, as far as the server counts them.
+
+    Args:
+        document: the answer.
+        body: the request.
+        server: name of the server.
+
+    Raises:
+        BackendError: the server counts another number of tokens (PROMPT_DIFFERS).
+    """
+    prompt, counted = body.get("prompt"), _number(_object(document.get("usage")).get("prompt_tokens"))
+    if isinstance(prompt, list) and counted is not None and counted != len(prompt):
+        raise other_prompt(server, f"it counts {counted:,} tokens (usage.prompt_tokens)", len(prompt))
+
+
+def other_prompt(server: str, what: str, sent: int) -> BackendError:
+    """The error where a server has read another prompt than the tokens that were sent.
+
+    Args:
+        server: its name.
+        what: how that shows.
+        sent: number of tokens.
+    """
+    return final(
+        f"server {server!r} has not read the prompt that it was sent, of {sent:,} tokens: {what}; start it so that it "
+        "neither truncates prompts (truncate_prompt_tokens, --allow-auto-truncate) nor adds tokens to them",
+        Reason.PROMPT_DIFFERS,
+    )
 
 
 def report_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -> None:
@@ -275,7 +308,12 @@ def no_top_logprobs(server: str) -> FailedPrecondition:
 
 
 def possible(value: float) -> float:
-    """A log-probability; JSON has no minus infinity, and vLLM writes a number for it."""
+    """A log-probability; JSON has no minus infinity, and vLLM writes a number for it.
+
+    Raises:
+        BackendError: it cannot be one (IMPOSSIBLE_LOGPROBS).
+    """
+    refuse_impossible(impossible((value,)))
     return -math.inf if value <= _IMPOSSIBLE else value
 
 

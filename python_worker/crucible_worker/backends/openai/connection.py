@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
@@ -15,6 +15,7 @@ from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart, max_bytes, read_document, takes_long
 from crucible_worker.backends.openai.failures import FailedRequest, of_error_document
 from crucible_worker.backends.openai.reading import read_apart
+from crucible_worker.backends.openai.served import listed_of
 from crucible_worker.backends.openai.servers import OpenAIServer
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ __all__ = ["CLOSE_SECONDS", "DECISIVE", "Connection", "closed", "missing"]
 
 CLOSE_SECONDS = 0.5
 """Seconds to close connections; those still open then stay until the process ends."""
+
+T = TypeVar("T")
 
 _READERS = 2
 """Long answers of one server that are parsed at once: each may take a processor and a few GB."""
@@ -59,6 +62,8 @@ class Connection:
         self.server = server
         self.dialects = Dialects()
         """What it refuses, by model."""
+        self.owner = ""
+        """The owner that its list of models last named: it tells which program it is. Empty if that is not known."""
         self._address = address
         self._environment = environment
         self._client: Client | None = None
@@ -82,7 +87,8 @@ class Connection:
         if self._reached:
             return
         try:
-            await self.models()
+            content = await self.models()
+            self.owner = (await apart(len(content), listed_of, content, model)).owner
         except BridgeError as error:
             # A server without a list of models, or one that cannot return it now, may answer other requests.
             if error.reason in DECISIVE:
@@ -101,6 +107,10 @@ class Connection:
     async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
         """Itself, by its base URL: as of several replicas."""
         return {self.server.base_url: self}
+
+    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+        """What a call returns for this connection: as of several replicas."""
+        return (await call(self),)
 
     async def look(self, path: str) -> tuple[bytes, str]:
         """What the server returns at a path, and the name of its program; see `Client.look`.

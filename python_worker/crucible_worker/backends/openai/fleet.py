@@ -12,8 +12,8 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import structlog
 
@@ -27,6 +27,7 @@ from crucible_worker.backends.openai.answers import only_choice
 from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
 from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
+from crucible_worker.backends.openai.served import listed_of
 from crucible_worker.backends.openai.servers import OpenAIServer
 
 __all__ = ["FRESH_SECONDS", "MAX_MODELS", "PROBE_SECONDS", "REST_SECONDS", "Fleet"]
@@ -64,6 +65,8 @@ _ABSENT = frozenset({Reason.BACKEND_UNREACHABLE, Reason.BACKEND_CONNECTION_LOST,
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
@@ -97,6 +100,8 @@ class Fleet:
         self.server = server
         self.dialects = Dialects()
         """What they refuse, by model: the replicas of a server are alike."""
+        self.owner = ""
+        """As of `Connection`; replicas with different ones are refused."""
         self._environment = environment
         self._clock = clock
         self._resolver = resolver
@@ -171,6 +176,8 @@ class Fleet:
             for number, content in enumerate(answers.values(), start=1)
             if isinstance(content, bytes)
         }
+        contents = [content for content in answers.values() if isinstance(content, bytes)]
+        self.owner = next(filter(None, (listed_of(content, model).owner for content in contents)), "")
         self._remember(model, refuse_difference(told, self.server.name, model))
         done = {replica.address: replica.done for replica in self.states()}
         self._unlisted = {url: done.get(url, 0) for url, content in answers.items() if content == b""}
@@ -180,6 +187,14 @@ class Fleet:
             elif self._balancer.eject(url, error.reason):
                 self._tell_ejected(url, error)
         self._grant()
+
+    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+        """What a call returns for each replica that serves; all at once.
+
+        Raises:
+            BackendError: no name has an address (BACKEND_UNREACHABLE).
+        """
+        return tuple(await asyncio.gather(*map(call, (await self.connections()).values())))
 
     async def look(self, path: str) -> tuple[bytes, str]:
         """What a replica that serves returns at a path; see `Connection.look`.

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.metering import Meter
-from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
-from crucible_worker.backends.openai.bodies import chat_body, completion_body, seeded
+from crucible_worker.backends.openai.answers import chat_answer, completion_answer, refuse_other_prompt, report_usage
+from crucible_worker.backends.openai.bodies import chat_body, completion_body, sampling_defaults, seeded
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart
+from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
-from crucible_worker.backends.openai.served import Served
-from crucible_worker.backends.openai.servers import CHAT_TEMPLATE, RAW, OpenAIServer
+from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, Attempt, Served
+from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
 from crucible_worker.backends.openai.weights import (
     LogprobsOfProbe,
     measure_all,
@@ -32,12 +36,18 @@ from crucible_worker.backends.openai.weights import (
 
 __all__ = ["Reachable", "RemoteModel"]
 
+_OPENAI_HOST = "api.openai.com"
+
+T = TypeVar("T")
+
 
 class Reachable(Protocol):
     """What a model needs of the connection to its server: of one server, of replicas, or of a managed one."""
 
     dialects: Dialects
     """What the server refuses, by model."""
+    owner: str
+    """The owner that its list of models last named; empty if that is not known."""
 
     @property
     def server(self) -> OpenAIServer:
@@ -49,6 +59,10 @@ class Reachable(Protocol):
 
     async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
         """The connection to each replica, by its name."""
+        ...
+
+    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+        """What a call returns for each replica."""
         ...
 
     async def look(self, path: str) -> tuple[bytes, str]:
@@ -69,7 +83,7 @@ class RemoteModel(Model):
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
         self._meter: Meter | None = None
-        self._served = Served()
+        self._served = Served(self._server.name, name)
         self._measured: Mapping[str, LogprobsOfProbe] | None = None
         self.renderer = RAW if self._server.renderer == RAW else CHAT_TEMPLATE
         """How an evaluator's text is sent if its option is `auto`: as the server's settings say, else as a chat."""
@@ -134,13 +148,58 @@ class RemoteModel(Model):
             refuse_change(self._server.name, self._name, told_of_distance(self._measured, now))
 
     async def find_engine(self) -> None:
-        """Query which program the server is; what it does not report in time stays unknown."""
+        """Query which program the server is, and send it the probe; what it does not report in time stays unknown.
+
+        Raises:
+            FailedPrecondition: it has another model (SERVED_NAME_DIFFERS), and its settings refuse that.
+        """
         await self._served.look(self._connection.look)
+        self._connection.owner = self._served.owner or self._connection.owner
+        await self._served.probe(self._connection.each, self._attempts())
+        if self._server.require_served_name and (what := self._served.refusal()):
+            message = self._refusal(what)
+            raise FailedPrecondition(message, reason=Reason.SERVED_NAME_DIFFERS, field="model")
 
     @property
     def engine(self) -> ServerEngine | None:
-        """Which program serves the model, as far as that is known now."""
-        return self._served.engine
+        """Which program serves the model, and how, as far as that is known now."""
+        return self._served.engine(sampling_defaults(self._program))
+
+    @property
+    def _program(self) -> str:
+        """The program by the settings, else as far as it is known; empty if it is not."""
+        if self._server.program != AUTO:
+            return self._server.program
+        if all(urlsplit(url).hostname == _OPENAI_HOST for url in self._server.urls):
+            return "openai"
+        return PROGRAMS.get(self._connection.owner, "")
+
+    def _attempts(self) -> tuple[Attempt, ...]:
+        """The forms of the probe: as text is sent, then without stop strings, then a chat as a completion."""
+        program, unstopped = self._program, dataclasses.replace(PROBE_PARAMS, stop=())
+        chats = [
+            Attempt(
+                path="/chat/completions",
+                body=chat_body(self._name, PROBE_TEXT, params, logprobs=False, program=program),
+                read=chat_answer,
+            )
+            for params in (PROBE_PARAMS, unstopped)
+        ]
+        completions = [
+            Attempt(
+                path="/completions",
+                body=completion_body(self._name, PROBE_TEXT, params, logprobs=False, program=program),
+                read=completion_answer,
+            )
+            for params in (PROBE_PARAMS, unstopped)
+        ]
+        return tuple(completions) if self.renderer == RAW else (*chats, completions[0])
+
+    def _refusal(self, what: str) -> str:
+        return (
+            f"model {self._name!r} was requested, and server {self._server.name!r} {what}: its settings have "
+            "require_served_name"
+        )
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
@@ -183,7 +242,12 @@ class RemoteModel(Model):
             FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
             BackendError: there is no answer.
         """
-        await self._scorer.probe(_tokens(prompt))
+        try:
+            await self._scorer.probe(_tokens(prompt))
+        except FailedPrecondition as error:
+            self._served.logprobs = error.reason
+            raise
+        self._served.logprobs = "measured"
 
     async def compute_argmax(self, prompt: ModelInput) -> tuple[int | None, ...]:
         """Likeliest token at every position of a prompt given those before it; the first is None.
@@ -262,10 +326,10 @@ class RemoteModel(Model):
     ) -> SampledSequence:
         logprobs = self._server.logprobs
         if isinstance(input, Conversation) or (chat and isinstance(input, str)):
-            body = chat_body(self._name, input, params, logprobs=logprobs, top=top)
+            body = chat_body(self._name, input, params, logprobs=logprobs, top=top, program=self._program)
             path, read = "/chat/completions", chat_answer
         else:
-            body = completion_body(self._name, input, params, logprobs=logprobs, top=top)
+            body = completion_body(self._name, input, params, logprobs=logprobs, top=top, program=self._program)
             path, read = "/completions", completion_answer
         tokens = params.max_tokens * (1 + top)
 
@@ -284,6 +348,9 @@ class RemoteModel(Model):
         self._served.answered(document)
         if self._meter is not None:
             report_usage(self._meter, document, body)
+        if self._server.require_served_name and (what := self._served.refusal(document)):
+            raise final(self._refusal(what), Reason.SERVED_NAME_DIFFERS)
+        refuse_other_prompt(document, body, self._server.name)
         return document
 
 

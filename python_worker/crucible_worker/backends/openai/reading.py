@@ -65,6 +65,7 @@ _DOCUMENT = {
         "prompt_cache_hit_tokens": _SCALAR,
         "completion_tokens_details": {"reasoning_tokens": _SCALAR},
     },
+    "model": _SCALAR,
     "system_fingerprint": _SCALAR,
     "prompt_logprobs": _PROMPT_LOGPROBS,
     "object": _SCALAR,

@@ -25,6 +25,7 @@ from crucible_worker.backends.openai.answers import (
     named_pairs,
     no_top_logprobs,
     only_choice,
+    other_prompt,
     possible,
 )
 from crucible_worker.backends.openai.bodies import echo_body, prompt_logprobs_body
@@ -139,18 +140,28 @@ class Scorer:
         return (await self._query(tokens, ask or self._ask))[-1]
 
     async def probe(self, tokens: Sequence[int]) -> None:
-        """Check that log-probabilities cover a prompt.
+        """Check that log-probabilities cover a prompt, and can be.
 
         Raises:
-            FailedPrecondition: they do not (NO_PROMPT_LOGPROBS).
+            FailedPrecondition: they do not cover it (NO_PROMPT_LOGPROBS), are of another one (PROMPT_DIFFERS), or
+                cannot be (IMPOSSIBLE_LOGPROBS).
             BridgeError: the server could not be queried.
         """
         try:
-            await self.score(tokens)
+            scores = await self.score(tokens)
+            # A model may be certain of how each text begins, and of no text that is read backwards.
+            if _all_zero(scores) and _all_zero(await self.score(tokens[::-1])):
+                raise FailedPrecondition(
+                    f"server {self._server!r} returns 0 for the log-probability of each token of a prompt, as if all "
+                    f"of them were certain; {_CURE}",
+                    reason=Reason.IMPOSSIBLE_LOGPROBS,
+                )
         except BackendError as error:
-            if error.reason != Reason.BACKEND_ANSWER:
-                raise
-            raise FailedPrecondition(f"{error.message}; {_CURE}", reason=Reason.NO_PROMPT_LOGPROBS) from error
+            if error.reason == Reason.BACKEND_ANSWER:
+                raise FailedPrecondition(f"{error.message}; {_CURE}", reason=Reason.NO_PROMPT_LOGPROBS) from error
+            if error.reason in (Reason.PROMPT_DIFFERS, Reason.IMPOSSIBLE_LOGPROBS):
+                raise FailedPrecondition(error.message, reason=error.reason) from error
+            raise
 
     async def _query(self, tokens: Sequence[int], ask: _Ask, top: int = 0) -> tuple[_Way, dict[str, Any], _Logprobs]:
         """The form that works, the answer in it, and its log-probabilities."""
@@ -177,13 +188,19 @@ class Scorer:
         )
 
 
+def _all_zero(scores: _Logprobs) -> bool:
+    return not any(scores[1:])
+
+
 def _from_prompt_logprobs(document: dict[str, Any], tokens: Sequence[int], server: str) -> _Logprobs | None:
     """For each token a map from ids, as text, to their entries; the first is null."""
     entries = _entries(document, server)
     if entries is None:
         return None
-    if not isinstance(entries, list) or len(entries) != len(tokens):
-        raise garbage(server, f"prompt_logprobs that do not fit the {len(tokens):,} tokens of the prompt")
+    if not isinstance(entries, list):
+        raise garbage(server, "prompt_logprobs that are no list")
+    if len(entries) != len(tokens):
+        raise other_prompt(server, f"it returns prompt_logprobs of {len(entries):,} tokens", len(tokens))
     return (None, *(_of_token(entry, token, server) for entry, token in zip(entries[1:], tokens[1:])))
 
 
@@ -206,7 +223,7 @@ def _first_rank(entry: dict[str, Any], token: int, server: str) -> int | None:
     if len(entry) < 2:
         return None
     values = {
-        key: float_or_garbage(known.get("logprob") if isinstance(known, dict) else known, server)
+        key: possible(float_or_garbage(known.get("logprob") if isinstance(known, dict) else known, server))
         for key, known in entry.items()
     }
     return _token_id(max(values, key=lambda key: values[key]), server)
@@ -238,8 +255,10 @@ def _from_echo(document: dict[str, Any], tokens: Sequence[int], server: str) -> 
     # At most one generated token: a server that returns only that did not echo the prompt.
     if values is None or (isinstance(values, list) and len(values) <= 1 < len(tokens)):
         return None
-    if not isinstance(values, list) or not len(tokens) <= len(values) <= len(tokens) + 1:
-        raise garbage(server, f"log-probabilities that do not fit the {len(tokens):,} tokens of the prompt")
+    if not isinstance(values, list):
+        raise garbage(server, "token_logprobs that are no list")
+    if not len(tokens) <= len(values) <= len(tokens) + 1:
+        raise other_prompt(server, f"it echoes {len(values):,} tokens", len(tokens))
     return (None, *(possible(float_or_garbage(value, server)) for value in values[1 : len(tokens)]))
 
 

@@ -28,7 +28,7 @@ from crucible_worker.backends.endpoints import (
     read_whole,
 )
 
-__all__ = ["CHAT_TEMPLATE", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Renderer", "read_servers"]
+__all__ = ["AUTO", "CHAT_TEMPLATE", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Program", "Renderer", "read_servers"]
 
 MAX_STALL_SECONDS = 3600.0
 """The largest `stall_seconds`."""
@@ -38,6 +38,9 @@ CHAT_TEMPLATE: Renderer = "chat_template"
 RAW: Renderer = "raw"
 _TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
 """Values of the former setting `text`, each with the renderer that it means."""
+
+Program = Literal["auto", "vllm", "sglang", "llama.cpp", "transformers", "openai", "other"]
+AUTO: Program = "auto"
 
 _BETWEEN_URLS = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
 """Between two URLs in one text; any other comma belongs to a path."""
@@ -73,6 +76,11 @@ class OpenAIServer:
     probe: bool = False
     """Whether the log-probabilities of a fixed prompt are compared at the start and the end of each evaluation, so that
     other weights under the same name are found; the server must return those of a prompt."""
+    program: Program = AUTO
+    """Which program it is, for the sampling parameters that requests need: see `bodies.NEUTRAL`. "auto" is what the
+    server's list of models shows; "other" is none of these."""
+    require_served_name: bool = False
+    """Whether a model is refused if the server answers in the name of another one, or lists others only."""
     max_connections: int = 64
     """Most concurrent requests, to each replica if there are several; further ones wait."""
     stall_seconds: float = 120.0
@@ -187,6 +195,12 @@ def _renderer(value: Any, base: Path) -> Renderer:
     return cast("Renderer", value)
 
 
+def _program(value: Any, base: Path) -> Program:
+    if value not in get_args(Program):
+        raise ValueError(f"one of {', '.join(get_args(Program))}")
+    return cast("Program", value)
+
+
 def _url(value: Any, base: Path) -> str:
     if isinstance(value, list):
         raise ValueError("a text: base_urls has a list of them")
@@ -221,6 +235,8 @@ _KIND = Kind(
         "text": _text,
         "logprobs": read_flag,
         "probe": read_flag,
+        "program": _program,
+        "require_served_name": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,
         "insecure_no_tls": read_flag,

@@ -367,14 +367,16 @@ def _engine_to_maps(engine: ServerEngine | None) -> dict[str, Any]:
     fields = _fields(engine)
     # Earlier releases read three fields there, and accept no further one.
     known = {key: fields.pop(key) for key in ("name", "version", "fingerprint")}
-    return {"engine": known, "served": fields}
+    return {"engine": known, "served": fields | {"probe_problem": _problem_to_map(engine.probe_problem)}}
 
 
 def _engine_from_maps(data: Mapping[str, Any]) -> ServerEngine | None:
     if (engine := data.get("engine")) is None:
         return None
-    served = data.get("served") or {}
+    served = dict(data.get("served") or {})
     further: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in served.items()}
+    if "probe_problem" in further:
+        further["probe_problem"] = _problem_from_map(further["probe_problem"])
     return ServerEngine(**engine, **further)
 
 
