@@ -33,8 +33,8 @@ MEMORY_BYTES = 4 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
 """Bytes that are collected before they are written."""
 
-_SAMPLE_PARTS = 5
-"""Parts of a sample's record; the record of a malformed line has three."""
+_MALFORMED_PARTS = 3
+"""Parts of the record of a malformed line; that of a sample has five, or six with labels."""
 _MALFORMED = Reason.MALFORMED_LINE
 
 
@@ -182,7 +182,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
 
     def _at(self, index: int) -> Sample | MalformedSample:
         record = unpack(self._store.read(self._ends[index], self._ends[index + 1]))
-        if len(record) == _SAMPLE_PARTS:
+        if len(record) > _MALFORMED_PARTS:
             return _from_record(record)
         number, problem, shown = record
         fault = f"{self._noun} {number} {problem}"
@@ -259,15 +259,17 @@ def _to_record(identity: str, sample: Sample) -> list[object]:
         asked: object = messages_to_values(sample.input.messages)
     else:
         asked = sample.input
-    return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata), *labels]
 
 
 def _from_record(record: list[Any]) -> Sample:
-    identity, asked, targets, choices, metadata = record
+    identity, asked, targets, choices, metadata, *labels = record
     return Sample(
         id=identity,
         input=asked if isinstance(asked, str) else Conversation(tuple(map(message_from_value, asked))),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,
+        choice_labels=tuple(labels[0]) if labels else (),
     )

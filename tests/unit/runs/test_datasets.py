@@ -124,7 +124,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": ["hi"]}', "message 0, is no object"),
         (b'{"input": [{"role": "user"}]}', "message 0, at content, is not given"),
         (b'{"input": [{"role": "user", "content": 3}]}', "message 0, at content, is no list"),
-        (b'{"input": "a", "target": null}', "holds null, not text"),
+        (b'{"input": "a", "target": null}', "holds null or NaN, not text"),
         (b'{"input": "a", "target": {"value": "4"}}', "holds an object, not text"),
         (b'{"input": "a", "target": [["4"]]}', "holds a list, not text"),
         (b'{"input": "a", "choices": "4"}', "that is text, not a list"),
@@ -447,11 +447,23 @@ BASE = Sample(id="a", input="x", targets=("y",), choices=("z",), metadata={"k": 
         {"choices": ()},
         {"metadata": {"k": "w"}},
         {"metadata": {"k": "v", "l": ""}},
+        {"choice_labels": ("A",)},
     ],
 )
 def test_any_difference_changes_the_fingerprint(change: dict[str, Any]) -> None:
     """A data set that changed has another fingerprint, whatever changed."""
     assert _inline([dataclasses.replace(BASE, **change)]).fingerprint != _inline([BASE]).fingerprint
+
+
+def test_a_sample_without_labels_has_the_fingerprint_of_earlier_releases() -> None:
+    """Labels are part of a fingerprint only if a sample has some."""
+    samples = [
+        Sample(id="a", input="q", targets=("A",), choices=("x", "y"), metadata={"k": "v"}),
+        Sample(input=Conversation((ChatMessage("user", "b"),))),
+    ]
+
+    earlier = "abdaa0749d0c3ee643c044ce2b154210c04449580479573fc6dcb8f599772899"
+    assert _inline(samples).fingerprint == earlier
 
 
 def test_malformed_lines_are_part_of_the_fingerprint(root: Path, write: Write) -> None:

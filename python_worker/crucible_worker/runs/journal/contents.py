@@ -102,27 +102,31 @@ def text_bytes(text: str) -> int:
 def content_to_record(sample: Sample, most: int) -> bytes:
     """Pack what a sample is, in at most `most` bytes (and some for what was left out): the input first."""
     values = [_input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    if sample.choice_labels:
+        values += [[], list(sample.choice_labels)]
     record = pack_text(values)
     return record if len(record) <= most else pack_text(_truncated_content(sample, most))
 
 
 def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[TruncatedPart, ...]]:
     """Unpack what a sample is, and which parts of it were left out."""
-    asked, targets, choices, metadata, *left_out = unpack_text(record)
+    asked, targets, choices, metadata, *further = unpack_text(record)
+    left_out, labels = [*further, [], []][:2]
     sample = Sample(
         id=sample_id,
         input=_input_from_value(asked),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,
+        choice_labels=tuple(labels),
     )
-    return sample, _left_out_from(left_out[0]) if left_out else ()
+    return sample, _left_out_from(left_out)
 
 
 def metadata_of(record: bytes) -> Mapping[str, str] | None:
     """The metadata of a sample's content; None if some of it is truncated."""
-    _, _, _, metadata, *left_out = unpack_text(opened(record))
-    truncated = left_out and any(part == METADATA for part, _, _ in left_out[0])
+    _, _, _, metadata, *further = unpack_text(opened(record))
+    truncated = further and any(part == METADATA for part, _, _ in further[0])
     return None if truncated else metadata
 
 
@@ -333,7 +337,8 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
     targets, choices = take("sample.targets", sample.targets), take("sample.choices", sample.choices)
     names = list(sample.metadata)
     values = take(METADATA, [sample.metadata[name] for name in names], names)
-    return [asked, targets, choices, dict(zip(names, values)), left_out]
+    labels = take("sample.choice_labels", sample.choice_labels)
+    return [asked, targets, choices, dict(zip(names, values)), left_out, *([labels] if labels else [])]
 
 
 def _count_lost(left_out: list[list[Any]], part: str, lost: int) -> None:

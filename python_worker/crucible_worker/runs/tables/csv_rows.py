@@ -23,7 +23,7 @@ MAX_COLUMNS = 10_000
 """Most columns of a file."""
 
 _JSON = frozenset({"targets", "choices", "messages", "metadata"})
-_OPTIONAL = frozenset({"target", "output", "answer", "completion", "id"})
+_OPTIONAL = frozenset({"target", "output", "answer", "completion", "index", "id"})
 """An empty cell of these columns means no value."""
 
 
@@ -123,7 +123,7 @@ class _Cells:
     """Converts the cells of columns to values."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON}
+        listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON or key == "labels"}
         self._json = _JSON | listed
         optional = {column for key, column in columns.items() if key in _OPTIONAL} if columns else _OPTIONAL
         self._optional = (optional | self._json) - {columns.get("input")}

@@ -43,6 +43,7 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
         wanted = {column if column in names else column.partition(".")[0] for column in columns.values()}
         chosen = [field.name for field in file.schema_arrow if field.name in wanted or _is_plain(field.type)]
         labels = _labels(file.schema_arrow.metadata or {})
+        labels.pop(columns.get("index", ""), None)  # the number is meant, not the name of its class
         for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
             for row in batch.to_pylist():
                 yield {name: _value(row[name], labels.get(name)) for name in chosen}
