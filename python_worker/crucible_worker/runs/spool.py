@@ -64,7 +64,7 @@ def spool(
     A sample without an id gets its index. So does a malformed line, unless a sample has that id: then its line number.
 
     Args:
-        lines: the source's records, in order, numbered from 1 without a gap.
+        lines: the source's records, in order, with growing numbers.
         directory: for a file; the system's temporary directory if None.
         field: path in the request, for errors.
         noun: name of a record in errors.
@@ -80,9 +80,8 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(
-                field, _with_excerpt(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED
-            )
+            place = f"{line.noun or noun} {line.number}"
+            raise InvalidField(field, _with_excerpt(f"{place} {line.problem}", line.shown), reason=_MALFORMED)
         samples._add(line)
     samples._end()
     return samples
@@ -96,6 +95,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         self._field, self._noun = field, noun
         self._ends = array("Q", [0])
         self._identities = array("Q")
+        self._numbers = array("Q")
         self._malformed = array("Q")
         self._taken: frozenset[int] = frozenset()
         self._order: np.ndarray | None = None
@@ -145,6 +145,8 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
 
     def _add(self, line: Line) -> None:
         index = len(self)
+        self._noun = line.noun or self._noun
+        self._numbers.append(line.number)
         if line.sample is None:
             record: list[object] = [line.number, line.problem, line.shown]
             self._malformed.append(index)
@@ -167,6 +169,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             identities[malformed] = [_digest(self._at(index).id) for index in self._malformed]
         self._identities = array("Q")
         self._refuse_equal_ids(identities)
+        self._numbers = array("Q")
 
     def _refuse_equal_ids(self, identities: np.ndarray) -> None:
         values, counts = np.unique(identities, return_counts=True)
@@ -175,7 +178,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         for index in suspects.tolist():
             identity = self._at(index).id
             if identity in first:
-                places = f"{self._noun} {first[identity] + 1} and {self._noun} {index + 1}"
+                places = f"{self._noun} {self._numbers[first[identity]]} and {self._noun} {self._numbers[index]}"
                 message = f"has the id {identity[:200]!r} twice: {places}"
                 raise InvalidField(self._field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
             first[identity] = index

@@ -1,5 +1,6 @@
 """CSV and Parquet files, through the child process that reads them."""
 
+import gzip
 import json
 import os
 import resource
@@ -120,6 +121,15 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
         (b"input\n\xff\na\n", ["is not UTF-8, at byte 1 of line 2", {"input": "a"}]),
         (b'input\n"a" b\nc\n', ["is not CSV", {"input": "c"}]),
         (b'input\na "b" c\n', [{"input": 'a "b" c'}]),
+        (b" input , target\na, b\n", [{"input": "a", "target": " b"}]),
+        (b"input;target\na, b;c\n", [{"input": "a, b", "target": "c"}]),
+        (b"input\ttarget\na; b\tc\n", [{"input": "a; b", "target": "c"}]),
+        (b'input,"a; b"\nx,y\n', [{"input": "x", "a; b": "y"}]),
+        (b"input,a;b\nx,y\n", [{"input": "x", "a;b": "y"}]),
+        (b"input,target\na,007\n  \n\nb,42.0\n", [{"input": "a", "target": "007"}, {"input": "b", "target": "42.0"}]),
+        (b"input,target\ra,b\rc,d", [{"input": "a", "target": "b"}, {"input": "c", "target": "d"}]),
+        ("\ufeffinput\ttarget\r\né\tb\r\n".encode("utf-16-le"), [{"input": "é", "target": "b"}]),
+        (gzip.compress(b"input,target\na,b\n"), [{"input": "a", "target": "b"}]),
     ],
 )
 def test_rows_of_csv(tmp_path_factory: pytest.TempPathFactory, content: bytes, found: list[Any]) -> None:
@@ -156,7 +166,9 @@ def test_columns_that_are_asked_for_may_hold_lists(tmp_path: Path) -> None:
             "MALFORMED_LINE",
             'row 1 has both "output" and "targets": it reads \'{"input"',
         ),
-        (b"input;target\na;b\n", "MALFORMED_LINE", 'row 1 has no "input": found: input;target; known: '),
+        (b"inptu;target\na;b\n", "MALFORMED_LINE", 'row 1 has no "input": found: inptu, target; known: '),
+        (b"input;target\tx\na;b\n", "MALFORMED_FILE", "has semicolons and tabs in its first row"),
+        (b"input, input \na,b\n", "MALFORMED_FILE", "the column 'input' twice"),
         (b'input,choices\na,"[""\\ud800""]"\n', "MALFORMED_LINE", "row 1 holds half a surrogate pair"),
         (b"question,answer,prompt,completion\na,b,c,d\n", "AMBIGUOUS_COLUMNS", "csv:PATH?input=question&target=answer"),
     ],
