@@ -3,6 +3,7 @@ r"""Rows of data sets in their usual shapes, and the samples made from them.
     {"input": "2+2=", "target": "4"}
     {"question": "2+2?", "answer": "Two and two.\n#### 4", "level": "easy"}
     {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    {"tokens": [1, 2], "target_tokens": [2, 3], "weights": [0.0, 1.0]}
 
 A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
 metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
@@ -23,6 +24,14 @@ from crucible_bridge.types.columns import METADATA
 from crucible_bridge.types.data import Conversation, Sample
 from crucible_bridge.types.messages import message_from_json
 from crucible_bridge.types.row_choices import MalformedRow, RowChoices, kind_of, text_of
+from crucible_bridge.types.row_datums import (
+    LOSS_FN_INPUTS,
+    MODEL_INPUT,
+    TARGET_TOKENS,
+    TOKENS,
+    datum_columns,
+    datum_of,
+)
 
 __all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
 
@@ -62,6 +71,8 @@ SHAPES = (
     Shape(input="question", needs="answer", targets=("answer",)),
     Shape(input="prompt", needs="completion", targets=("completion",)),
     Shape(input="messages"),
+    Shape(input=MODEL_INPUT, needs=LOSS_FN_INPUTS),
+    Shape(input=TOKENS, needs=TARGET_TOKENS),
 )
 """A row may fit only one of them."""
 LATER_SHAPES = (
@@ -118,7 +129,8 @@ class RowReader:
         choices = RowChoices.of(row.get("choices"), "choices", typed=self._typed)
         if not isinstance(row.get("metadata"), Mapping | None):
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
-        metadata = _others(row, (shape.input, *shape.targets, "choices", "id"), write)
+        arrays = datum_columns(row) if shape.input in (MODEL_INPUT, TOKENS) else ()
+        metadata = _others(row, (shape.input, *shape.targets, *arrays, "choices", "id"), write)
         targets, labels = (), choices.labels
         if given:
             answer = row[given[0]]
@@ -128,7 +140,7 @@ class RowReader:
                 metadata.setdefault(given[0], answer)
         return Sample(
             id=_identity(row.get("id")),
-            input=_asked(row[shape.input], shape.input),
+            input=datum_of(row, arrays) if arrays else _asked(row[shape.input], shape.input),
             targets=targets,
             choices=choices.texts,
             choice_labels=labels,

@@ -21,8 +21,8 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Problem, Sample
-from crucible_worker.runs.journal.messages import message_from_value, messages_to_values
+from crucible_bridge.types import Problem, Sample
+from crucible_worker.runs.journal.contents import input_from_value, input_to_value
 from crucible_worker.runs.journal.packing import pack, unpack
 from crucible_worker.runs.jsonl import Line
 
@@ -258,11 +258,8 @@ def _digest(identity: str) -> int:
 
 
 def _to_record(identity: str, sample: Sample) -> list[object]:
-    if isinstance(sample.input, Conversation):
-        asked: object = messages_to_values(sample.input.messages)
-    else:
-        asked = sample.input
     labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    asked = input_to_value(sample.input)
     return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata), *labels]
 
 
@@ -270,7 +267,7 @@ def _from_record(record: list[Any]) -> Sample:
     identity, asked, targets, choices, metadata, *labels = record
     return Sample(
         id=identity,
-        input=asked if isinstance(asked, str) else Conversation(tuple(map(message_from_value, asked))),
+        input=input_from_value(asked),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,
