@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types.row_choices import two_readings
-from crucible_worker.grading.base import Grade
+from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.rejection import REACH, rejected
@@ -67,36 +67,49 @@ class MultipleChoice(DirectGrader):
     other letters; a target that is a label names only that choice.
     """
 
-    labels: Sequence[str] = ()
-    """The labels of the choices."""
-
-    def labelled(self, labels: Sequence[str]) -> MultipleChoice:
+    def labelled(self, labels: Sequence[str]) -> Grader:
         """See `base.ReadsLabels`."""
-        return dataclasses.replace(self, labels=labels)
+        return _Labelled(labels=labels)
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Find the named choice, and compare it with those of the targets."""
-        if len(choices) > MAX_CHOICES:
-            return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
-        texts = [tokens_of(choice.casefold()) for choice in choices]
-        if not all(texts):
-            return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
-        names = _Names.of(len(choices) or MAX_CHOICES, self.labels)
-        expected: set[int] = set()
-        for target in targets:
-            named = _meant(target, texts, names)
-            if len(named) != 1:
-                return undecided(_flaw(target, names, named), method=_METHOD)
-            expected |= named
-        named = _named(response, texts, names)
-        letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
-        if len(named) > 1:
-            return undecided(f"the response names several choices: {', '.join(letters)}", method=_METHOD)
-        if not named and _named(response, texts, names, ruled_out=True):
-            return undecided("the response says only which choice it is not", method=_METHOD)
-        if not named:
-            return wrong("", _METHOD, "the response names no choice")
-        return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
+        return _judged(response, targets, choices, ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Labelled(DirectGrader):
+    """The same for a sample whose choices have labels, which are no option: every sample has its own."""
+
+    labels: Sequence[str]
+    """The labels of the choices."""
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Find the named choice, and compare it with those of the targets."""
+        return _judged(response, targets, choices, self.labels)
+
+
+def _judged(response: str, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str]) -> Grade:
+    if len(choices) > MAX_CHOICES:
+        return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
+    texts = [tokens_of(choice.casefold()) for choice in choices]
+    if not all(texts):
+        return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
+    names = _Names.of(len(choices) or MAX_CHOICES, labels)
+    expected: set[int] = set()
+    for target in targets:
+        named = _meant(target, texts, names)
+        if len(named) != 1:
+            return undecided(_flaw(target, names, named), method=_METHOD)
+        expected |= named
+    named = _named(response, texts, names)
+    letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
+    if len(named) > 1:
+        return undecided(f"the response names several choices: {', '.join(letters)}", method=_METHOD)
+    if not named and _named(response, texts, names, ruled_out=True):
+        return undecided("the response says only which choice it is not", method=_METHOD)
+    if not named:
+        return wrong("", _METHOD, "the response names no choice")
+    return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
