@@ -48,6 +48,36 @@ def test_a_row_becomes_a_record(columns, row, expected):
     assert record(columns, row, row) == expected
 
 
+ARC = {"q": None, "c": {"text": None, "label": None}, "t": LETTERS}
+"""Columns as those of ARC."""
+
+
+@rows(
+    ("columns", "row", "targets", "labels"),
+    [
+        ({"choices": "c.text", "target": "t"}, {"c": {"text": ["x", "y"], "label": ["1", "2"]}, "t": 1}, ("B",), "12"),
+        ({"choices": "c", "target": "t"}, {"c": {"text": ["x", "y"], "label": ["A", "B"]}, "t": 1}, ("B",), "AB"),
+        (
+            {"choices": "c.text", "labels": "c.label", "index": "t"},
+            {"c": {"text": ["x", "y"], "label": ["1", "2"]}, "t": 1},
+            ("2",),
+            "12",
+        ),
+        ({"choices": "c.label", "index": "t"}, {"c": {"text": ["x", "y"], "label": ["B", "A"]}, "t": 0}, ("A",), "AB"),
+    ],
+)
+def test_choices_come_with_their_labels(columns, row, targets, labels):
+    """Those next to them are used without being named, and a column of indices keeps its numbers."""
+    columns = {"input": "q", **columns}
+    reader = RowReader({key: key for key in columns}, field="dataset.hub", cure="")
+    raw = json.dumps(record(columns, ARC, {"q": "a", **row})).encode()
+
+    sample = line_of(1, raw, reader).sample
+
+    assert sample is not None
+    assert (sample.targets, sample.choice_labels) == (targets, tuple(labels))
+
+
 @pytest.mark.parametrize(("value", "named"), [(1, "B"), (-1, None), ([0, 1], ["A", "B"])])
 def test_classes_are_their_names(value, named):
     """A number that stands for a class is not told as a number; one that stands for none is null."""
