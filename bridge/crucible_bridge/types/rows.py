@@ -148,12 +148,12 @@ class RowReader:
         )
 
     def finish(self) -> None:
-        """Refuse a mapping that names a column which no row had.
+        """Refuse a mapping that names a column which no row had; without rows there is nothing to refuse.
 
         Raises:
             InvalidField: there is one (NO_SUCH_COLUMN).
         """
-        for key, column in self._unseen.items():
+        for key, column in self._unseen.items() if self._seen else ():
             there = _named(self._seen)
             raise InvalidField(
                 f'{self._field}.columns["{key}"]',
