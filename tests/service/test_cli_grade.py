@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -291,3 +292,25 @@ def test_a_command_that_is_ended_leaves_what_was_there(number: signal.Signals, e
     deadline = time.monotonic() + GONE_SECONDS
     while alive(children):
         assert time.monotonic() < deadline
+
+
+def test_a_compressed_file_is_graded(tmp_path: Path):
+    """As data sets may be; a number that is NaN in a key that nothing reads does not matter."""
+    records = '{"id": "a", "gold": "1/2", "pred": "0.5", "seconds": NaN}\n\n{"id": "b", "gold": "1", "pred": "2"}\n'
+    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress(records.encode("utf-16")))
+
+    done = grade(tmp_path, [], f"--input={tmp_path / 'pairs.jsonl.gz'}")
+
+    assert done.returncode == 0, done.stderr
+    assert [(row["id"], row["verdict"]) for row in graded(tmp_path)] == [("a", "correct"), ("b", "incorrect")]
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path):
+    """The output stays as it was."""
+    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress(b'{"gold": "1", "pred": "1"}\n' * 99)[:60])
+
+    done = grade(tmp_path, [], f"--input={tmp_path / 'pairs.jsonl.gz'}")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("crucible-worker: --input is damaged: gzip cannot expand it")
+    assert not (tmp_path / "graded.jsonl").exists()

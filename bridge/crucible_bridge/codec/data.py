@@ -248,6 +248,7 @@ def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample
         targets=several(sample.targets, f"{field}.targets"),
         choices=several(sample.choices, f"{field}.choices"),
         metadata=sample.metadata,
+        choice_labels=several(sample.choice_labels, f"{field}.choice_labels"),
     )
     if isinstance(sample.input, str):
         message.text = sample.input
@@ -259,7 +260,7 @@ def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample
 
 
 def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
-    """Decode a sample: some input, an id of at most MAX_SAMPLE_ID_BYTES."""
+    """Decode a sample: some input, an id of at most MAX_SAMPLE_ID_BYTES, no label or one for each choice."""
     at_most_bytes(message.id, MAX_SAMPLE_ID_BYTES, child(field, "id"))
     match message.WhichOneof("input"):
         case "text":
@@ -270,12 +271,17 @@ def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
             content = datum_from_v1(message.datum, child(field, "datum"))
         case _:
             raise InvalidField(field, "has no input")
+    labels = message.choice_labels
+    if labels and (len(labels) != len(message.choices) or len(set(labels)) != len(labels)):
+        problem = f"has {len(labels):,} labels for {len(message.choices):,} choices: each needs a different one"
+        raise InvalidField(child(field, "choice_labels"), problem)
     return Sample(
         id=message.id,
         input=content,
         targets=tuple(message.targets),
         choices=tuple(message.choices),
         metadata=dict(message.metadata),
+        choice_labels=tuple(labels),
     )
 
 

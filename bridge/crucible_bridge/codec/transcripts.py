@@ -46,6 +46,7 @@ def recorded_sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
             targets=tuple(map(unicode_text, sample.targets)),
             choices=tuple(map(unicode_text, sample.choices)),
             metadata={unicode_text(key): unicode_text(value) for key, value in sample.metadata.items()},
+            choice_labels=tuple(map(unicode_text, sample.choice_labels)),
         )
     )
 
@@ -65,6 +66,7 @@ def recorded_sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sampl
         targets=tuple(message.targets),
         choices=tuple(message.choices),
         metadata=dict(message.metadata),
+        choice_labels=tuple(message.choice_labels),
     )
 
 

@@ -11,7 +11,8 @@ __all__ = ["METADATA", "check_columns"]
 METADATA = "metadata."
 """The prefix of keys for metadata: "metadata.level"."""
 
-_KEYS = ("input", "target", "targets", "choices", "id")
+_KEYS = ("input", "target", "targets", "index", "choices", "labels", "id")
+_ANSWERS = ("target", "targets", "index")
 
 
 def check_columns(columns: Mapping[str, str], field: str) -> None:
@@ -26,5 +27,9 @@ def check_columns(columns: Mapping[str, str], field: str) -> None:
             raise InvalidField(f"{field}.columns", f"has the key {key[:60]!r}; there are {known} and metadata.NAME")
         if not column:
             raise InvalidField(f'{field}.columns["{key}"]', "is empty")
-    if "target" in columns and "targets" in columns:
-        raise InvalidField(f"{field}.columns", 'has both "target" and "targets"')
+    answers = [key for key in _ANSWERS if key in columns]
+    if len(answers) > 1:
+        raise InvalidField(f"{field}.columns", f'has both "{answers[0]}" and "{answers[1]}"')
+    for key in ("index", "labels"):
+        if key in columns and "choices" not in columns:
+            raise InvalidField(f"{field}.columns", f'has "{key}" without "choices"')

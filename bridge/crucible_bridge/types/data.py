@@ -197,6 +197,8 @@ class Sample:
     """Choices, for multiple choice."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Further values that an evaluator's options can name."""
+    choice_labels: tuple[str, ...] = ()
+    """The labels of the choices, in their order, if the data have them: a target that is a label is that choice."""
 
     @property
     def expected(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ r"""Rows of data sets in their usual shapes, and the samples made from them.
     {"input": "2+2=", "target": "4"}
     {"question": "2+2?", "answer": "Two and two.\n#### 4", "level": "easy"}
     {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
+    {"tokens": [1, 2], "target_tokens": [2, 3], "weights": [0.0, 1.0]}
 
 A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
 metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
@@ -22,17 +23,26 @@ from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
 from crucible_bridge.types.data import Conversation, Sample
 from crucible_bridge.types.messages import message_from_json
+from crucible_bridge.types.row_choices import MalformedRow, RowChoices, kind_of, text_of
+from crucible_bridge.types.row_datums import (
+    LOSS_FN_INPUTS,
+    MODEL_INPUT,
+    TARGET_TOKENS,
+    TOKENS,
+    datum_columns,
+    datum_of,
+)
 
 __all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
 
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """The number of columns that an error names, and of characters of each."""
-_NEEDED = ("input", "target", "targets")
+_NEEDED = ("input", "target", "targets", "index", "labels")
 """The keys of a mapping whose columns every row must have."""
 _OPTIONAL = frozenset({"input", "id", "choices", "metadata"})
 """The columns of a row that needs no target."""
-_LETTERS = 26
 _MARK = "####"
+_TEXT = ".text"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +71,8 @@ SHAPES = (
     Shape(input="question", needs="answer", targets=("answer",)),
     Shape(input="prompt", needs="completion", targets=("completion",)),
     Shape(input="messages"),
+    Shape(input=MODEL_INPUT, needs=LOSS_FN_INPUTS),
+    Shape(input=TOKENS, needs=TARGET_TOKENS),
 )
 """A row may fit only one of them."""
 LATER_SHAPES = (
@@ -72,15 +84,6 @@ LATER_SHAPES = (
 _ANSWERED = SHAPES[1]
 
 
-class MalformedRow(ValueError):
-    """A row is not a sample; the message follows the row's number."""
-
-    def __init__(self, message: str, more: str = "") -> None:
-        super().__init__(message)
-        self.more = more
-        """The columns that were found, and those that are known."""
-
-
 def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -88,15 +91,16 @@ def _dumps(value: Any) -> str:
 class RowReader:
     """Reads the rows of one data set, in order."""
 
-    def __init__(self, columns: Mapping[str, str], *, field: str, cure: str) -> None:
+    def __init__(self, columns: Mapping[str, str], *, field: str, cure: str, typed: bool = True) -> None:
         """Read them by a mapping, or, if that is empty, by the shape of the first row.
 
         Args:
             columns: which column is what: "input", "target", "metadata.level".
             field: of the request, which errors name.
             cure: what the user can do if columns fit two shapes, or none.
+            typed: whether the source tells numbers from texts; CSV does not.
         """
-        self._columns, self._field, self._cure = columns, field, cure
+        self._columns, self._field, self._cure, self._typed = columns, field, cure, typed
         self._shape: Shape | None = None
         self._target = ""
         self._unseen = dict(columns)
@@ -122,32 +126,34 @@ class RowReader:
         if len(given) > 1:
             raise MalformedRow(f'has both "{given[0]}" and "{given[1]}"')
         self._refuse_misspelt(row, given)
-        choices = _choices(row.get("choices"), "choices")
+        choices = RowChoices.of(row.get("choices"), "choices", typed=self._typed)
         if not isinstance(row.get("metadata"), Mapping | None):
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
-        metadata = _others(row, (shape.input, *shape.targets, "choices", "id"), write)
-        targets: tuple[str, ...] = ()
+        arrays = datum_columns(row) if shape.input in (MODEL_INPUT, TOKENS) else ()
+        metadata = _others(row, (shape.input, *shape.targets, *arrays, "choices", "id"), write)
+        targets, labels = (), choices.labels
         if given:
             answer = row[given[0]]
-            targets = _targets(answer, given[0], choices)
+            targets, labels = _targets(answer, given[0], choices)
             if shape is _ANSWERED and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
                 targets = (short,)
                 metadata.setdefault(given[0], answer)
         return Sample(
             id=_identity(row.get("id")),
-            input=_asked(row[shape.input], shape.input),
+            input=datum_of(row, arrays) if arrays else _asked(row[shape.input], shape.input),
             targets=targets,
-            choices=choices,
+            choices=choices.texts,
+            choice_labels=labels,
             metadata=metadata,
         )
 
     def finish(self) -> None:
-        """Refuse a mapping that names a column which no row had.
+        """Refuse a mapping that names a column which no row had; without rows there is nothing to refuse.
 
         Raises:
             InvalidField: there is one (NO_SUCH_COLUMN).
         """
-        for key, column in self._unseen.items():
+        for key, column in self._unseen.items() if self._seen else ():
             there = _named(self._seen)
             raise InvalidField(
                 f'{self._field}.columns["{key}"]',
@@ -202,15 +208,32 @@ class RowReader:
         for key, value in values.items():
             if key.startswith(METADATA) and value is not None:
                 metadata[key.removeprefix(METADATA)] = value if isinstance(value, str) else write(value)
-        choices = _choices(values.get("choices"), self._columns.get("choices", ""))
-        of_targets = "targets" if "targets" in values else "target"
+        choices = self._labelled(row, values)
+        of_targets = next((key for key in ("index", "targets") if key in values), "target")
+        targets, labels = (), choices.labels
+        if of_targets in values:
+            value, column = values[of_targets], self._columns[of_targets]
+            if of_targets == "index":
+                targets, labels = choices.indexed(value if isinstance(value, list) else [value], column)
+            else:
+                targets, labels = _targets(value, column, choices)
         return Sample(
             id=_identity(values.get("id")),
             input=_asked(values["input"], self._columns["input"]),
-            targets=_targets(values[of_targets], self._columns[of_targets], choices) if of_targets in values else (),
-            choices=choices,
+            targets=targets,
+            choices=choices.texts,
+            choice_labels=labels,
             metadata=metadata,
         )
+
+    def _labelled(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> RowChoices:
+        """The choices, with the labels of the mapping, or with those next to them: choices.label for choices.text."""
+        column = self._columns.get("choices", "")
+        labels, of_labels = values.get("labels"), self._columns.get("labels", "")
+        if not of_labels and column.endswith(_TEXT) and column not in row:
+            of_labels = f"{column.removesuffix(_TEXT)}.label"
+            _, labels = _looked_up(row, of_labels)
+        return RowChoices.of(values.get("choices"), column, labels, of_labels, typed=self._typed)
 
 
 def last_line_answer(text: str) -> str | None:
@@ -252,8 +275,8 @@ def _others(row: Mapping[str, Any], used: Iterable[str], write: Callable[[Any], 
 
 
 def _identity(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
+        value = text_of(value, "id")
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -285,45 +308,16 @@ def _given(message: Mapping[str, Any]) -> set[str]:
     return {key for key, value in message.items() if value is not None}
 
 
-def _targets(value: Any, key: str, choices: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(value, int) and not isinstance(value, bool) and choices:
-        return (_letter(value, key, choices),)
+def _targets(value: Any, key: str, choices: RowChoices) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The targets, and the labels of the choices."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         message = value[0]
         if _given(message) == {"role", "content"} and message["role"] == "assistant":
             value = message["content"]
-    return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
-
-
-def _letter(index: int, key: str, choices: Sequence[str]) -> str:
-    if not 0 <= index < len(choices):
-        raise MalformedRow(f'has "{key}" that is {index}, the index of a choice, and there are {len(choices)} choices')
-    return chr(ord("A") + index) if len(choices) <= _LETTERS else choices[index]
-
-
-def _choices(value: Any, key: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise MalformedRow(f'has "{key}" that is {kind_of(value)}, not a list of texts')
-    return tuple(_text(item, key) for item in value)
-
-
-def _text(value: Any, key: str) -> str:
-    if isinstance(value, int | float):
-        return _dumps(value)
-    if not isinstance(value, str):
-        raise MalformedRow(f'has "{key}" that holds {kind_of(value)}, not text')
-    return value
+    return choices.targets(value if isinstance(value, list) else [value], key)
 
 
 def _named(names: Iterable[str]) -> str:
     known = [name[:_SHOWN_CHARS] for name in names]
     more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
     return ", ".join(known[:_SHOWN_NAMES]) + more if known else "no column"
-
-
-def kind_of(value: Any) -> str:
-    """The type of a JSON value, in words."""
-    kinds = {bool: "a boolean", type(None): "null", dict: "an object", list: "a list", str: "text"}
-    return kinds.get(type(value), "a number")

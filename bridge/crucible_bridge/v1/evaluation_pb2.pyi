@@ -222,7 +222,7 @@ class InlineDataset(_message.Message):
     def __init__(self, samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("id", "text", "conversation", "datum", "targets", "choices", "metadata")
+    __slots__ = ("id", "text", "conversation", "datum", "targets", "choices", "metadata", "choice_labels")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,7 @@ class Sample(_message.Message):
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_LABELS_FIELD_NUMBER: _ClassVar[int]
     id: str
     text: str
     conversation: _types_pb2.Conversation
@@ -244,7 +245,8 @@ class Sample(_message.Message):
     targets: _containers.RepeatedScalarFieldContainer[str]
     choices: _containers.RepeatedScalarFieldContainer[str]
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    choice_labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choice_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms", "max_unscored_share", "max_unscored")

@@ -136,8 +136,8 @@ def grade(
     raise_interrupts()
     try:
         batches = batches_of(policy or (), processes, code=code, packages=code_image, grader=grader)
-        with _opened(input_file, output_file) as source, _replacing(output_file) as sink:
-            tally = asyncio.run(_grade(source, sink, batches, code=code, quiet=as_json))
+        with _opened(input_file, output_file) as (file, source), _replacing(output_file) as sink:
+            tally = asyncio.run(_grade(file, source, sink, batches, code=code, quiet=as_json))
     except InvalidField as error:
         typer.echo(f"crucible-worker: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
@@ -149,8 +149,10 @@ def grade(
 
 
 @contextlib.contextmanager
-def _opened(source: Path, output: Path) -> Iterator[BinaryIO]:
+def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The input as it is on disk, and its text."""
     from crucible_bridge.errors import InvalidField
+    from crucible_worker.runs.text_files import text_file
 
     if output.exists() and source.exists() and output.samefile(source):
         raise InvalidField("--output", "is the input, which would be lost")
@@ -158,8 +160,8 @@ def _opened(source: Path, output: Path) -> Iterator[BinaryIO]:
         file = source.open("rb")
     except OSError as error:
         raise InvalidField("--input", f"{source} cannot be read: {error.strerror}") from None
-    with file:
-        yield file
+    with file, text_file(file, "--input") as text:
+        yield file, text
 
 
 @contextlib.contextmanager
@@ -182,7 +184,9 @@ def _replacing(path: Path) -> Iterator[TextIO]:
         raise
 
 
-async def _grade(source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool, quiet: bool) -> _Tally:
+async def _grade(
+    file: BinaryIO, source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool, quiet: bool
+) -> _Tally:
     from crucible_worker.cli.counting import counting
     from crucible_worker.telemetry.logging import configure_logging
 
@@ -191,8 +195,8 @@ async def _grade(source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool
     assert current is not None
     # Like an interrupt: children are ended and the draft is removed.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
-    size = os.fstat(source.fileno()).st_size  # 0 of a pipe
-    place = source.tell if source.seekable() else lambda: 0
+    size = os.fstat(file.fileno()).st_size  # 0 of a pipe
+    place = file.tell if file.seekable() else lambda: 0
     try:
         await batches.start()
         began = time.perf_counter()

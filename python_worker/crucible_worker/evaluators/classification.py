@@ -37,7 +37,7 @@ from crucible_worker.metrics.calibration import expected_calibration_error
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.rendering import RendererName
-from crucible_worker.rendering.choices import MAX_CHOICES, ChoiceForm, named_choice
+from crucible_worker.rendering.choices import MAX_CHOICES, ChoiceForm, UnnamedChoice, named_choice
 
 __all__ = ["Classification"]
 
@@ -154,11 +154,15 @@ class Classification(
             BridgeError: what these two evaluators raise.
         """
         self.check_sample(sample)
-        target = named_choice(sample.targets[0], self.labels)
-        if target is None:
+        given = sample.targets[0]
+        try:
+            # A label is a label, even if it is also the letter of another.
+            target = self.labels.index(given) if given in self.labels else named_choice(given, self.labels)
+        except UnnamedChoice:
             problem = Problem(reason=Reason.UNDECIDED, message="the target is none of the labels")
             return Outcome(verdict=Verdict.UNDECIDED, problem=problem)
-        outcome = await self.asking.run(self._asked(sample), context)
+        asked = dataclasses.replace(self._asked(sample), targets=(self.labels[target],))
+        outcome = await self.asking.run(asked, context)
         if not outcome.verdict.scored:
             return outcome
         found = self._found(outcome)
@@ -201,7 +205,7 @@ class Classification(
         )
 
     def _asked(self, sample: Sample) -> Sample:
-        return dataclasses.replace(sample, choices=tuple(self.labels))
+        return dataclasses.replace(sample, choices=tuple(self.labels), choice_labels=tuple(self.labels))
 
     def _label(self, index: float) -> str:
         return _NO_LABEL if index == _NONE else self.labels[int(index)]

@@ -19,7 +19,7 @@ from crucible_worker.evaluators.answering import Answer, check_sampling_client
 from crucible_worker.evaluators.base import CallerPart, PartKind, SampleContext
 from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading import registry as graders
-from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
 from crucible_worker.grading.caller import CallerGrader
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 
@@ -145,6 +145,7 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
     Raises:
         InvalidField: `check_question` refuses the sample.
     """
+    grader = with_labels(grader, sample.choice_labels)
     caller = context.caller
     if caller is not None and isinstance(grader, CallerGrader):
         return grader.bound(lambda name, response: caller.grade(name, sample, response))

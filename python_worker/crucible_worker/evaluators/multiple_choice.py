@@ -39,7 +39,13 @@ from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
 from crucible_worker.metrics.scores import Reduce
 from crucible_worker.rendering import RendererName, check_input
-from crucible_worker.rendering.choices import ChoiceForm, check_choices, named_choice, render_choices
+from crucible_worker.rendering.choices import (
+    ChoiceForm,
+    UnnamedChoice,
+    check_choices,
+    named_choice,
+    render_choices,
+)
 
 __all__ = ["Client", "Decides", "Delimiter", "Form", "MultipleChoice"]
 
@@ -139,8 +145,8 @@ class MultipleChoice(
 
         Returns:
             CORRECT or INCORRECT with score 1 or 0; PARTIAL if right and wrong choices share the greatest value, with
-            the share of right ones as score; UNDECIDED if a target names no choice, or the model considers every
-            choice impossible.
+            the share of right ones as score; UNDECIDED if a target names no choice, or may name two, or the model
+            considers every choice impossible.
 
         Raises:
             InvalidField: the sample is no question, or is longer than the context.
@@ -148,10 +154,13 @@ class MultipleChoice(
             BackendError: the model could not be queried, or answered with NaN (reason NAN_LOGPROB) or +inf.
         """
         self.check_sample(sample)
-        named = [named_choice(target, sample.choices) for target in sample.targets]
-        if None in named:
-            return self._undecided(f"targets[{named.index(None)}] is neither the text of a choice nor its letter", {})
-        right = frozenset(index for index in named if index is not None)
+        named: list[int] = []
+        for index, target in enumerate(sample.targets):
+            try:
+                named.append(named_choice(target, sample.choices, sample.choice_labels))
+            except UnnamedChoice as error:
+                return self._undecided(f"targets[{index}] {error}", {})
+        right = frozenset(named)
         question = await render_choices(context.model.tokenizer, sample, self.form, self.delimiter, self.renderer)
         logprobs = await self._logprobs(context.model, question.prompt, question.continuations)
         _check(logprobs)

@@ -6,11 +6,12 @@ import collections
 import dataclasses
 import re
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.grading.base import Grade
+from crucible_bridge.types.row_choices import two_readings
+from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.rejection import REACH, rejected
@@ -22,6 +23,7 @@ __all__ = [
     "MultipleChoice",
     "check_choices",
     "choices_that_are",
+    "names_of",
 ]
 
 MAX_CHOICES = 26
@@ -30,6 +32,7 @@ MAX_MENTIONS = 2_000
 """Letters, and occurrences of a choice's text, that rule it out and are skipped; after so many the rest is not read."""
 
 _METHOD = "choice"
+_ALL_LETTERS = frozenset(string.ascii_uppercase)
 # If `extract` finds an explicit answer, it is examined first.
 _EXPLICIT = frozenset({"json", "tag", "box", "sentence"})
 _AROUND = string.whitespace + string.punctuation
@@ -61,35 +64,55 @@ class MultipleChoice(DirectGrader):
     A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.rejection`) is
     not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
     that names none is wrong. Without choices, targets are letters. A target that names no choice, or two, is
-    UNDECIDED.
+    UNDECIDED. Labels, as a sample may have them, name choices in place of the letters that they are, and in addition to
+    other letters; a target that is a label names only that choice.
     """
+
+    def labelled(self, labels: Sequence[str]) -> Grader:
+        """See `base.ReadsLabels`."""
+        return _Labelled(labels=labels)
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Find the named choice, and compare it with those of the targets."""
-        if len(choices) > MAX_CHOICES:
-            return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
-        texts = [tokens_of(choice.casefold()) for choice in choices]
-        if not all(texts):
-            return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
-        count = len(choices) or MAX_CHOICES
-        expected: set[int] = set()
-        for target in targets:
-            named = _named_as_a_whole(target, texts, count)
-            if len(named) != 1:
-                flaw = "names several choices" if named else "names no choice"
-                return undecided(f"target {target[:60]!r} {flaw}", method=_METHOD)
-            expected |= named
-        named = _named(response, texts, count)
-        letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
-        if len(named) > 1:
-            reason = f"the response names several choices: {', '.join(letters)}"
-            return undecided(reason, method=_METHOD, code=Reason.SEVERAL_CHOICES)
-        if not named and _named(response, texts, count, ruled_out=True):
-            reason = "the response says only which choice it is not"
-            return undecided(reason, method=_METHOD, code=Reason.CHOICE_DENIED)
-        if not named:
-            return wrong("", _METHOD, "the response names no choice")
-        return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
+        return _judged(response, targets, choices, ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Labelled(DirectGrader):
+    """The same for a sample whose choices have labels, which are no option: every sample has its own."""
+
+    labels: Sequence[str]
+    """The labels of the choices."""
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Find the named choice, and compare it with those of the targets."""
+        return _judged(response, targets, choices, self.labels)
+
+
+def _judged(response: str, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str]) -> Grade:
+    if len(choices) > MAX_CHOICES:
+        return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
+    texts = [tokens_of(choice.casefold()) for choice in choices]
+    if not all(texts):
+        return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
+    names = _Names.of(len(choices) or MAX_CHOICES, labels)
+    expected: set[int] = set()
+    for target in targets:
+        named = _meant(target, texts, names)
+        if len(named) != 1:
+            return undecided(_flaw(target, names, named), method=_METHOD)
+        expected |= named
+    named = _named(response, texts, names)
+    letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
+    if len(named) > 1:
+        reason = f"the response names several choices: {', '.join(letters)}"
+        return undecided(reason, method=_METHOD, code=Reason.SEVERAL_CHOICES)
+    if not named and _named(response, texts, names, ruled_out=True):
+        reason = "the response says only which choice it is not"
+        return undecided(reason, method=_METHOD, code=Reason.CHOICE_DENIED)
+    if not named:
+        return wrong("", _METHOD, "the response names no choice")
+    return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
@@ -109,33 +132,83 @@ def check_choices(choices: Sequence[str], field: str) -> None:
             raise InvalidField(f"{field}[{index}]", f"is the same as choice {same}")
 
 
-def choices_that_are(text: str, choices: Sequence[str]) -> frozenset[int]:
-    """The choices that the whole text equals, by letter, by text, or both; none of more than `MAX_CHOICES`."""
+def choices_that_are(text: str, choices: Sequence[str], labels: Sequence[str] = ()) -> frozenset[int]:
+    """The choices that the whole text equals: by label, or by letter, by text, or both; none of over `MAX_CHOICES`."""
     if len(choices) > MAX_CHOICES:
         return frozenset()
-    return frozenset(_named_as_a_whole(text, [tokens_of(choice.casefold()) for choice in choices], len(choices)))
+    texts = [tokens_of(choice.casefold()) for choice in choices]
+    return frozenset(_meant(text, texts, _Names.of(len(choices), labels)))
 
 
-def _named(response: str, texts: Sequence[str], count: int, *, ruled_out: bool = False) -> set[int]:
+def names_of(count: int, labels: Sequence[str] = ()) -> Mapping[str, int]:
+    """What names each of so many choices besides its text: its letter, or the labels, which count before letters."""
+    names = _Names.of(count, labels)
+    return {**names.letters, **names.labels}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Names:
+    """What names a choice besides its text."""
+
+    letters: Mapping[str, int]
+    """Choices by letter: the label of one, or else its place."""
+    labels: Mapping[str, int]
+    """Choices by label."""
+    pattern: re.Pattern[str] | None
+    """A label that is no letter, in brackets, alone on a line, or before `)`, `.` or `:` at its start."""
+
+    @classmethod
+    def of(cls, count: int, labels: Sequence[str]) -> _Names:
+        places = {label: index for index, label in enumerate(labels)}
+        letters = dict(zip(string.ascii_uppercase, range(count))) | {
+            label: index for label, index in places.items() if label in _ALL_LETTERS
+        }
+        further = sorted(places.keys() - _ALL_LETTERS, key=len, reverse=True)
+        if not further:
+            return cls(letters, places, None)
+        label = f"({'|'.join(map(re.escape, further))})"
+        pattern = (
+            rf"\({label}\)|\*\*{label}[.):]?\*\*|^[ \t]{{0,8}}{label}[).:](?=\s|$)|^[ \t]{{0,8}}{label}[ \t]{{0,8}}$"
+        )
+        return cls(letters, places, re.compile(pattern, re.MULTILINE))
+
+
+def _meant(target: str, texts: Sequence[str], names: _Names) -> set[int]:
+    """The choices that a target names; a label is a label, even if it is also the text of another choice."""
+    if target in names.labels:
+        return {names.labels[target]}
+    return _named_as_a_whole(target, texts, names)
+
+
+def _flaw(target: str, names: _Names, named: Set[int]) -> str:
+    """Why a target does not name one choice."""
+    bare = target.strip(_AROUND).upper()
+    by_text = sorted(named - {names.letters.get(bare, -1)})
+    if len(named) == 2 and len(by_text) == 1 and len(bare) == 1:
+        return f"target {two_readings(target, names.letters[bare], by_text[0])}"
+    return f"target {target[:60]!r} {'names several choices' if named else 'names no choice'}"
+
+
+def _named(response: str, texts: Sequence[str], names: _Names, *, ruled_out: bool = False) -> set[int]:
     """The choices that a response names, by its strongest evidence; optionally also those that it rules out."""
-    if whole := _named_as_a_whole(response, texts, count):
+    if whole := _named_as_a_whole(response, texts, names):
         return whole
     found = extract(response)
     if found.how in _EXPLICIT:
         answer = found.answer
-        named = _named_as_a_whole(answer, texts, count)
-        if named := named or _named_within(answer, texts, count, leading=True, ruled_out=ruled_out):
+        named = _named_as_a_whole(answer, texts, names)
+        if named := named or _named_within(answer, texts, names, leading=True, ruled_out=ruled_out):
             return named
     markers = collections.deque(_MARKER.finditer(response), maxlen=1)
     if markers and (ruled_out or not rejected(response[max(0, markers[0].start() - REACH) : markers[0].start()], "")):
         answer = response[markers[0].end() :].split("\n", 1)[0]
-        named = _named_as_a_whole(answer, texts, count)
-        if named := named or _named_within(answer, texts, count, leading=True, ruled_out=ruled_out):
+        named = _named_as_a_whole(answer, texts, names)
+        if named := named or _named_within(answer, texts, names, leading=True, ruled_out=ruled_out):
             return named
-    return _named_within(response, texts, count, leading=False, ruled_out=ruled_out)
+    return _named_within(response, texts, names, leading=False, ruled_out=ruled_out)
 
 
-def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
+def _named_as_a_whole(text: str, texts: Sequence[str], names: _Names) -> set[int]:
     """The choices that a text equals without its decoration: by letter, by text, or both."""
     tokens = tokens_of(text.casefold())
     named = {index for index, choice in enumerate(texts) if choice == tokens}
@@ -144,24 +217,29 @@ def _named_as_a_whole(text: str, texts: Sequence[str], count: int) -> set[int]:
         tokens = tokens_of(bare.casefold())
         named = {index for index, choice in enumerate(texts) if choice == tokens}
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
-        named |= _indices((bare.upper(),), count)
+        named |= _indices((bare.upper(),), names)
+    elif bare in names.labels:
+        named |= {names.labels[bare]}
     return named
 
 
-def _named_within(text: str, texts: Sequence[str], count: int, *, leading: bool, ruled_out: bool) -> set[int]:
+def _named_within(text: str, texts: Sequence[str], names: _Names, *, leading: bool, ruled_out: bool) -> set[int]:
     """The choices that occur in a text by letter or text; those that it rules out only if these count too."""
     letters = _letters(_LETTER.finditer(text), text, ruled_out=ruled_out)
     if leading and not letters and (match := _LEADING_LETTERS.match(text)):
         letters = _letters(_BARE_LETTER.finditer(text, match.start(1), match.end(1)), text, ruled_out=ruled_out)
     held = tokens_of(text.casefold())
-    named = _indices(letters, count)
+    named = _indices(letters, names)
+    if names.pattern is not None:
+        found = _letters(names.pattern.finditer(text), text, ruled_out=ruled_out)
+        named |= {names.labels[label] for label in found}
     # Longer ones first, and their text is removed: "New York" does not name "York".
     for choice in sorted(set(texts), key=len, reverse=True):
         if choice in held:
             if ruled_out or _stands(choice, held):
                 named |= {index for index, other in enumerate(texts) if other == choice}
             held = held.replace(choice, DIVIDER * 2)
-    return named or _indices(_letters(_BARE_LETTER.finditer(text), text, ruled_out=ruled_out), count)
+    return named or _indices(_letters(_BARE_LETTER.finditer(text), text, ruled_out=ruled_out), names)
 
 
 def _letters(matches: Iterator[re.Match[str]], text: str, *, ruled_out: bool) -> set[str]:
@@ -195,5 +273,5 @@ def _stands(choice: str, held: str) -> bool:
     return False
 
 
-def _indices(letters: Iterable[str], count: int) -> set[int]:
-    return {index for letter in letters if (index := string.ascii_uppercase.index(letter)) < count}
+def _indices(letters: Iterable[str], names: _Names) -> set[int]:
+    return {names.letters[letter] for letter in letters if letter in names.letters}

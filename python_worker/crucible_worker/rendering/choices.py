@@ -16,12 +16,21 @@ from collections.abc import Sequence
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, Sample
+from crucible_bridge.types.row_choices import two_readings
 from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.prompted import Prompted, before_next
 from crucible_worker.rendering.prompts import plain_of, render_question, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO, before_answer
 
-__all__ = ["MAX_CHOICES", "ChoiceForm", "Question", "check_choices", "named_choice", "render_choices"]
+__all__ = [
+    "MAX_CHOICES",
+    "ChoiceForm",
+    "Question",
+    "UnnamedChoice",
+    "check_choices",
+    "named_choice",
+    "render_choices",
+]
 
 MAX_CHOICES = 256
 """The most choices of a sample; with letters there are at most as many as letters."""
@@ -82,12 +91,34 @@ def check_choices(sample: Sample, form: ChoiceForm) -> None:
             raise InvalidField("conversation", "does not end with a message of the user, where choices are listed")
 
 
-def named_choice(target: str, choices: Sequence[str]) -> int | None:
-    """Index of the choice that a target names: by its text, or else by its letter; None if it names none."""
-    if target in choices:
-        return choices.index(target)
+class UnnamedChoice(ValueError):
+    """A target names no choice, or may name two; the message follows its place."""
+
+
+def named_choice(target: str, choices: Sequence[str], labels: Sequence[str] = ()) -> int:
+    """Index of the choice that a target names: by its label, or else by its text; without labels also by its letter.
+
+    Raises:
+        UnnamedChoice: it names none, or is the letter of one and the text of another.
+    """
+    if target in labels:
+        return labels.index(target)
+    text = choices.index(target) if target in choices else None
+    if labels:
+        if text is None:
+            raise UnnamedChoice("is neither a label nor the text of a choice")
+        return text
     letter = _LETTERS.find(target) if len(target) == 1 else -1
-    return letter if 0 <= letter < len(choices) else None
+    if not 0 <= letter < len(choices):
+        if text is None:
+            digits = ": as the index of a choice it would be a number, or a column named with index=COLUMN"
+            raise UnnamedChoice(
+                f"is neither the text of a choice nor its letter{digits if target.strip().isdecimal() else ''}"
+            )
+        return text
+    if text not in (None, letter):
+        raise UnnamedChoice(two_readings(target, letter, text))
+    return letter
 
 
 async def render_choices(

@@ -20,6 +20,7 @@ def record_as_data(result: SampleResult) -> dict[str, Any]:
         "input": None if sample is None else _input_as_data(sample.input),
         "targets": None if sample is None else list(sample.targets),
         "choices": None if sample is None else list(sample.choices),
+        **({"choice_labels": list(sample.choice_labels)} if sample is not None and sample.choice_labels else {}),
         "metadata": None if sample is None else dict(sample.metadata),
         "prompt": prompt_as_data(result.prompt),
         "turns": [_turn_as_data(turn) for turn in result.turns],

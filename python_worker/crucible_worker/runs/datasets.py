@@ -138,7 +138,8 @@ def _from_file(
 ) -> SpooledSamples:
     field = field_of(source)
     kind, columns = ("jsonl", {}) if isinstance(source, JsonlDataset) else (source.format, source.columns)
-    rows = RowReader(columns, field=field, cure=f"name the columns, as in {kind}:PATH?input=question&target=answer")
+    cure = f"name the columns, as in {kind}:PATH?input=question&target=answer"
+    rows = RowReader(columns, field=field, cure=cure, typed=kind != FileFormat.CSV)
     if isinstance(source, JsonlDataset) or source.format is FileFormat.JSONL:
         noun, lines = "line", read_lines(path, field, rows, go_on)
     else:
@@ -256,8 +257,10 @@ def _canonical(sample: Sample | MalformedSample) -> list[object]:
             asked = ["datum", *_canonical_datum(sample.input)]
         case text:
             asked = ["text", text]
-    metadata = sorted(sample.metadata.items())
-    return ["sample", sample.id, asked, list(sample.targets), list(sample.choices), [list(item) for item in metadata]]
+    metadata = [list(item) for item in sorted(sample.metadata.items())]
+    # A sample without labels has the fingerprint that it had before there were labels.
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    return ["sample", sample.id, asked, list(sample.targets), list(sample.choices), metadata, *labels]
 
 
 def _canonical_datum(datum: Datum) -> list[object]:

@@ -3,7 +3,8 @@
     {"input": "2+2=", "target": "4"}
     {"input": [{"role": "user", "content": "2+2?"}], "targets": ["4", "four"], "id": "a", "choices": [], "metadata": {}}
 
-Empty lines at the end and a byte order mark at the beginning are ignored.
+Empty lines and a byte order mark at the beginning are ignored. A file may also be one JSON array of such objects. See
+`text_files` for compression, encodings and line ends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import codecs
 import collections
 import dataclasses
+import io
 import json
 import math
 import re
@@ -23,6 +25,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.below_roots import LeadsOut, find_below
 from crucible_worker.parsing import uncollected, written
+from crucible_worker.runs.text_files import text_file
 
 __all__ = [
     "MAX_DIGITS",
@@ -31,6 +34,7 @@ __all__ = [
     "MAX_SKIPPED_BYTES",
     "Line",
     "MalformedLine",
+    "array_elements",
     "bounded_lines",
     "find_file",
     "line_of",
@@ -50,6 +54,8 @@ as many in one line stopped every other call of the worker for seconds."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Escapes of a surrogate pair, or of half of one."""
+_IN_TEXT, _BETWEEN_TEXTS = re.compile(rb'["\\]'), re.compile(rb'["\[\]{},]')
+"""What ends a text, or what may begin or end an element of an array."""
 _PARTS = (b"[", b"{", b'":')
 """Characters that begin or end lists, objects and keys; those within texts are counted as well."""
 _SKIP_BYTES = 1024 * 1024
@@ -64,6 +70,8 @@ class Line:
 
     number: int
     """Its line number, from 1."""
+    noun: str = ""
+    """What is counted, if it is not what the source's records are usually called."""
     sample: Sample | None = None
     """Its sample; the id is empty if the record has none. None if the line is malformed."""
     problem: str = ""
@@ -121,11 +129,12 @@ def read_lines(
 
     Raises:
         PermissionDenied: the file cannot be read.
-        InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE), or `rows` refuses the whole.
-            Lines with any other fault are among the results.
+        InvalidField: a line does not end within `MAX_SKIPPED_BYTES` (MALFORMED_LINE), `rows` refuses the whole, or
+            `text_files.text_file` the file (MALFORMED_FILE). Lines with any other fault are among the results.
+        FailedPrecondition: see `text_files.text_file`.
     """
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as opened, text_file(opened, field) as file:
             yield from _records(file, field, rows, go_on)
     except OSError as error:
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=field) from error
@@ -159,20 +168,66 @@ def _excerpt(raw: bytes | None) -> str:
     return f"it reads {shown}{'...' if len(begins) > _EXCERPT_BYTES else ''}"
 
 
-def _records(file: BinaryIO, field: str, rows: RowReader, go_on: Callable[[], None]) -> Iterator[Line]:
-    number = blank = 0
+def _records(file: io.BufferedReader, field: str, rows: RowReader, go_on: Callable[[], None]) -> Iterator[Line]:
+    is_array = file.peek(1).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+    noun, number = "element" if is_array else "line", 0
     try:
-        for raw in bounded_lines(file, go_on):
+        for raw in array_elements(file, go_on) if is_array else bounded_lines(file, go_on):
             number += 1
-            if raw is not None and not raw.strip():
-                blank += 1
-                continue
-            # The empty lines were not at the end.
-            yield from (Line(number=empty, problem="is empty") for empty in range(number - blank, number))
-            blank = 0
-            yield line_of(number, raw, rows)
+            if is_array or raw is None or raw.strip():
+                yield dataclasses.replace(line_of(number, raw, rows), noun=noun)
     except MalformedLine as error:
-        raise InvalidField(field, f"line {number} {error}", reason=Reason.MALFORMED_LINE) from error
+        raise InvalidField(field, f"{noun} {number} {error}", reason=Reason.MALFORMED_LINE) from error
+
+
+def array_elements(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:
+    """The elements of a file that is one JSON array, each as its text; None for one longer than `MAX_LINE_BYTES`.
+
+    Only brackets, quotes and commas are read here: whether an element is JSON is found by `parsed_line`.
+
+    Raises:
+        MalformedLine: the array does not end, or something follows it; the message is read after the number of the last
+            element that was returned. Or such an element does not end within `MAX_SKIPPED_BYTES`.
+    """
+    element, size, depth = bytearray(), 0, -1
+    quoted = escaped = False
+    while piece := file.read(_SKIP_BYTES):
+        go_on()
+        start = place = 0
+        while True:
+            if escaped:  # what follows a backslash
+                place, escaped = place + 1, False
+            mark = (_IN_TEXT if quoted else _BETWEEN_TEXTS).search(piece, place)
+            if mark is None:
+                escaped = escaped or place > len(piece)
+                break
+            place, sign = mark.end(), mark[0]
+            if quoted:
+                escaped, quoted = sign == b"\\", sign != b'"'
+            elif sign == b'"':
+                quoted = True
+            elif sign in b"[{":
+                depth += 1
+                start = place if depth == 0 else start
+            elif depth == 0:  # a comma after an element, or the end
+                element += piece[start : mark.start()]
+                size += mark.start() - start
+                if sign == b"," or element.strip():
+                    yield bytes(element) if size <= MAX_LINE_BYTES else None
+                element, size, start = bytearray(), 0, place
+                if sign != b",":
+                    if (piece[place:] + file.read(_SKIP_BYTES)).strip():
+                        raise MalformedLine("is the last of the array, and something follows the array")
+                    return
+            elif sign != b",":
+                depth -= 1
+        if depth < 0:
+            continue  # white space before the array
+        size += len(piece) - start
+        if size > MAX_SKIPPED_BYTES:
+            raise MalformedLine(f"is followed by one that does not end within {MAX_SKIPPED_BYTES:,} bytes")
+        element += piece[start : start + max(0, MAX_LINE_BYTES + 1 - len(element))]
+    raise MalformedLine("is the last of an array that does not end")
 
 
 def bounded_lines(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> Iterator[bytes | None]:
@@ -252,7 +307,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _not_a_number(text: str) -> float:
+def _not_a_number(text: str) -> None:
+    if text == "NaN":
+        return  # as in the other formats, it is no value: an error only in a column that needs one
     raise MalformedLine(f"holds {text}, which JSON does not have")
 
 

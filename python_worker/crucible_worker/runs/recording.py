@@ -94,7 +94,7 @@ def sample_bytes(sample: Sample) -> int:
         )
     else:
         size = prompt_bytes(asked)
-    for texts in (sample.targets, sample.choices, sample.metadata.values()):
+    for texts in (sample.targets, sample.choices, sample.choice_labels, sample.metadata.values()):
         for text in texts:
             size += len(text)
     return size

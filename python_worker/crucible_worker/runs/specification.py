@@ -264,7 +264,8 @@ def _canonical_sample(sample: Sample) -> list[Any]:
         case datum:
             asked = _canonical(datum)
     metadata = [list(item) for item in sorted(sample.metadata.items())]
-    return [sample.id, asked, list(sample.targets), list(sample.choices), metadata]
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    return [sample.id, asked, list(sample.targets), list(sample.choices), metadata, *labels]
 
 
 def _canonical(value: Any) -> Any:

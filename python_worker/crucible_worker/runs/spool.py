@@ -21,8 +21,8 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Problem, Sample
-from crucible_worker.runs.journal.messages import message_from_value, messages_to_values
+from crucible_bridge.types import Problem, Sample
+from crucible_worker.runs.journal.contents import input_from_value, input_to_value
 from crucible_worker.runs.journal.packing import pack, unpack
 from crucible_worker.runs.jsonl import Line
 
@@ -33,8 +33,8 @@ MEMORY_BYTES = 4 * 1024 * 1024
 BLOCK_BYTES = 256 * 1024
 """Bytes that are collected before they are written."""
 
-_SAMPLE_PARTS = 5
-"""Parts of a sample's record; the record of a malformed line has three."""
+_MALFORMED_PARTS = 3
+"""Parts of the record of a malformed line; that of a sample has five, or six with labels."""
 _MALFORMED = Reason.MALFORMED_LINE
 
 
@@ -64,7 +64,7 @@ def spool(
     A sample without an id gets its index. So does a malformed line, unless a sample has that id: then its line number.
 
     Args:
-        lines: the source's records, in order, numbered from 1 without a gap.
+        lines: the source's records, in order, with growing numbers.
         directory: for a file; the system's temporary directory if None.
         field: path in the request, for errors.
         noun: name of a record in errors.
@@ -80,9 +80,8 @@ def spool(
     for line in lines:
         go_on()
         if line.sample is None and not skip_malformed:
-            raise InvalidField(
-                field, _with_excerpt(f"{noun} {line.number} {line.problem}", line.shown), reason=_MALFORMED
-            )
+            place = f"{line.noun or noun} {line.number}"
+            raise InvalidField(field, _with_excerpt(f"{place} {line.problem}", line.shown), reason=_MALFORMED)
         samples._add(line)
     samples._end()
     return samples
@@ -96,6 +95,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         self._field, self._noun = field, noun
         self._ends = array("Q", [0])
         self._identities = array("Q")
+        self._numbers = array("Q")
         self._malformed = array("Q")
         self._taken: frozenset[int] = frozenset()
         self._order: np.ndarray | None = None
@@ -145,6 +145,8 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
 
     def _add(self, line: Line) -> None:
         index = len(self)
+        self._noun = line.noun or self._noun
+        self._numbers.append(line.number)
         if line.sample is None:
             record: list[object] = [line.number, line.problem, line.shown]
             self._malformed.append(index)
@@ -167,6 +169,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             identities[malformed] = [_digest(self._at(index).id) for index in self._malformed]
         self._identities = array("Q")
         self._refuse_equal_ids(identities)
+        self._numbers = array("Q")
 
     def _refuse_equal_ids(self, identities: np.ndarray) -> None:
         values, counts = np.unique(identities, return_counts=True)
@@ -175,14 +178,14 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         for index in suspects.tolist():
             identity = self._at(index).id
             if identity in first:
-                places = f"{self._noun} {first[identity] + 1} and {self._noun} {index + 1}"
+                places = f"{self._noun} {self._numbers[first[identity]]} and {self._noun} {self._numbers[index]}"
                 message = f"has the id {identity[:200]!r} twice: {places}"
                 raise InvalidField(self._field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
             first[identity] = index
 
     def _at(self, index: int) -> Sample | MalformedSample:
         record = unpack(self._store.read(self._ends[index], self._ends[index + 1]))
-        if len(record) == _SAMPLE_PARTS:
+        if len(record) > _MALFORMED_PARTS:
             return _from_record(record)
         number, problem, shown = record
         fault = f"{self._noun} {number} {problem}"
@@ -255,19 +258,18 @@ def _digest(identity: str) -> int:
 
 
 def _to_record(identity: str, sample: Sample) -> list[object]:
-    if isinstance(sample.input, Conversation):
-        asked: object = messages_to_values(sample.input.messages)
-    else:
-        asked = sample.input
-    return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    asked = input_to_value(sample.input)
+    return [identity, asked, list(sample.targets), list(sample.choices), dict(sample.metadata), *labels]
 
 
 def _from_record(record: list[Any]) -> Sample:
-    identity, asked, targets, choices, metadata = record
+    identity, asked, targets, choices, metadata, *labels = record
     return Sample(
         id=identity,
-        input=asked if isinstance(asked, str) else Conversation(tuple(map(message_from_value, asked))),
+        input=input_from_value(asked),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,
+        choice_labels=tuple(labels[0]) if labels else (),
     )

@@ -139,7 +139,7 @@ text_conversations = st.builds(Conversation, several(text_messages, min_size=1))
 """What may stand before and after every question: images and calls of tools are refused there."""
 samples = st.builds(
     Sample, id=text, input=text | conversations | data, targets=several(text), choices=several(text), metadata=labels
-)
+).map(lambda sample: dataclasses.replace(sample, choice_labels=tuple(map(str, range(len(sample.choices))))))
 columns = st.dictionaries(
     st.sampled_from(["input", "target", "choices", "id"]) | name.map("metadata.{}".format), name, max_size=3
 )

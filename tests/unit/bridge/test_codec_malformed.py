@@ -132,6 +132,13 @@ CASES: list[tuple[str, Callable[[Any], Any]]] = [
         lambda m: setattr(m.dataset.inline.samples[0], "id", "i" * (codec.MAX_SAMPLE_ID_BYTES + 1)),
     ),
     ("dataset.inline.samples[0]", lambda m: m.dataset.inline.samples[0].ClearField("text")),
+    ("dataset.inline.samples[0].choice_labels", lambda m: m.dataset.inline.samples[0].choice_labels.append("A")),
+    (
+        "dataset.inline.samples[0].choice_labels",
+        lambda m: m.dataset.inline.samples[0].MergeFrom(
+            evaluation_pb2.Sample(choices=["x", "y"], choice_labels=["A", "A"])
+        ),
+    ),
     (
         "dataset.inline.samples[0].conversation.messages",
         lambda m: m.dataset.inline.samples[0].conversation.SetInParent(),

@@ -88,7 +88,7 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"prompt": "a"}, 'has no "input"', "found: prompt; known: "),
         ({str(number): "" for number in range(12)}, 'has no "input"', "8, 9 and 2 more; known: "),
         ({"question": 3, "answer": "b"}, 'has a "question" that is a number', ""),
-        ({"question": "a", "answer": None}, 'has "answer" that holds null, not text', ""),
+        ({"question": "a", "answer": None}, 'has "answer" that holds null or NaN, not text', ""),
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
         ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
@@ -166,7 +166,7 @@ def test_a_misspelt_target_is_malformed() -> None:
         (
             {"input": "q", "choices": "c.text", "target": "t"},
             {"q": "a", "c": {"text": ["x", "y"], "label": ["A", "B"]}, "t": 0},
-            Sample(input="a", choices=("x", "y"), targets=("A",)),
+            Sample(input="a", choices=("x", "y"), targets=("A",), choice_labels=("A", "B")),
         ),
         ({"input": "q", "metadata.k": "m"}, {"q": "a", "m": [1], "k": "z"}, Sample(input="a", metadata={"k": "[1]"})),
         ({"input": "q"}, {"q": "a", "metadata": "m"}, Sample(input="a", metadata={"metadata": "m"})),

@@ -262,3 +262,13 @@ def test_repeats_are_clustered_by_sample() -> None:
     assert evaluator.aggregate(often).values["accuracy_stderr"] == pytest.approx(
         evaluator.aggregate(once).values["accuracy_stderr"]
     )
+
+
+@pytest.mark.parametrize(("labels", "verdict"), [(("1", "2"), Verdict.CORRECT), ((), Verdict.UNDECIDED)])
+async def test_the_grader_gets_the_labels_of_the_choices(labels: tuple[str, ...], verdict: Verdict) -> None:
+    """A target that is a label is its choice; without labels it names none."""
+    sample = Sample(id="s", input="q", targets=("2",), choices=("x", "y"), choice_labels=labels)
+
+    outcome = await _accuracy(grader="multiple_choice").run(sample, context(Double(sampling=Sampling(answers=["y"]))))
+
+    assert outcome.verdict is verdict

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
-from crucible_bridge.types import Conversation, Datum, EvaluatorSpec, ModelInput, Sample, SampleResult, Verdict
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    EvaluatorSpec,
+    ModelInput,
+    RowReader,
+    Sample,
+    SampleResult,
+    Verdict,
+)
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
@@ -293,3 +302,26 @@ async def test_a_measure_that_some_samples_lack_is_undefined() -> None:
 
     assert metrics.values["accuracy_sum"] == 1.0
     assert metrics.undefined == {"accuracy_per_byte": "1 of 2 samples have choices without bytes"}
+
+
+@rows(
+    ("row", "verdict"),
+    [
+        ({"question": "q", "choices": ["B", "A", "O", "AB"], "answer": 0}, Verdict.CORRECT),
+        ({"question": "q", "choices": ["B", "A", "O", "AB"], "answer": 1}, Verdict.INCORRECT),
+        ({"question": "q", "choices": ["B", "A", "O", "AB"], "answer": "B"}, Verdict.UNDECIDED),
+        ({"question": "q", "choices": {"text": ["B", "A"], "label": ["A", "B"]}, "answer": "A"}, Verdict.CORRECT),
+        ({"question": "q", "choices": {"text": ["B", "1"], "label": ["1", "2"]}, "answer": "1"}, Verdict.CORRECT),
+    ],
+)
+async def test_the_row_says_which_choice_is_right(row: dict[str, Any], verdict: Verdict) -> None:
+    """An index and a label name their choice, even if the letter is the text of another; nothing is guessed."""
+    sampling = _Targets(of=lambda letter: -0.1 if letter == "B" else -3.0)
+    sample = RowReader({}, field="dataset.file", cure="").sample(row)
+
+    outcome = await _run(dataclasses.replace(sample, id="s"), _double(sampling))
+
+    assert outcome.verdict is verdict
+    if verdict is Verdict.UNDECIDED:
+        assert outcome.problem is not None
+        assert "is the letter of choice 1 and the text of choice 0" in outcome.problem.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from crucible_worker.rendering.choices import (
     MAX_CHOICES,
     ChoiceForm,
     Question,
+    UnnamedChoice,
     check_choices,
     named_choice,
     render_choices,
@@ -167,12 +169,40 @@ def test_what_just_fits_is_taken(sample: Sample, form: ChoiceForm) -> None:
 
 @rows(
     ("target", "found"),
-    [("46", 0), ("no", 1), ("A", 0), ("B", 1), ("C", 2), ("D", None), ("a", None), ("", None), ("AB", None)],
+    [("46", 0), ("no", 1), ("A", 0), ("B", 1), ("C", 2)],
 )
-def test_a_target_names_a_choice_by_text_or_letter(target: str, found: int | None) -> None:
-    """A text comes first: a choice that is a letter is that choice."""
+def test_a_target_names_a_choice_by_text_or_letter(target: str, found: int) -> None:
+    """Without labels a target is the text of a choice, or its letter."""
     assert named_choice(target, ("46", "no", "x")) == found
-    assert named_choice("A", ("B", "A")) == 1
+    assert named_choice(target, ("A", "B", "C", "46", "no")) == {"46": 3, "no": 4}.get(target, found)
+
+
+@rows(
+    ("target", "choices", "labels", "says"),
+    [
+        ("D", ("46", "no"), (), "neither the text of a choice nor its letter"),
+        ("a", ("46", "no"), (), "neither the text of a choice nor its letter"),
+        ("", ("46", "no"), (), "neither the text of a choice nor its letter"),
+        ("1", ("46", "no"), (), "a column named with index=COLUMN"),
+        ("A", ("B", "A", "O", "AB"), (), "'A' is the letter of choice 0 and the text of choice 1: give the labels"),
+        ("B", ("x", "y"), ("1", "2"), "neither a label nor the text of a choice"),
+    ],
+)
+def test_a_target_that_decides_nothing_says_why(
+    target: str, choices: Sequence[str], labels: Sequence[str], says: str
+) -> None:
+    """It names no choice, or it has two readings; both are named, with the cure."""
+    with pytest.raises(UnnamedChoice, match=re.escape(says)):
+        named_choice(target, choices, labels)
+
+
+@rows(
+    ("target", "labels", "found"),
+    [("A", "ABCD", 0), ("B", "ABCD", 1), ("2", "1234", 1), ("AB", "1234", 3), ("A", "WXYZ", 1), ("A", "BADC", 1)],
+)
+def test_a_label_comes_before_a_text(target: str, labels: str, found: int) -> None:
+    """The labels of the row decide; letters are not read next to them."""
+    assert named_choice(target, ("B", "A", "O", "AB"), tuple(labels)) == found
 
 
 async def test_a_choice_without_tokens_is_told_by_its_place() -> None:

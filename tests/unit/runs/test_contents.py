@@ -55,6 +55,7 @@ SAMPLES = st.builds(
     input=TEXTS | CONVERSATIONS,
     targets=st.lists(TEXTS, max_size=3).map(tuple),
     choices=st.lists(TEXTS, max_size=3).map(tuple),
+    choice_labels=st.lists(TEXTS, max_size=3).map(tuple),
     metadata=st.dictionaries(TEXTS, TEXTS, max_size=3),
 )
 PROMPTS = TEXTS | CONVERSATIONS | st.integers(0, 2**40).map(TokenPrompt)
@@ -120,7 +121,7 @@ def test_a_sample_is_truncated_within_its_bound(sample, most):
     def texts(of: Sample) -> list[str]:
         assert not isinstance(of.input, Datum)
         asked = [of.input] if isinstance(of.input, str) else [message.content for message in of.input.messages]
-        return [*asked, *of.targets, *of.choices, *of.metadata.values()]
+        return [*asked, *of.targets, *of.choices, *of.metadata.values(), *of.choice_labels]
 
     kept, whole = (sum(map(contents.text_bytes, texts(each))) for each in (found, sample))
     assert kept + sum(part.bytes for part in left_out) == whole

@@ -100,19 +100,86 @@ def test_a_record_becomes_a_sample(root: Path, write: Write) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [GOOD + b'{"input": "b"}', b"\xef\xbb\xbf" + GOOD + b'{"input": "b"}\r\n', GOOD + b'{"input": "b"}\n\n \r\n\n'],
+    [
+        GOOD + b'{"input": "b"}',
+        b"\xef\xbb\xbf" + GOOD + b'{"input": "b"}\r\n',
+        GOOD + b'{"input": "b"}\n\n \r\n\n',
+        b"\n" + GOOD + b' \n\r\n{"input": "b"}',
+        GOOD.replace(b"\n", b"\r") + b'{"input": "b"}\r',
+    ],
 )
 def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content: bytes) -> None:
-    """A byte order mark, CR LF, a last line without an end and blank lines at the end are fine."""
+    """A byte order mark, CR LF, CR alone, a last line without an end and blank lines anywhere are fine."""
     write(content)
 
     assert [sample.id for sample in _load(root).samples] == ["0", "1"]
 
 
+def test_lines_are_counted_with_the_blank_ones(root: Path, write: Write) -> None:
+    """An error names the line of the file; a sample without an id has its index among the rows."""
+    write(GOOD + b"\n\n" + GOOD + b"[1]\n")
+    with pytest.raises(InvalidField, match="line 5 is a list, not an object"):
+        _load(root)
+    assert [sample.id for sample in _load(root, skip_malformed=True).samples] == ["0", "1", "2"]
+
+    write(b'\n{"input": "a", "id": "x"}\n\n{"input": "b", "id": "x"}')
+    with pytest.raises(InvalidField, match="the id 'x' twice: line 2 and line 4"):
+        _load(root)
+
+
+def test_nan_where_no_value_is_needed_is_no_value(root: Path, write: Write) -> None:
+    """A column that becomes metadata, an id and choices may be NaN, as a null may be there."""
+    write(b'{"input": "a", "target": 42.0, "id": NaN, "choices": NaN, "note": NaN, "metadata": {"x": [NaN, 1.0]}}')
+
+    assert list(_load(root).samples) == [Sample(id="0", input="a", targets=("42",), metadata={"x": "[null, 1.0]"})]
+
+
+@rows(
+    ("content", "found"),
+    [
+        (b'[{"input": "a"}, {"input": "b"}]', ["a", "b"]),
+        (b'\xef\xbb\xbf \n[\n  {\n    "input": "a, ]}\\"[{"\n  },\n  {"input": "b\\\\"}\n]\n', ['a, ]}"[{', "b\\"]),
+        (b'[{"input": "a", "metadata": {"x": [1, [2]]}}]', ["a"]),
+    ],
+)
+def test_a_file_may_be_one_array(root: Path, write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, found: Any):
+    """Its elements are rows, wherever the pieces end in which it is read."""
+    write(content)
+    for size in (1, 2, 3, 7, 1 << 20):
+        monkeypatch.setattr(jsonl, "_SKIP_BYTES", size)
+
+        assert [sample.input for sample in _load(root).samples if isinstance(sample, Sample)] == found
+
+
+@rows(
+    ("content", "reason", "says"),
+    [
+        (b"[]", "EMPTY_DATASET", "holds no sample"),
+        (b'[{"input": "a"}, 3]', "MALFORMED_LINE", "element 2 is a number, not an object"),
+        (b'[{"input": "a"}, {"input": 3}]', "MALFORMED_LINE", 'element 2 has an "input" that is a number'),
+        (b'[{"input": "a"},, {"input": "b"}]', "MALFORMED_LINE", "element 2 is not JSON"),
+        (b'[{"input": "a"}, {"input": "b"}', "MALFORMED_LINE", "element 1 is the last of an array that does not end"),
+        (b'[{"input": "a"}] {"input": "b"}', "MALFORMED_LINE", "element 1 is the last of the array, and something"),
+        (b'[{"input": "a", "id": "x"},\n{"input": "b", "id": "x"}]', "DUPLICATE_SAMPLE_ID", "element 1 and element 2"),
+        (b'[{"input": "' + b"x" * 100 + b'"}, {"input": "a"}]', "MALFORMED_LINE", "element 1 is longer than 99 bytes"),
+    ],
+)
+def test_an_array_that_cannot_be_read_says_why(
+    root: Path, write: Write, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str, says: str
+) -> None:
+    """Errors count its elements."""
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 99)
+    write(content)
+
+    with pytest.raises(InvalidField, match=says) as caught:
+        _load(root)
+
+    assert caught.value.reason == reason
+
+
 @rows(
     ("line", "says"),
     [
-        (b"", "is empty"),
         (b"{", "is not JSON"),
         (b"[1]", "is a list, not an object"),
         (b'"text"', "is text, not an object"),
@@ -124,7 +191,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": ["hi"]}', "message 0, is no object"),
         (b'{"input": [{"role": "user"}]}', "message 0, at content, is not given"),
         (b'{"input": [{"role": "user", "content": 3}]}', "message 0, at content, is no list"),
-        (b'{"input": "a", "target": null}', "holds null, not text"),
+        (b'{"input": "a", "target": null}', "holds null or NaN, not text"),
         (b'{"input": "a", "target": {"value": "4"}}', "holds an object, not text"),
         (b'{"input": "a", "target": [["4"]]}', "holds a list, not text"),
         (b'{"input": "a", "choices": "4"}', "that is text, not a list"),
@@ -138,7 +205,7 @@ def test_ends_of_lines_and_files_do_not_matter(root: Path, write: Write, content
         (b'{"input": "a", "input": "b"}', "the key 'input' twice"),
         (b'{"input": "a", "id": true}', "that is a boolean"),
         (b'{"input": "a", "metadata": []}', "that is a list, not an object"),
-        (b'{"input": "a", "metadata": {"x": NaN}}', "holds NaN"),
+        (b'{"input": "a", "target": NaN}', 'has "target" that holds null or NaN, not text'),
         (b'{"input": "a", "metadata": {"x": -Infinity}}', "holds -Infinity"),
         (b'{"input": "a", "metadata": {"x": 1e999}}', "beyond float64"),
         (b'{"input": "a", "metadata": {"x": ' + b"9" * 5000 + b"}}", "more than 1,000 digits"),
@@ -447,11 +514,23 @@ BASE = Sample(id="a", input="x", targets=("y",), choices=("z",), metadata={"k": 
         {"choices": ()},
         {"metadata": {"k": "w"}},
         {"metadata": {"k": "v", "l": ""}},
+        {"choice_labels": ("A",)},
     ],
 )
 def test_any_difference_changes_the_fingerprint(change: dict[str, Any]) -> None:
     """A data set that changed has another fingerprint, whatever changed."""
     assert _inline([dataclasses.replace(BASE, **change)]).fingerprint != _inline([BASE]).fingerprint
+
+
+def test_a_sample_without_labels_has_the_fingerprint_of_earlier_releases() -> None:
+    """Labels are part of a fingerprint only if a sample has some."""
+    samples = [
+        Sample(id="a", input="q", targets=("A",), choices=("x", "y"), metadata={"k": "v"}),
+        Sample(input=Conversation((ChatMessage("user", "b"),))),
+    ]
+
+    earlier = "abdaa0749d0c3ee643c044ce2b154210c04449580479573fc6dcb8f599772899"
+    assert _inline(samples).fingerprint == earlier
 
 
 def test_malformed_lines_are_part_of_the_fingerprint(root: Path, write: Write) -> None:
@@ -489,7 +568,7 @@ def test_arrays_count_by_their_content() -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=80).map(lambda text: json.dumps({"input": text}).encode()))
 def test_no_file_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Whatever a file holds, it loads, or is refused as empty: skipped lines raise nothing else."""
+    """Whatever a file holds, it loads, or is refused as empty or as a file: skipped lines raise nothing else."""
     root = tmp_path_factory.getbasetemp()
     (root / "any.jsonl").write_bytes(content)
 
@@ -500,7 +579,18 @@ def test_no_file_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPathFactor
     else:
         reason = ""
 
-    assert (count > 0) is (reason != "EMPTY_DATASET") is bool(content.removeprefix(b"\xef\xbb\xbf").strip())
+    assert (count > 0) is (reason == "")
+    if reason == "MALFORMED_LINE":  # an array without an end
+        assert content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    elif reason == "MALFORMED_FILE":
+        assert (
+            content.startswith(
+                (b"\x1f\x8b", b"(\xb5/\xfd", b"\xff\xfe", b"\xfe\xff", b"BZh", b"PK", b"PAR1", b"\xfd7z")
+            )
+            or b"\0" in content[:4]
+        )
+    elif not content.lstrip(b"\xef\xbb\xbf").startswith(b"["):
+        assert bool(reason) is not bool(content.removeprefix(b"\xef\xbb\xbf").strip())
 
 
 def test_what_an_error_shows_of_a_line_is_no_part_of_the_fingerprint(root: Path, write: Write) -> None:

@@ -24,13 +24,13 @@ def record(columns, features, row):
     ("columns", "row", "expected"),
     [
         ({"input": "q"}, {"q": "a"}, {"input": "a"}),
-        ({"input": "q", "target": "t"}, {"q": "a", "t": 4}, {"input": "a", "target": "4"}),
-        ({"input": "q", "target": "t"}, {"q": "a", "t": 0.5}, {"input": "a", "target": "0.5"}),
-        ({"input": "q", "target": "t"}, {"q": "a", "t": True}, {"input": "a", "target": "true"}),
-        ({"input": "q", "target": "t"}, {"q": "a", "t": ["x", 2]}, {"input": "a", "targets": ["x", "2"]}),
-        ({"input": "q", "targets": "t"}, {"q": "a", "t": "x"}, {"input": "a", "target": "x"}),
-        ({"input": "q", "id": "n"}, {"q": "a", "n": 7}, {"input": "a", "id": "7"}),
-        ({"input": "q", "choices": "c"}, {"q": "a", "c": ["x", 1]}, {"input": "a", "choices": ["x", "1"]}),
+        ({"input": "q", "target": "t"}, {"q": "a", "t": 4}, {"input": "a", "target": 4}),
+        ({"input": "q", "target": "t"}, {"q": "a", "t": 0.5}, {"input": "a", "target": 0.5}),
+        ({"input": "q", "target": "t"}, {"q": "a", "t": True}, {"input": "a", "target": True}),
+        ({"input": "q", "target": "t"}, {"q": "a", "t": ["x", 2]}, {"input": "a", "target": ["x", 2]}),
+        ({"input": "q", "targets": "t"}, {"q": "a", "t": "x"}, {"input": "a", "targets": "x"}),
+        ({"input": "q", "id": "n"}, {"q": "a", "n": 7}, {"input": "a", "id": 7}),
+        ({"input": "q", "choices": "c"}, {"q": "a", "c": ["x", 1]}, {"input": "a", "choices": ["x", 1]}),
         ({"input": "q", "metadata.k": "m"}, {"q": "a", "m": [1]}, {"input": "a", "metadata": {"k": [1]}}),
         ({"input": "q", "metadata.k": "m"}, {"q": "a", "m": None}, {"input": "a"}),
         ({}, {"input": "a", "target": "b", "other": "c"}, {"input": "a", "target": "b"}),
@@ -44,17 +44,46 @@ def record(columns, features, row):
     ],
 )
 def test_a_row_becomes_a_record(columns, row, expected):
-    """Numbers are texts where texts are meant, lists are lists, fields and dots are told apart by what there is."""
+    """Numbers stay numbers, lists are lists, fields and dots are told apart by what there is."""
     assert record(columns, row, row) == expected
+
+
+ARC = {"q": None, "c": {"text": None, "label": None}, "t": LETTERS}
+"""Columns as those of ARC."""
+
+
+@rows(
+    ("columns", "row", "targets", "labels"),
+    [
+        ({"choices": "c.text", "target": "t"}, {"c": {"text": ["x", "y"], "label": ["1", "2"]}, "t": 1}, ("B",), "12"),
+        ({"choices": "c", "target": "t"}, {"c": {"text": ["x", "y"], "label": ["A", "B"]}, "t": 1}, ("B",), "AB"),
+        (
+            {"choices": "c.text", "labels": "c.label", "index": "t"},
+            {"c": {"text": ["x", "y"], "label": ["1", "2"]}, "t": 1},
+            ("2",),
+            "12",
+        ),
+        ({"choices": "c.label", "index": "t"}, {"c": {"text": ["x", "y"], "label": ["B", "A"]}, "t": 0}, ("A",), "AB"),
+    ],
+)
+def test_choices_come_with_their_labels(columns, row, targets, labels):
+    """Those next to them are used without being named, and a column of indices keeps its numbers."""
+    columns = {"input": "q", **columns}
+    reader = RowReader({key: key for key in columns}, field="dataset.hub", cure="")
+    raw = json.dumps(record(columns, ARC, {"q": "a", **row})).encode()
+
+    sample = line_of(1, raw, reader).sample
+
+    assert sample is not None
+    assert (sample.targets, sample.choice_labels) == (targets, tuple(labels))
 
 
 @pytest.mark.parametrize(("value", "named"), [(1, "B"), (-1, None), ([0, 1], ["A", "B"])])
 def test_classes_are_their_names(value, named):
     """A number that stands for a class is not told as a number; one that stands for none is null."""
-    key = "targets" if isinstance(value, list) else "target"
     features = {"q": None, "t": types.SimpleNamespace(feature=LETTERS) if isinstance(value, list) else LETTERS}
 
-    assert record({"input": "q", "target": "t"}, features, {"q": "a", "t": value}) == {"input": "a", key: named}
+    assert record({"input": "q", "target": "t"}, features, {"q": "a", "t": value}) == {"input": "a", "target": named}
 
 
 @rows(

@@ -24,6 +24,7 @@ SAMPLES = st.builds(
     input=TEXTS | st.lists(st.builds(ChatMessage, TEXTS, TEXTS), min_size=1, max_size=3).map(tuple).map(Conversation),
     targets=st.lists(TEXTS, max_size=2).map(tuple),
     choices=st.lists(TEXTS, max_size=2).map(tuple),
+    choice_labels=st.lists(TEXTS, max_size=2).map(tuple),
     metadata=st.dictionaries(TEXTS, TEXTS, max_size=2),
 )
 

@@ -1,5 +1,6 @@
 """CSV and Parquet files, through the child process that reads them."""
 
+import gzip
 import json
 import os
 import resource
@@ -7,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField, Unavailable
-from crucible_bridge.types import ChatMessage, Conversation, Dataset, FileDataset, FileFormat, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FileDataset, FileFormat, Sample
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.row_process import Fault
 from crucible_worker.runs.tables import csv_rows, loading, reader
@@ -120,6 +122,15 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
         (b"input\n\xff\na\n", ["is not UTF-8, at byte 1 of line 2", {"input": "a"}]),
         (b'input\n"a" b\nc\n', ["is not CSV", {"input": "c"}]),
         (b'input\na "b" c\n', [{"input": 'a "b" c'}]),
+        (b" input , target\na, b\n", [{"input": "a", "target": " b"}]),
+        (b"input;target\na, b;c\n", [{"input": "a, b", "target": "c"}]),
+        (b"input\ttarget\na; b\tc\n", [{"input": "a; b", "target": "c"}]),
+        (b'input,"a; b"\nx,y\n', [{"input": "x", "a; b": "y"}]),
+        (b"input,a;b\nx,y\n", [{"input": "x", "a;b": "y"}]),
+        (b"input,target\na,007\n  \n\nb,42.0\n", [{"input": "a", "target": "007"}, {"input": "b", "target": "42.0"}]),
+        (b"input,target\ra,b\rc,d", [{"input": "a", "target": "b"}, {"input": "c", "target": "d"}]),
+        ("\ufeffinput\ttarget\r\né\tb\r\n".encode("utf-16-le"), [{"input": "é", "target": "b"}]),
+        (gzip.compress(b"input,target\na,b\n"), [{"input": "a", "target": "b"}]),
     ],
 )
 def test_rows_of_csv(tmp_path_factory: pytest.TempPathFactory, content: bytes, found: list[Any]) -> None:
@@ -156,7 +167,9 @@ def test_columns_that_are_asked_for_may_hold_lists(tmp_path: Path) -> None:
             "MALFORMED_LINE",
             'row 1 has both "output" and "targets": it reads \'{"input"',
         ),
-        (b"input;target\na;b\n", "MALFORMED_LINE", 'row 1 has no "input": found: input;target; known: '),
+        (b"inptu;target\na;b\n", "MALFORMED_LINE", 'row 1 has no "input": found: inptu, target; known: '),
+        (b"input;target\tx\na;b\n", "MALFORMED_FILE", "has semicolons and tabs in its first row"),
+        (b"input, input \na,b\n", "MALFORMED_FILE", "the column 'input' twice"),
         (b'input,choices\na,"[""\\ud800""]"\n', "MALFORMED_LINE", "row 1 holds half a surrogate pair"),
         (b"question,answer,prompt,completion\na,b,c,d\n", "AMBIGUOUS_COLUMNS", "csv:PATH?input=question&target=answer"),
     ],
@@ -351,3 +364,106 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     assert (caught.value.reason, caught.value.field) == ("UNREADABLE", "dataset.file")
     assert str(tmp_path) not in str(caught.value)
     assert os.listdir(tmp_path) == ["q.csv"]
+
+
+def test_whole_floats_and_missing_values_are_the_same_in_every_format(tmp_path: Path) -> None:
+    """42.0 of a column of floats is 42, and NaN in a column that nothing reads is no value."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pq = pytest.importorskip("pyarrow.parquet")
+    answers, nan = [42.0, 1e5, 0.1, -0.0, 1e22], float("nan")
+    table = [{"question": "q", "answer": answer, "id": float(n), "note": nan} for n, answer in enumerate(answers)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "q.parquet")
+    inline = load(Dataset.of(table), data_roots=[], builtins={})
+
+    found = [read(tmp_path, f"q.{kind}", kind) for kind in (FileFormat.JSONL, PARQUET)]
+
+    assert [sample.targets for sample in inline.samples if isinstance(sample, Sample)] == [
+        ("42",),
+        ("100000",),
+        ("0.1",),
+        ("0",),
+        ("1e+22",),
+    ]
+    assert {loaded.fingerprint for loaded in found} == {inline.fingerprint}
+    assert [sample.id for sample in inline.samples] == ["0", "1", "2", "3", "4"]
+
+
+def test_nan_as_an_answer_is_named_with_its_row(tmp_path: Path) -> None:
+    """Where a value is needed, NaN is none."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"question": ["a", "b"], "answer": [1.0, float("nan")]}), tmp_path / "q.parquet")
+
+    with pytest.raises(InvalidField, match='row 2 has "answer" that holds null or NaN, not text'):
+        read(tmp_path, "q.parquet", PARQUET)
+
+
+@pytest.mark.parametrize("name", ["q.tsv", "q.tsv.gz", "q.csv"])
+def test_tabs_separate_the_columns(tmp_path: Path, name: str) -> None:
+    """In a file that is called .tsv, and in one whose first row has them."""
+    content = b"input\ttarget\na, b\tc; d\n" if name == "q.csv" else b"input\na, b\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    (sample,) = read(tmp_path, name, CSV).samples
+
+    assert sample == Sample(id="0", input="a, b", targets=("c; d",) if name == "q.csv" else ())
+
+
+def test_a_class_of_a_parquet_file_is_its_number_in_a_column_of_indices(tmp_path: Path) -> None:
+    """The index is meant, whatever the class is called."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"q": ["a"], "c": [["B", "A", "O"]], "answer": [0]})
+    features = {"info": {"features": {"answer": {"names": ["A", "B", "C"], "_type": "ClassLabel"}}}}
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), tmp_path / "q.parquet")
+
+    (sample,) = read(tmp_path, "q.parquet", PARQUET, columns={"input": "q", "choices": "c", "index": "answer"}).samples
+
+    assert isinstance(sample, Sample)
+    assert (sample.targets, sample.choice_labels) == (("A",), ("A", "B", "C"))
+
+
+def test_datums_of_every_source_are_one_data_set(tmp_path: Path) -> None:
+    """JSON lines and columns of lists have the bits, the dtypes and so the fingerprint of the Datums in a request."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pq = pytest.importorskip("pyarrow.parquet")
+    weights = [np.array([0.0, 0.1, 1 / 3], np.float32), np.array([1e-40, 1.0], np.float32)]
+    data = [
+        Datum(
+            model_input=list(range(len(each))),
+            loss_fn_inputs={"target_tokens": np.arange(1, len(each) + 1), "weights": each},
+        )
+        for each in weights
+    ]
+    inline = load(Dataset.of(data), data_roots=[], builtins={})
+    lists = [(datum.model_input.tokens().tolist(), np.asarray(datum.loss_fn_inputs["target_tokens"])) for datum in data]
+    lines = [
+        {
+            "model_input": {"chunks": [{"tokens": tokens, "type": "encoded_text"}]},
+            "loss_fn_inputs": {
+                "target_tokens": {"data": targets.tolist(), "dtype": "int64", "shape": [len(tokens)]},
+                "weights": {"data": each.tolist(), "dtype": "float32", "shape": [len(tokens)]},
+            },
+        }
+        for (tokens, targets), each in zip(lists, weights)
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flat = {
+        "tokens": pa.array([tokens for tokens, _ in lists], pa.list_(pa.int32())),
+        "target_tokens": pa.array([targets.tolist() for _, targets in lists], pa.large_list(pa.int64())),
+        "weights": pa.array([each.tolist() for each in weights], pa.list_(pa.float32())),
+    }
+    pq.write_table(pa.table(flat), tmp_path / "flat.parquet")
+    nested = pa.StructArray.from_arrays([flat["target_tokens"], flat["weights"]], ["target_tokens", "weights"])
+    pq.write_table(pa.table({"model_input": flat["tokens"], "loss_fn_inputs": nested}), tmp_path / "nested.parquet")
+    pq.write_table(pa.Table.from_pylist(lines), tmp_path / "tinker.parquet")
+
+    files = [("q.jsonl", FileFormat.JSONL), *((f"{name}.parquet", PARQUET) for name in ("flat", "nested", "tinker"))]
+    prints = {name: read(tmp_path, name, kind).fingerprint for name, kind in files}
+
+    assert prints == dict.fromkeys(prints, inline.fingerprint)
+    first, _ = read(tmp_path, "q.jsonl", FileFormat.JSONL).samples
+    assert isinstance(first, Sample)
+    assert isinstance(first.input, Datum)
+    assert np.asarray(first.input.loss_fn_inputs["weights"]).tobytes() == weights[0].tobytes()

@@ -21,7 +21,7 @@ from crucible_bridge.types import Datum, Sample
 from crucible_worker.evaluators.environments.base import Observation, StepResult, StopCondition
 from crucible_worker.evaluators.environments.group import Ungraded
 from crucible_worker.evaluators.graded import problem_of_grade
-from crucible_worker.grading.base import Grade, Grader
+from crucible_worker.grading.base import Grade, Grader, with_labels
 from crucible_worker.rendering import without_thinking
 
 __all__ = ["Problem", "Rules"]
@@ -99,7 +99,8 @@ class Problem:
         )
 
     async def _graded(self, grader: Grader, text: str) -> Grade:
-        grade = await grader.grade(text, self.sample.targets, self.sample.choices)
+        sample = self.sample
+        grade = await with_labels(grader, sample.choice_labels).grade(text, sample.targets, sample.choices)
         problem = problem_of_grade(grade)
         if problem is not None:
             raise Ungraded(grade.verdict, problem)

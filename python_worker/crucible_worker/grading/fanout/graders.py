@@ -15,7 +15,7 @@ from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout.chunk import ProgramRules
 from crucible_worker.grading.fanout.fanout import Fanout
-from crucible_worker.grading.math.grader import MathGrader, graded_alone
+from crucible_worker.grading.math.grader import Labelled, MathGrader, graded_alone
 from crucible_worker.grading.pool import GradingPool, no_pool
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class ClusterMath:
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
         """Judge one response; raises as `Fanout.grades` does."""
         return await graded_alone(self.grade_batch, response, targets, choices)
+
+    def labelled(self, labels: Sequence[str]) -> base.Grader:
+        """See `base.ReadsLabels`."""
+        return Labelled(self.grade_batch, labels)
 
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
         """Judge items; raises as `Fanout.grades` does."""

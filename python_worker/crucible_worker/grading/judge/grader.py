@@ -11,7 +11,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict, message_text
 from crucible_worker.backends.base import Model
-from crucible_worker.grading.base import AsksJudge, Grade, Grader
+from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
 from crucible_worker.grading.caller import CallerGrader
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.judge.asking import Judge, Rubric
@@ -59,6 +59,10 @@ class RubricGrader:
     def needs_judge(self) -> bool:
         """False if another grader comes first."""
         return self.first is None
+
+    def labelled(self, labels: Sequence[str]) -> RubricGrader:
+        """See `base.ReadsLabels`: the grader that comes first may read them."""
+        return self if self.first is None else dataclasses.replace(self, first=with_labels(self.first, labels))
 
     def bound(self, judge: Model, question: str | Conversation) -> Grader:
         """The grader of responses to one question."""

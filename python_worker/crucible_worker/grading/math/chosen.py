@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from crucible_bridge.types import Grade, GradeItem, Verdict
-from crucible_worker.grading.choice import choices_that_are
+from crucible_worker.grading.choice import choices_that_are, names_of
 from crucible_worker.grading.direct import exceeds
 
 __all__ = ["Question"]
@@ -23,26 +23,28 @@ class Question:
     """Their texts."""
     expected: frozenset[int]
     """The right ones, by index."""
+    names: Mapping[str, int]
+    """Their letters and their labels."""
 
     @classmethod
-    def of(cls, targets: Sequence[str], choices: Sequence[str]) -> Question | None:
+    def of(cls, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str] = ()) -> Question | None:
         """The question whose right choices are the targets; None if a target is none of the choices, or two of them."""
         if not choices or exceeds(choices):
             return None
-        named = [choices_that_are(target, choices) for target in targets]
+        named = [choices_that_are(target, choices, labels) for target in targets]
         if not named or any(len(places) != 1 for places in named):
             return None
-        return cls(choices, frozenset[int]().union(*named))
+        return cls(choices, frozenset[int]().union(*named), names_of(len(choices), labels))
 
     def items(self, answer: str) -> list[GradeItem]:
-        """An answer next to the letter of each choice, and then next to the text of each."""
-        letters = string.ascii_uppercase[: len(self.choices)]
-        return [GradeItem(answer=answer, targets=(target,)) for target in (*letters, *self.choices)]
+        """An answer next to each letter or label of a choice, and then next to the text of each."""
+        return [GradeItem(answer=answer, targets=(target,)) for target in (*self.names, *self.choices)]
 
     def grade(self, found: Grade, grades: Sequence[Grade]) -> Grade:
         """The grade of an answer from the grades of `items`."""
-        count = len(self.choices)
-        by_letter, by_text = (frozenset(_right(part)) for part in (grades[:count], grades[count:]))
+        places, count = tuple(self.names.values()), len(self.names)
+        by_letter = frozenset(places[place] for place in _right(grades[:count]))
+        by_text = frozenset(_right(grades[count:]))
         if len(by_text) > 1:
             # 5 is both 5 km and 5 cm if units may be missing: the choice with the same text is meant.
             by_text = by_text & choices_that_are(found.extracted, self.choices) or by_text

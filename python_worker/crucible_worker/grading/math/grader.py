@@ -28,7 +28,7 @@ from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 
-__all__ = ["MAX_TARGETS", "POLICY_VERSION", "MathGrader", "MathOptions", "graded_alone"]
+__all__ = ["MAX_TARGETS", "POLICY_VERSION", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
 
 POLICY_VERSION = "4"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
@@ -106,6 +106,10 @@ class MathGrader:
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
         """Judge one response; if the targets name choices, by the choice that its answer is."""
         return await graded_alone(self.grade_batch, response, targets, choices)
+
+    def labelled(self, labels: Sequence[str]) -> base.Grader:
+        """See `base.ReadsLabels`."""
+        return Labelled(self.grade_batch, labels)
 
     async def grade_batch(self, items: Sequence[GradeItem], policy: MathPolicy | None = None) -> list[Grade]:
         """Judge items; each has its grade, in order, and an error in one does not affect the others.
@@ -209,14 +213,29 @@ async def graded_alone(
     response: str,
     targets: Sequence[str],
     choices: Sequence[str],
+    labels: Sequence[str] = (),
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = chosen.Question.of(targets, choices) if grade.problem is None and grade.extracted else None
+    asked = chosen.Question.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
     if asked is not None:
         grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
     return base.Grade.of(told)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Labelled:
+    """Judges responses to a sample whose choices have labels, by a function that judges batches."""
+
+    grade_batch: Callable[[Sequence[GradeItem]], Awaitable[list[Grade]]]
+    """The function."""
+    labels: Sequence[str]
+    """The labels."""
+
+    async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
+        """As `graded_alone` does."""
+        return await graded_alone(self.grade_batch, response, targets, choices, self.labels)
 
 
 def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +47,12 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
         raise InvalidField(FIELD, f"names no column for the input; the columns are {there}")
     if "target" in wanted and "targets" in wanted:
         raise InvalidField(FIELD, f"does not say whether to use the column target or targets; there are {there}")
-    return [_find(key, column, features) for key, column in wanted.items()]
+    found = [_find(key, column, features) for key, column in wanted.items()]
+    choices = next((column.path for column in found if column.key == "choices"), ("",))
+    if "labels" not in wanted and choices[1:] == ("text",) and "label" in features[choices[0]]:
+        # With the labels next to them, as `RowReader` reads them.
+        found = [dataclasses.replace(each, path=choices[:1]) if each.key == "choices" else each for each in found]
+    return found
 
 
 def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
@@ -104,25 +108,20 @@ def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
 def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
     """The record of a row; the reader of records reports what is wrong with it.
 
-    Numbers are written as in JSON, classes by their names; null fields of messages are left out.
+    Classes are written by their names, except in a column of indices; null fields of messages are left out.
     """
     record: dict[str, Any] = {}
     for column in columns:
         value: Any = row
         for part in column.path:
             value = None if value is None else value[part]
-        value = _named(value, column.labels)
+        if column.key != "index":
+            value = _named(value, column.labels)
         if column.key.startswith(_METADATA):
             if value is not None:
                 record.setdefault("metadata", {})[column.key.removeprefix(_METADATA)] = value
-        elif column.key == "input":
-            record["input"] = _without_nulls(value)
-        elif column.key == "target" and isinstance(value, list):
-            record["targets"] = [_text(item) for item in value]
-        elif column.key == "targets" and not isinstance(value, list):
-            record["target"] = _text(value)
         else:
-            record[column.key] = [_text(item) for item in value] if isinstance(value, list) else _text(value)
+            record[column.key] = _without_nulls(value) if column.key == "input" else value
     return record
 
 
@@ -142,7 +141,3 @@ def _without_nulls(value: Any) -> Any:
         {key: part for key, part in message.items() if part is not None} if isinstance(message, dict) else message
         for message in value
     ]
-
-
-def _text(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, int | float) else value

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubDataset, RowReader
+from crucible_bridge.types.columns import METADATA
 from crucible_worker.runs.jsonl import Line
 from crucible_worker.runs.row_process import rows_of, without_tokens
 
@@ -56,8 +57,9 @@ def read_rows(
             field=FIELD,
         )
     request = {**dataclasses.asdict(source), "limit": limit}
-    # The child selects the requested columns, so that it need not read the others.
-    rows = RowReader({}, field=FIELD, cure="name the columns, as in &input=question&target=answer")
+    # The child selects the requested columns, so that it need not read the others, and names them by their keys.
+    columns = {key: key for key in source.columns if not key.startswith(METADATA)}
+    rows = RowReader(columns, field=FIELD, cure="name the columns, as in &input=question&target=answer")
     died = Unavailable(
         "the process that reads data sets of the hub has died", reason=Reason.HUB_READER_DIED, field=FIELD
     )

@@ -55,6 +55,8 @@ __all__ = [
     "frame_from_record",
     "frame_of",
     "frame_to_record",
+    "input_from_value",
+    "input_to_value",
     "kernel_of",
     "metadata_of",
     "opened",
@@ -101,28 +103,32 @@ def text_bytes(text: str) -> int:
 
 def content_to_record(sample: Sample, most: int) -> bytes:
     """Pack what a sample is, in at most `most` bytes (and some for what was left out): the input first."""
-    values = [_input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    values = [input_to_value(sample.input), list(sample.targets), list(sample.choices), dict(sample.metadata)]
+    if sample.choice_labels:
+        values += [[], list(sample.choice_labels)]
     record = pack_text(values)
     return record if len(record) <= most else pack_text(_truncated_content(sample, most))
 
 
 def content_from_record(record: bytes, sample_id: str) -> tuple[Sample, tuple[TruncatedPart, ...]]:
     """Unpack what a sample is, and which parts of it were left out."""
-    asked, targets, choices, metadata, *left_out = unpack_text(record)
+    asked, targets, choices, metadata, *further = unpack_text(record)
+    left_out, labels = [*further, [], []][:2]
     sample = Sample(
         id=sample_id,
-        input=_input_from_value(asked),
+        input=input_from_value(asked),
         targets=tuple(targets),
         choices=tuple(choices),
         metadata=metadata,
+        choice_labels=tuple(labels),
     )
-    return sample, _left_out_from(left_out[0]) if left_out else ()
+    return sample, _left_out_from(left_out)
 
 
 def metadata_of(record: bytes) -> Mapping[str, str] | None:
     """The metadata of a sample's content; None if some of it is truncated."""
-    _, _, _, metadata, *left_out = unpack_text(opened(record))
-    truncated = left_out and any(part == METADATA for part, _, _ in left_out[0])
+    _, _, _, metadata, *further = unpack_text(opened(record))
+    truncated = further and any(part == METADATA for part, _, _ in further[0])
     return None if truncated else metadata
 
 
@@ -325,7 +331,7 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         _count_lost(left_out, INPUT, sum(map(further_bytes, sample.input.messages)))
     else:
         # The beginning of tokens or images would be of no use.
-        asked = _input_to_value(sample.input)
+        asked = input_to_value(sample.input)
         if (size := _packed_bytes(asked)) > most:
             left_out.append([INPUT, size, SAMPLE_LIMIT])
             asked, size = "", 0
@@ -333,7 +339,8 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
     targets, choices = take("sample.targets", sample.targets), take("sample.choices", sample.choices)
     names = list(sample.metadata)
     values = take(METADATA, [sample.metadata[name] for name in names], names)
-    return [asked, targets, choices, dict(zip(names, values)), left_out]
+    labels = take("sample.choice_labels", sample.choice_labels)
+    return [asked, targets, choices, dict(zip(names, values)), left_out, *([labels] if labels else [])]
 
 
 def _count_lost(left_out: list[list[Any]], part: str, lost: int) -> None:
@@ -442,7 +449,8 @@ def _turn_from_value(value: Sequence[Any], prompt: SamplePrompt | None, output: 
     )
 
 
-def _input_to_value(asked: str | Conversation | Datum) -> Any:
+def input_to_value(asked: str | Conversation | Datum) -> Any:
+    """Plain values of an input: a text, a list of messages, or a map of chunks and arrays."""
     if isinstance(asked, str):
         return asked
     if isinstance(asked, Conversation):
@@ -451,7 +459,8 @@ def _input_to_value(asked: str | Conversation | Datum) -> Any:
     return {"chunks": [_chunk_to_value(chunk) for chunk in asked.model_input.chunks], "arrays": arrays}
 
 
-def _input_from_value(value: Any) -> str | Conversation | Datum:
+def input_from_value(value: Any) -> str | Conversation | Datum:
+    """The inverse of `input_to_value`."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):

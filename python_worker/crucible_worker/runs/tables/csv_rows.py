@@ -1,6 +1,7 @@
 """Rows of comma-separated values; read only in the child process, as it sets the csv module's limit of a field.
 
-The first row names the columns. A cell is text; cells with lists and objects are JSON.
+The first row names the columns, and decides whether commas, semicolons or tabs separate them. A cell is text; cells
+with lists and objects are JSON.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import InvalidField
@@ -16,14 +19,16 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.runs.jsonl import MAX_LINE_BYTES
 from crucible_worker.runs.row_process import Fault
 from crucible_worker.runs.tables.loading import FIELD
+from crucible_worker.runs.text_files import text_file
 
 __all__ = ["MAX_COLUMNS", "csv_rows"]
 
 MAX_COLUMNS = 10_000
 """Most columns of a file."""
 
+_QUOTED = re.compile(rb'"[^"]*"?')
 _JSON = frozenset({"targets", "choices", "messages", "metadata"})
-_OPTIONAL = frozenset({"target", "output", "answer", "completion", "id"})
+_OPTIONAL = frozenset({"target", "output", "answer", "completion", "index", "id"})
 """An empty cell of these columns means no value."""
 
 
@@ -39,26 +44,42 @@ def csv_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any] |
         columns: column by key of a record; empty if the columns have the names of the keys.
 
     Raises:
-        InvalidField: it has no columns, too many, or one twice, or a row does not end (MALFORMED_FILE).
+        InvalidField: it has no columns, too many, or one twice, a row does not end, or its text cannot be read
+            (MALFORMED_FILE).
+        FailedPrecondition: see `text_files.text_file`.
         OSError: it cannot be read.
     """
     csv.field_size_limit(MAX_LINE_BYTES)
-    with open(path, "rb") as file:
-        records = _records(file)
+    with open(path, "rb") as opened, text_file(opened, FIELD) as file:
+        records = _records(file, _separator(file.peek(), path))
         names = _header(next(records, None))
         cells = _Cells(columns)
         for record in records:
             if isinstance(record, Fault):
                 yield record
+            elif len(record) == 1 < len(names) and not record[0].strip():
+                continue  # a line with white space alone is as good as an empty one
             elif len(record) != len(names):
                 yield Fault(f"has {len(record):,} fields, and the first row names {len(names):,} columns")
             else:
                 yield {name: cells.value(name, cell) for name, cell in zip(names, record) if name}
 
 
-def _records(file: BinaryIO) -> Iterator[list[str] | Fault]:
+def _separator(head: bytes, path: str) -> str:
+    """What separates the columns: a tab in files called .tsv, else what the first line has outside of quotes."""
+    if any(suffix.lower() == ".tsv" for suffix in Path(path).suffixes[-2:]):
+        return "\t"
+    first = _QUOTED.sub(b"", head.partition(b"\n")[0])
+    found = [separator for separator in ",;\t" if separator.encode() in first]
+    if len(found) > 1 and found[0] != ",":
+        problem = "has semicolons and tabs in its first row: put the names of its columns in double quotes"
+        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE)
+    return found[0] if found else ","
+
+
+def _records(file: BinaryIO, separator: str) -> Iterator[list[str] | Fault]:
     lines = _Lines(file)
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=separator)
     number = 0
     while True:
         number += 1
@@ -88,6 +109,7 @@ def _header(record: list[str] | Fault | None) -> list[str]:
     if len(record) > MAX_COLUMNS:
         problem = f"has {len(record):,} columns, at most {MAX_COLUMNS:,} are accepted"
         raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE)
+    record = [name.strip() for name in record]
     seen: set[str] = set()
     for name in record:
         if name and name in seen:
@@ -123,7 +145,7 @@ class _Cells:
     """Converts the cells of columns to values."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON}
+        listed = {column.partition(".")[0] for key, column in columns.items() if key in _JSON or key == "labels"}
         self._json = _JSON | listed
         optional = {column for key, column in columns.items() if key in _OPTIONAL} if columns else _OPTIONAL
         self._optional = (optional | self._json) - {columns.get("input")}

@@ -12,12 +12,15 @@ import pyarrow.parquet as pq
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types.row_datums import LOSS_FN_INPUTS, MODEL_INPUT, datum_columns
 from crucible_worker.runs.tables.loading import FIELD
 
 __all__ = ["parquet_rows"]
 
 _BATCH_ROWS = 64
 """Rows that are read from the file at once."""
+_DTYPES = {"int32": "int32", "int64": "int64", "float": "float32", "double": "float64"}
+"""dtypes of arrays, by the name of the type of a list's items."""
 _FEATURES = b"huggingface"
 """The key under which the datasets library stores the names of classes."""
 
@@ -43,9 +46,11 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
         wanted = {column if column in names else column.partition(".")[0] for column in columns.values()}
         chosen = [field.name for field in file.schema_arrow if field.name in wanted or _is_plain(field.type)]
         labels = _labels(file.schema_arrow.metadata or {})
+        labels.pop(columns.get("index", ""), None)  # the number is meant, not the name of its class
+        tensors = _tensors(file.schema_arrow) if not columns else {}
         for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
             for row in batch.to_pylist():
-                yield {name: _value(row[name], labels.get(name)) for name in chosen}
+                yield {name: _value(row[name], labels.get(name), tensors.get(name)) for name in chosen}
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
     except (pa.ArrowException, ValueError, OverflowError) as error:  # also text that is not UTF-8, or a far date
@@ -77,7 +82,29 @@ def _labels(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
         return {}  # written by another library: ignored
 
 
-def _value(value: Any, labels: Sequence[str] | None = None) -> Any:
+def _tensors(schema: pa.Schema) -> dict[str, Any]:
+    """The dtypes of columns of lists that are arrays of Datums; of a column of such lists, the dtypes of its fields."""
+    found: dict[str, Any] = {}
+    for name in datum_columns(schema.names):
+        kind = schema.field(name).type
+        if name == LOSS_FN_INPUTS and pa.types.is_struct(kind):
+            fields = [kind.field(index) for index in range(kind.num_fields)]
+            found[name] = {field.name: _dtype(field.type) for field in fields}
+        elif name != MODEL_INPUT:
+            found[name] = _dtype(kind)
+    return found
+
+
+def _dtype(kind: pa.DataType) -> str | None:
+    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return _DTYPES.get(str(kind.value_type)) if any(check(kind) for check in is_list) else None
+
+
+def _value(value: Any, labels: Sequence[str] | None = None, dtype: Any = None) -> Any:
+    if isinstance(dtype, str) and isinstance(value, list):
+        return {"data": _value(value), "dtype": dtype}
+    if isinstance(dtype, dict) and isinstance(value, dict):
+        return {name: _value(item, None, dtype.get(name)) for name, item in value.items()}
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, list):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.base import Grade
+from crucible_worker.grading.base import Grade, with_labels
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
@@ -25,10 +25,12 @@ class InlinePool:
         return [Answer(value=function(item)) for item in items]
 
 
-async def graded(response: str, targets: Sequence[str], choices: Sequence[str], **policy: Any) -> Grade:
+async def graded(
+    response: str, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str] = (), **policy: Any
+) -> Grade:
     """The grade of a response by a fresh grader."""
     grader = MathGrader(cast("GradingPool", InlinePool()), MathPolicy(**policy))
-    return await grader.grade(response, targets, choices)
+    return await with_labels(grader, labels).grade(response, targets, choices)
 
 
 @rows(
@@ -100,3 +102,20 @@ async def test_the_method_tells_that_choices_decided():
     """The record says how the verdict came about."""
     assert (await graded("\\boxed{2}", ("B",), VALUES)).method == "choice"
     assert (await graded("\\boxed{7}", ("7",), VALUES)).method == "literal"
+
+
+@rows(
+    ("response", "target", "labels", "verdict"),
+    [
+        ("\\boxed{12}", "4", "1234", Verdict.CORRECT),
+        ("\\boxed{0.5}", "2", "1234", Verdict.INCORRECT),
+        ("\\boxed{4}", "4", "1234", Verdict.CORRECT),
+        ("\\boxed{2}", "2", "1234", Verdict.CORRECT),
+        ("\\boxed{2}", "1", "1234", Verdict.INCORRECT),
+        ("\\boxed{B}", "2", "1234", Verdict.CORRECT),
+        ("\\boxed{X}", "W", "WXYZ", Verdict.INCORRECT),
+    ],
+)
+async def test_a_label_is_its_choice(response: str, target: str, labels: str, verdict: Verdict):
+    """A target that is a label of the row is not compared as a number."""
+    assert (await graded(response, (target,), VALUES, labels=tuple(labels))).verdict is verdict
