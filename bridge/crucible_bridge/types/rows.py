@@ -6,7 +6,8 @@ r"""Rows of data sets in their usual shapes, and the samples made from them.
 
 A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
 metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
-sample without a target would be measured in another way.
+sample without a target would be measured in another way. Of a conversation, columns that trainers render with the
+messages (`TEMPLATE_COLUMNS`) are refused: without them the prompt would be another.
 """
 
 from __future__ import annotations
@@ -20,10 +21,20 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
-from crucible_bridge.types.data import Conversation, Sample
+from crucible_bridge.types.data import ChatMessage, Conversation, Sample
 from crucible_bridge.types.messages import message_from_json
 
-__all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
+__all__ = [
+    "LATER_SHAPES",
+    "SHAPES",
+    "TEMPLATE_COLUMNS",
+    "MalformedRow",
+    "RowReader",
+    "Shape",
+    "kind_of",
+    "last_line_answer",
+    "template_column",
+]
 
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """The number of columns that an error names, and of characters of each."""
@@ -60,7 +71,7 @@ SHAPES = (
     Shape(input="input", targets=("target", "output", "targets")),
     Shape(input="question", needs="answer", targets=("answer",)),
     Shape(input="prompt", needs="completion", targets=("completion",)),
-    Shape(input="messages"),
+    Shape(input="messages", targets=("target", "output", "targets", "answer", "completion")),
 )
 """A row may fit only one of them."""
 LATER_SHAPES = (
@@ -69,7 +80,12 @@ LATER_SHAPES = (
     Shape(input="chosen", needs="rejected"),
 )
 """Used only if none of `SHAPES` fits: the first that does. Of a preference pair, what is no input becomes metadata."""
-_ANSWERED = SHAPES[1]
+TEMPLATE_COLUMNS = ("tools", "functions", "documents", "chat_template_kwargs")
+"""Columns that trainers give to the chat template together with the messages."""
+_EMPTY_TEXTS = ("", "null", "[]", "{}")
+"""Texts of such a column that hold nothing: some files have its JSON as text."""
+_ANSWER = "answer"
+"""A column of targets whose last line may have the short answer."""
 
 
 class MalformedRow(ValueError):
@@ -111,7 +127,8 @@ class RowReader:
 
         Raises:
             MalformedRow: it is not a sample.
-            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS): the whole data set is refused.
+            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS), or it has messages and tools for them
+                (TOOLS_UNSUPPORTED): the whole data set is refused.
         """
         if self._columns:
             return self._mapped(row, write)
@@ -126,16 +143,18 @@ class RowReader:
         if not isinstance(row.get("metadata"), Mapping | None):
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
         metadata = _others(row, (shape.input, *shape.targets, "choices", "id"), write)
+        asked = _asked(row[shape.input], shape.input)
+        self._refuse_template_columns(row, asked)
         targets: tuple[str, ...] = ()
         if given:
             answer = row[given[0]]
-            targets = _targets(answer, given[0], choices)
-            if shape is _ANSWERED and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
+            asked, targets = _with_answer(asked, answer, given[0], choices)
+            if given[0] == _ANSWER and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
                 targets = (short,)
                 metadata.setdefault(given[0], answer)
         return Sample(
             id=_identity(row.get("id")),
-            input=_asked(row[shape.input], shape.input),
+            input=asked,
             targets=targets,
             choices=choices,
             metadata=metadata,
@@ -203,14 +222,31 @@ class RowReader:
             if key.startswith(METADATA) and value is not None:
                 metadata[key.removeprefix(METADATA)] = value if isinstance(value, str) else write(value)
         choices = _choices(values.get("choices"), self._columns.get("choices", ""))
+        asked = _asked(values["input"], self._columns["input"])
+        self._refuse_template_columns({key: row[key] for key in row.keys() - used}, asked)
         of_targets = "targets" if "targets" in values else "target"
-        return Sample(
-            id=_identity(values.get("id")),
-            input=_asked(values["input"], self._columns["input"]),
-            targets=_targets(values[of_targets], self._columns[of_targets], choices) if of_targets in values else (),
-            choices=choices,
-            metadata=metadata,
-        )
+        targets: tuple[str, ...] = ()
+        if of_targets in values:
+            asked, targets = _with_answer(asked, values[of_targets], self._columns[of_targets], choices)
+        return Sample(id=_identity(values.get("id")), input=asked, targets=targets, choices=choices, metadata=metadata)
+
+    def _refuse_template_columns(self, row: Mapping[str, Any], asked: str | Conversation) -> None:
+        """Refuse messages whose chat template would need another column; a text has no such template."""
+        if not isinstance(asked, str) and (name := template_column(row)):
+            raise InvalidField(
+                self._field,
+                f'has rows with messages and the column "{name}", which is not rendered yet: the model would get '
+                f"another prompt than in training. Leave the column out, or keep it as metadata alone: put it into an "
+                f'object "metadata", or name the columns, with metadata.{name}={name}',
+                reason=Reason.TOOLS_UNSUPPORTED,
+            )
+
+
+def template_column(row: Mapping[str, Any]) -> str | None:
+    """The first of `TEMPLATE_COLUMNS` in which a row has something; None without one. `[]` is nothing, also as text."""
+    values = ((name, row.get(name)) for name in TEMPLATE_COLUMNS)
+    held = (name for name, value in values if value and not (isinstance(value, str) and value.strip() in _EMPTY_TEXTS))
+    return next(held, None)
 
 
 def last_line_answer(text: str) -> str | None:
@@ -281,17 +317,30 @@ def _asked(value: Any, key: str) -> str | Conversation:
     return Conversation(tuple(messages))
 
 
-def _given(message: Mapping[str, Any]) -> set[str]:
-    return {key for key, value in message.items() if value is not None}
+def _with_answer(
+    asked: str | Conversation, value: Any, key: str, choices: Sequence[str]
+) -> tuple[str | Conversation, tuple[str, ...]]:
+    """The input and the targets of a row with an answer.
+
+    An answer in messages is the target if it is one text of the assistant; else the conversation continues with it.
+    """
+    if not (isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)):
+        return asked, _targets(value, key, choices)
+    answer = _asked(value, key)
+    assert isinstance(answer, Conversation)
+    first, *more = answer.messages
+    if first == ChatMessage("assistant", first.content) and not more:
+        return asked, (first.content,)
+    if answer.messages[-1].role != "assistant":
+        raise MalformedRow(f'has "{key}" that ends with a message of another role than "assistant"')
+    if isinstance(asked, str):
+        raise MalformedRow(f'has "{key}" of several messages, and an input that is text: the input must be messages')
+    return Conversation((*asked.messages, *answer.messages)), ()
 
 
 def _targets(value: Any, key: str, choices: Sequence[str]) -> tuple[str, ...]:
     if isinstance(value, int) and not isinstance(value, bool) and choices:
         return (_letter(value, key, choices),)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
-        message = value[0]
-        if _given(message) == {"role", "content"} and message["role"] == "assistant":
-            value = message["content"]
     return tuple(_text(item, key) for item in (value if isinstance(value, list) else [value]))
 
 

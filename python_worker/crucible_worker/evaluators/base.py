@@ -302,13 +302,15 @@ def wants_answers(evaluator: Evaluator) -> bool:
 def as_asked(sample: Sample) -> Sample:
     """The sample that an evaluator receives which `wants_answers`.
 
-    If a conversation without targets ends with the assistant's message, that message becomes the target, and the
-    conversation before it the question.
+    If a conversation ends with the assistant's message, the question is the conversation before it. That message is
+    the target, unless the sample has targets.
     """
-    if sample.targets or not isinstance(sample.input, Conversation) or not sample.expected:
+    if not isinstance(sample.input, Conversation) or not sample.expected:
         return sample
-    asked = Conversation(sample.input.messages[:-1])
-    return dataclasses.replace(sample, input=asked, targets=sample.expected)
+    *asked, last = sample.input.messages
+    if not asked or last.role != "assistant":
+        return sample
+    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=sample.expected)
 
 
 def caller_parts(evaluator: Evaluator) -> Sequence[CallerPart]:
