@@ -24,6 +24,7 @@ __all__ = [
     "BUILD_GENERATION_PROMPT_REQUEST_RENDERER_MAX_BYTES",
     "BUILD_SUPERVISED_EXAMPLE_REQUEST_RENDERER_MAX_BYTES",
     "BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF",
+    "CHAT_MESSAGE_WEIGHT_LEAST",
     "CLOSE_EXPERIMENT_REQUEST_EXPERIMENT_ID_MAX_BYTES",
     "CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_DEFAULT",
     "CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_LEAST",
@@ -556,6 +557,8 @@ IMAGE_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageChunk.format`."""
 IMAGE_ASSET_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageAssetChunk.format`."""
+CHAT_MESSAGE_WEIGHT_LEAST = 0.0
+"""Smallest value of `ChatMessage.weight`."""
 LOCAL_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
 """Values of `LocalModel.dtype`."""
 HUB_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")

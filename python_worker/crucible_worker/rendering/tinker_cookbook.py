@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     MessagePart,
     ParsedResponse,
     RawResponse,
+    ReasoningPart,
     Termination,
     ToolCall,
     UnparsedToolCall,
@@ -179,8 +180,11 @@ def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for message in messages:
         plain: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.parts:
-            plain["content"] = [_cookbook_part(part) for part in message.parts]
+        if message.parts or message.reasoning:
+            # Its own conversion from reasoning_content puts the reasoning before the text, too.
+            reasoned = [ReasoningPart(message.reasoning)] if message.reasoning else []
+            texts = message.parts or ((message.content,) if message.content else ())
+            plain["content"] = [_cookbook_part(part) for part in (*reasoned, *texts)]
         if message.tool_calls:
             plain["tool_calls"] = [_cookbook_call(call) for call in message.tool_calls]
             tools |= {call.id: call.name for call in message.tool_calls}
@@ -188,6 +192,8 @@ def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             plain["tool_call_id"] = message.tool_call_id
             if message.tool_call_id in tools:
                 plain["name"] = tools[message.tool_call_id]
+        if message.name:
+            plain["name"] = message.name
         found.append(plain)
     return found
 
@@ -195,6 +201,8 @@ def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 def _cookbook_part(part: MessagePart) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
+    if isinstance(part, ReasoningPart):
+        return {"type": "thinking", "thinking": part.text}
     from PIL import Image
 
     return {"type": "image", "image": Image.new("RGB", (1, 1))}

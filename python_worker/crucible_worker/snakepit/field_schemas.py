@@ -43,6 +43,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "CallTest.expected_json": {"minLength": 1},
     "CancelEvaluationRequest.evaluation_id": {"minLength": 1},
     "ChatMessage.role": {"minLength": 1},
+    "ChatMessage.weight": {"minimum": 0.0, "finite": True},
     "ChoiceScorer.choices": {"minItems": 1},
     "CloseExperimentRequest.experiment_id": {"maxLength": 200, "minLength": 1},
     "CloseExperimentRequest.timeout_ms": {"minimum": 0, "maximum": 600000, "default": 30000},

@@ -28,6 +28,7 @@ GSM8K = "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72"
 USER, ASSISTANT = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
 
 
+REASONED = ChatMessage("assistant", "4", reasoning="2 and 2")
 TURNS = (ASSISTANT, USER, ASSISTANT)
 
 
@@ -70,6 +71,10 @@ def asked(*messages: dict[str, str]) -> Conversation:
         ({"prompt": [USER], "completion": [ASSISTANT]}, Sample(input=asked(USER), targets=("4",))),
         ({"prompt": [USER], "completion": [ASSISTANT | {"name": None}]}, Sample(input=asked(USER), targets=("4",))),
         ({"prompt": [USER], "completion": [ASSISTANT, USER, ASSISTANT]}, Sample(input=asked(USER, *TURNS))),
+        (
+            {"prompt": [USER], "completion": [ASSISTANT | {"reasoning_content": "2 and 2"}]},
+            Sample(input=Conversation((ChatMessage("user", "2+2?"), REASONED))),
+        ),
         ({"messages": [USER, ASSISTANT]}, Sample(input=asked(USER, ASSISTANT))),
         ({"messages": [USER], "target": 4}, Sample(input=asked(USER), targets=("4",))),
         ({"messages": [USER, ASSISTANT], "answer": "four"}, Sample(input=asked(USER, ASSISTANT), targets=("four",))),
@@ -106,7 +111,7 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
         ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
-        ({"messages": [USER | {"name": "x"}]}, "whose message 0, has the key 'name'; known are", ""),
+        ({"messages": [USER | {"audio": "x"}]}, "whose message 0, has the key 'audio'; known are", ""),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "at content[0].type, must be", ""),
         ({"messages": [USER | {"tool_calls": [{"function": {}}]}]}, "at tool_calls[0].function.name, is not", ""),
         ({"question": "a", "choices": ["x"], "answer": 1}, "the index of a choice, and there are 1 choices", ""),

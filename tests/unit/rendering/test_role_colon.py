@@ -87,6 +87,13 @@ async def test_no_message_is_refused(tokenizer):
         await render_supervised(tokenizer, Sample(input=Conversation(())), "all", "role_colon")
 
 
+async def test_reasoning_is_refused(tokenizer):
+    """The form has no place for it."""
+    turns = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2", reasoning="1"))
+    with pytest.raises(InvalidField, match="has images, reasoning or calls of tools"):
+        await render_supervised(tokenizer, Sample(input=Conversation(turns)), "all", "role_colon")
+
+
 @settings(max_examples=50, deadline=None)
 @given(messages=MESSAGES)
 def test_prompts_are_those_of_the_original(tokenizer, original, messages):

@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Sample
+from crucible_bridge.types import ChatMessage, Conversation, ReasoningPart, Sample, message_from_json
 from crucible_worker.rendering import answer_of, check_renderer, render_supervised, tinker_cookbook
 from crucible_worker.rendering.choices import ChoiceForm, render_choices
 from crucible_worker.rendering.prompts import render_question
-from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
+from tests.unit.rendering.tokenizers_made import SPECIAL, HeldTokenizer, byte_tokenizer, inputs_of
 
 TURNS = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage("user", "2+2?"))
 
@@ -68,6 +68,42 @@ async def test_its_role_colon_is_ours(tokenizer):
     assert [list(tokens) for tokens in theirs.continuations] == [list(tokens) for tokens in ours.continuations]
     assert tokenizer.held.decode(theirs.continuations[0]) == " 4"
     assert [answer_of(" 4\n\nUser: thanks", name) for name in ("role_colon", "tinker:role_colon")] == ["4", "4"]
+
+
+@pytest.mark.parametrize("renderer", ["qwen3", "qwen3_instruct", "deepseekv3_thinking"])
+async def test_names_and_reasoning_are_rendered_as_by_the_original(renderer):
+    """Reasoning goes before the text as a part, and a tool keeps its name, as tinker-cookbook reads OpenAI's form."""
+    renderers = pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    from tinker_cookbook.third_party.openai_compat import openai_messages_to_tinker
+
+    marks = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>")
+    held = HeldTokenizer(byte_tokenizer(special=(*SPECIAL, *marks)))
+    plain = [
+        {"role": "user", "content": "1+1?", "name": "Ann"},
+        {"role": "assistant", "content": "2", "reasoning_content": "One and one."},
+    ]
+    sample = Sample(input=Conversation(tuple(map(message_from_json, plain))))
+    original = renderers.get_renderer(renderer, held.held)
+    tokens, weights = original.build_supervised_example(openai_messages_to_tinker(plain))
+
+    datum = await render_supervised(held, sample, renderer=f"tinker:{renderer}")
+
+    targets, weighted = inputs_of(datum)
+    assert targets.tolist() == tokens.to_ints()[1:]
+    assert weighted.tolist() == weights.tolist()[1:]
+    assert "One and one." in held.held.decode(targets[weighted == 1])
+
+
+async def test_reasoning_between_texts_keeps_its_place(tokenizer):
+    """Renderers of tinker-cookbook have parts in any order; the empty lines are theirs."""
+    parts = (ReasoningPart("a"), "b", ReasoningPart("c"), "d")
+    turns = (ChatMessage("user", "1+1?"), ChatMessage("assistant", parts=parts))
+
+    datum = await render_supervised(tokenizer, Sample(input=Conversation(turns)), renderer="tinker:qwen3")
+
+    targets, weighted = inputs_of(datum)
+    text = tokenizer.held.decode(targets[weighted == 1])
+    assert "".join(text.split()) == "<think>a</think>b<think>c</think>d<|im_end|>"
 
 
 async def test_history_that_is_rewritten_cannot_be_measured_at_once(tokenizer):

@@ -58,7 +58,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       evaluation_id: %{required: true}
     },
     V1.ChatMessage => %{
-      role: %{required: true}
+      role: %{required: true},
+      weight: %{least: 0.0}
     },
     V1.ChoiceScorer => %{
       choices: %{required: true}
