@@ -47,7 +47,8 @@ TEXT = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 REASONED = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}{% if message.name %} {{ message.name }}{% endif %}{{ '\\n' }}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}"
+    "{% if message.name %} {{ message.name }}{% endif %}{{ '\\n' }}"
     "{% if message.KEY %}<think>{{ message.KEY }}</think>{% endif %}{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )

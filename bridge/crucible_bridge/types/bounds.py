@@ -495,7 +495,18 @@ COMPUTE_LOGPROBS_REQUEST_TOP_K_LEAST = 1
 """Smallest value of `ComputeLogprobsRequest.top_k`."""
 COMPUTE_LOGPROBS_REQUEST_LAST_N_LEAST = 1
 """Smallest value of `ComputeLogprobsRequest.last_n`."""
-FORWARD_REQUEST_TRAIN_ON_ONE_OF = ("last_assistant", "all_assistant", "all")
+FORWARD_REQUEST_TRAIN_ON_ONE_OF = (
+    "last_assistant_message",
+    "last_assistant_turn",
+    "all_assistant_messages",
+    "all_messages",
+    "all_tokens",
+    "all_user_and_system_messages",
+    "customized",
+    "last_assistant",
+    "all_assistant",
+    "all",
+)
 """Values of `ForwardRequest.train_on`."""
 SAMPLE_QUESTION_NUM_SAMPLES_LEAST = 1
 """Smallest value of `SampleQuestion.num_samples`."""
@@ -543,7 +554,18 @@ ANSWERED_ENVIRONMENT_TAGS_MAX_COUNT = 32
 """Most entries of `AnsweredEnvironment.tags`."""
 BUILD_GENERATION_PROMPT_REQUEST_RENDERER_MAX_BYTES = 200
 """Most bytes of UTF-8 of `BuildGenerationPromptRequest.renderer`."""
-BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF = ("last_assistant", "all_assistant", "all")
+BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF = (
+    "last_assistant_message",
+    "last_assistant_turn",
+    "all_assistant_messages",
+    "all_messages",
+    "all_tokens",
+    "all_user_and_system_messages",
+    "customized",
+    "last_assistant",
+    "all_assistant",
+    "all",
+)
 """Values of `BuildSupervisedExampleRequest.train_on`."""
 BUILD_SUPERVISED_EXAMPLE_REQUEST_RENDERER_MAX_BYTES = 200
 """Most bytes of UTF-8 of `BuildSupervisedExampleRequest.renderer`."""

@@ -1915,10 +1915,14 @@ class BuildSupervisedExampleRequest:
     model: ModelRef
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
     conversations: tuple[Conversation, ...]
-    """At least one, at most max_model_items. Each has a message of the assistant, unless `train_on` is "all"."""
+    """At least one, at most max_model_items. Each has a message that `train_on` counts."""
     train_on: str = ""
-    """Which tokens have weight 1: those of the assistant's last message ("last_assistant", also if empty; what
-    follows it is left out), of all its messages ("all_assistant"), or all ("all").
+    """Which tokens have weight, by the names of tinker-cookbook: those of the assistant's last message
+    ("last_assistant_message", also if empty; what follows it is left out), of its messages after the user's last
+    one ("last_assistant_turn"), of all its messages ("all_assistant_messages"), of all messages without what
+    opens them ("all_messages"), of those of the user and the system ("all_user_and_system_messages"), all tokens
+    ("all_tokens"), or those of each message by its `weight` ("customized"). Short names are "last_assistant",
+    "all_assistant" and "all".
     """
     renderer: str = ""
     """The renderer; "auto" if empty."""
