@@ -2142,11 +2142,11 @@ class ModelPrice:
 class EvaluateRequest:
     """An evaluation to run.
 
-    Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
-    The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
-    runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
-    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and
-    log_to are those of the request that resumes it.
+    Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step
+    and models. The same evaluation_id and specification is the same evaluation: one that has ended is returned
+    unchanged, one that runs is joined, one that is interrupted resumes. The same id with another specification is
+    ALREADY_EXISTS, with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand;
+    other limits, record and log_to are those of the request that resumes it.
     """
 
     evaluation_id: str = ""
@@ -2178,6 +2178,11 @@ class EvaluateRequest:
     run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
     --log-to`). Not part of the specification.
     """
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further models that evaluators use, by their role or by the name that a task has for them: "grader" or
+    "openai/gpt-5" -> "openai:SERVER/MODEL". At most 16, keys and values of at most 4,096 bytes. Refused where no
+    evaluator uses them.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -2198,6 +2203,8 @@ class PlannedEvaluation:
     """Recorded with each evaluation: at most 64, keys and values of at most 1,000 bytes each."""
     record: Record = Record.FULL
     """What is recorded of samples; everything if absent."""
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further models that evaluators use, as of EvaluateRequest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 
 __all__ = [
+    "NAMED",
     "Bound",
     "CallerPart",
     "Evaluator",
@@ -47,7 +48,9 @@ __all__ = [
     "caller_parts",
     "kinds_of",
     "measures_likelihoods",
+    "model_path",
     "stops_itself",
+    "takes_models",
     "turns_kept",
     "wants_answers",
 ]
@@ -292,6 +295,20 @@ def stops_itself(evaluator: Evaluator) -> bool:
 def turns_kept(evaluator: Evaluator) -> int | None:
     """Of how many samples, from the first of the data set, the turns are recorded; None: of all of them."""
     return getattr(evaluator, "turns_kept", None)
+
+
+NAMED = "models:"
+"""Begins the name of an auxiliary model that the request's `models` has, before its role or name there."""
+
+
+def model_path(name: str) -> str:
+    """Path in a request of a further model, by its role or name."""
+    return f'models["{name}"]'
+
+
+def takes_models(evaluator: Evaluator) -> bool:
+    """Whether it uses the further models of a request, by their roles and names."""
+    return getattr(evaluator, "takes_models", False)
 
 
 def wants_answers(evaluator: Evaluator) -> bool:

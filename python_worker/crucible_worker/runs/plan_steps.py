@@ -10,7 +10,7 @@ from crucible_worker.runs.specification import settings_fingerprint
 
 __all__ = ["StepEvaluation", "due_parts", "evaluations_at", "parts_of", "path_in_plan", "path_of_part", "request_of"]
 
-_PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "record", "sampling")
+_PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "models", "record", "sampling")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ def request_of(plan: EvaluationPlan, step: int, model: ModelRef, evaluation: Ste
         correlation_id=plan.correlation_id,
         record=first.record,
         log_to=plan.log_to,
+        models=first.models,
     )
 
 

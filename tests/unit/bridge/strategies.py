@@ -260,6 +260,7 @@ requests = st.builds(
     metric_prefix=text,
     labels=labels,
     correlation_id=text,
+    models=st.dictionaries(name, name, max_size=3),
 )
 planned_evaluations = st.builds(
     PlannedEvaluation,
@@ -269,6 +270,7 @@ planned_evaluations = st.builds(
     limits=limits,
     metric_prefix=text,
     labels=labels,
+    models=st.dictionaries(name, name, max_size=3),
 )
 patiences = st.builds(
     Patience,

@@ -118,7 +118,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       metric_prefix: %{max_bytes: 200},
       labels: %{max_bytes: 1_000, max_count: 64},
       correlation_id: %{max_bytes: 200},
-      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true}
+      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true},
+      models: %{max_bytes: 4_096, max_count: 16}
     },
     V1.EvaluationPlan => %{
       plan_id: %{max_bytes: 160, required: true},
@@ -346,7 +347,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       evaluators: %{required: true},
       dataset: %{required: true},
       metric_prefix: %{max_bytes: 200},
-      labels: %{max_bytes: 1_000, max_count: 64}
+      labels: %{max_bytes: 1_000, max_count: 64},
+      models: %{max_bytes: 4_096, max_count: 16}
     },
     V1.PreferencePair => %{
       chosen: %{required: true},
