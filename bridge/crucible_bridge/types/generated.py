@@ -1917,12 +1917,12 @@ class BuildSupervisedExampleRequest:
     conversations: tuple[Conversation, ...]
     """At least one, at most max_model_items. Each has a message that `train_on` counts."""
     train_on: str = ""
-    """Which tokens have weight, by the names of tinker-cookbook: those of the assistant's last message
-    ("last_assistant_message", also if empty; what follows it is left out), of its messages after the user's last
-    one ("last_assistant_turn"), of all its messages ("all_assistant_messages"), of all messages without what
-    opens them ("all_messages"), of those of the user and the system ("all_user_and_system_messages"), all tokens
-    ("all_tokens"), or those of each message by its `weight` ("customized"). Short names are "last_assistant",
-    "all_assistant" and "all".
+    """Which tokens have weight, by the names of tinker-cookbook. The assistant's last message has it with
+    "last_assistant_message", also if empty, and what follows is left out. Its messages after the user's last one
+    have it with "last_assistant_turn", and all of its messages with "all_assistant_messages". All messages have
+    it with "all_messages", without what opens them. Those of the user and the system have it with
+    "all_user_and_system_messages". All tokens have it with "all_tokens". Each message has its `weight` with
+    "customized". Short names are "last_assistant", "all_assistant" and "all".
     """
     renderer: str = ""
     """The renderer; "auto" if empty."""

@@ -30,7 +30,7 @@ from tests.unit.bridge.strategies import labels, limits, plain, text
 from tests.unit.bridge.strategies import requests as any_requests
 from tests.unit.runs.journals import request
 
-PARTS = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
+PARTS = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step", "models")
 
 
 def _sendable(value: EvaluateRequest) -> bool:
