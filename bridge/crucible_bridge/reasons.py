@@ -344,6 +344,13 @@ class Reason(enum.StrEnum):
         _CALL,
         "The columns of the rows fit two shapes; say which column is the input and which the target.",
     )
+    TOOLS_UNSUPPORTED = (
+        "TOOLS_UNSUPPORTED",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL,
+        "Rows have messages and tools for them, which are not rendered yet; the message names the column and the cure.",
+    )
     MALFORMED_FILE = (
         "MALFORMED_FILE",
         Code.INVALID_ARGUMENT,

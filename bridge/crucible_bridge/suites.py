@@ -298,6 +298,7 @@ _MEMBER: Mapping[str, Reader] = {
     "metric_prefix": text_of,
     "labels": _labels,
     "record": _record,
+    "models": _labels,
 }
 _EVALUATOR: Mapping[str, Reader] = {"kind": text_of, "name": text_of, "options": table_of}
 _DATASET: Mapping[str, Reader] = {

@@ -45,6 +45,7 @@ from crucible_bridge.types import (
     TextScorer,
     ToolCall,
     TrajectoryBatch,
+    bounds,
 )
 from tests.fuzz.texts import Texts
 
@@ -331,7 +332,7 @@ class _Kinds:
         conversations = [self._conversation() for _ in range(rng.randint(1, ITEMS))]
         if rng.random() < 0.5:
             return await calls.build_generation_prompt(self._tokenizer(), conversations, renderer=self._renderer())
-        train_on = rng.choice(("last_assistant", "all_assistant", "all"))
+        train_on = rng.choice(bounds.FORWARD_REQUEST_TRAIN_ON_ONE_OF)
         return await calls.build_supervised_example(
             self._tokenizer(), conversations, renderer=self._renderer(), train_on=train_on
         )

@@ -149,6 +149,48 @@ def judged() -> Task:
 
 
 @task
+def judged_by(model: str = "", judges: list[str] | None = None) -> Task:
+    """Answers that models judge which the task names."""
+    return Task(dataset=_questions(), solver=generate(), scorer=model_graded_qa(model=judges or model))
+
+
+@task
+def asks_role(role: str) -> Task:
+    """A step asks another model, by its role."""
+
+    @solver
+    def asking() -> Any:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            state.output = await get_model(role=role, required=True).generate(state.input)
+            return state
+
+        return solve
+
+    return Task(dataset=_questions(), solver=asking(), scorer=match())
+
+
+@task
+def asks_name(name: str) -> Task:
+    """A step asks another model, by its name."""
+
+    @solver
+    def asking() -> Any:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            state.output = await get_model(name).generate(state.input, config=GenerateConfig(temperature=0.5))
+            return state
+
+        return solve
+
+    return Task(dataset=_questions(), solver=asking(), scorer=match())
+
+
+@task
+def tuned(parameter: str, value: Any) -> Task:
+    """Every answer with a parameter."""
+    return Task(dataset=_questions(), solver=generate(), scorer=match(), config=GenerateConfig(**{parameter: value}))
+
+
+@task
 def several_answers() -> Task:
     """Two answers to one question, of which the second is read."""
 

@@ -38,6 +38,27 @@ async def test_the_answer_is_asked_for_and_compared() -> None:
     assert all("2+2?" in prompt and "4" not in prompt and "5" not in prompt for prompt in prompts)
 
 
+async def test_a_target_next_to_messages_is_what_is_compared() -> None:
+    """The model does not see the answer in the messages; likelihood is that of the messages."""
+    prompts: list[str] = []
+
+    def answer(prompt: str) -> str:
+        prompts.append(prompt)
+        return "four"
+
+    async with run_worker({"scripted": ScriptedModel(answer=answer)}) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(
+            model=EmbeddedModel("scripted"),
+            evaluators={"accuracy": {"grader": "exact_match"}},
+            dataset=[{"messages": [USER, RIGHT], "target": "four"}, {"messages": [USER], "target": "4"}],
+            sampling=SamplingParams(max_tokens=8),
+        )
+
+    assert evaluation.metrics.values["accuracy"] == 0.5
+    assert len(prompts) == 2
+    assert all("2+2?" in prompt and "4" not in prompt for prompt in prompts)
+
+
 def _sample(*messages: dict[str, str], targets: tuple[str, ...] = ()) -> Sample:
     return Sample(
         input=Conversation(tuple(ChatMessage(message["role"], message["content"]) for message in messages)),
@@ -50,12 +71,14 @@ def _sample(*messages: dict[str, str], targets: tuple[str, ...] = ()) -> Sample:
     [
         (_sample(USER, RIGHT), _sample(USER, targets=("4",))),
         (_sample(USER, WRONG, USER, RIGHT), _sample(USER, WRONG, USER, targets=("4",))),
-        (_sample(USER, RIGHT, targets=("four",)), _sample(USER, RIGHT, targets=("four",))),
+        (_sample(USER, RIGHT, targets=("four",)), _sample(USER, targets=("four",))),
+        (_sample(USER, targets=("four",)), _sample(USER, targets=("four",))),
+        (_sample(RIGHT, targets=("four",)), _sample(RIGHT, targets=("four",))),
         (_sample(USER), _sample(USER)),
         (_sample(RIGHT), _sample(RIGHT)),
         (Sample(input="text"), Sample(input="text")),
     ],
 )
-def test_only_a_conversation_without_targets_is_taken_apart(sample: Sample, asked: Sample) -> None:
-    """One that has targets, or ends with a question, is asked as it stands."""
+def test_the_answer_in_a_conversation_is_no_part_of_the_question(sample: Sample, asked: Sample) -> None:
+    """It is the target unless the sample has targets; a conversation that ends with a question is asked unchanged."""
     assert as_asked(sample) == asked

@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.evaluators.inspect.host.parameters import PARAMETERS, Use, refused
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.testing import STALL, Call, ScriptedModel, run_worker
 from tests.distributions import lay_out
@@ -337,6 +338,142 @@ async def test_a_judge_is_another_model_of_the_worker() -> None:
     assert judge.counts["sample"] == 3
 
 
+GRADES = ScriptedModel(answer=lambda prompt: "GRADE: C" if "ALPHA" in prompt else "GRADE: I")
+"""A judge to whom one of three answers is right."""
+
+
+def args(name: str, /, **given: Any) -> Sample:
+    """A sample that names a task with arguments."""
+    return task(name, metadata={"task_args": json.dumps(given)})
+
+
+@pytest.mark.parametrize(
+    ("sample", "models"),
+    [
+        (task("judged"), {"grader": "embedded:j"}),
+        (args("judged_by", model="openai/gpt-5"), {"openai/gpt-5": "embedded:j"}),
+        (args("judged_by", model="elsewhere/any/model"), {"elsewhere/any/model": "embedded:j"}),
+        (
+            args("judged_by", judges=["openai/a", "google/b", "x/c"]),
+            dict.fromkeys(["openai/a", "google/b", "x/c"], "embedded:j"),
+        ),
+    ],
+)
+async def test_a_model_that_a_task_names_is_one_of_the_workers(sample: Sample, models: dict[str, str]) -> None:
+    """By its role, or by the name that the task has for it, of whatever provider; its tokens are those of a judge."""
+    judge = ScriptedModel(answer=GRADES.answer)
+    async with run_worker({"m": ScriptedModel(), "j": judge}, inspect_roots=[TASKS]) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(request(sample, models=models))
+
+    name = sample.input.partition("@")[2]
+    assert evaluation.metrics.values[f"{name}/model_graded_qa/accuracy"] == 1 / 3
+    assert judge.counts["sample"] == 3 * len(models)
+    assert [used.model for used in evaluation.usage.judges] == ["embedded:j"]
+    assert evaluation.request.models == models
+
+
+@pytest.mark.parametrize(
+    ("sample", "models"),
+    [
+        (args("asks_role", role="speaker"), {"speaker": "embedded:j"}),
+        (args("asks_name", name="anthropic/claude"), {"anthropic/claude": "embedded:j"}),
+    ],
+)
+async def test_steps_of_a_task_ask_named_models(sample: Sample, models: dict[str, str]) -> None:
+    """The evaluated model is not called in its place."""
+    model, other = ScriptedModel(), ScriptedModel(answer=lambda prompt: "ALPHA")
+    async with run_worker({"m": model, "j": other}, inspect_roots=[TASKS]) as worker:
+        evaluation = await worker.bridge.evaluation.evaluate(request(sample, models=models))
+
+    name = str(sample.input).partition("@")[2]
+    assert evaluation.metrics.values[f"{name}/match/accuracy"] == 1 / 3
+    assert (model.counts["sample"], other.counts["sample"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("sample", "cure", "asked"),
+    [
+        (args("judged_by", model="openai/gpt-5"), "--role openai/gpt-5=MODEL", 0),
+        (args("judged_by", judges=["openai/gpt-5", "google/b"]), "--role google/b=MODEL", 0),
+        (args("asks_name", name="google/b"), "--role google/b=MODEL", 0),
+        (args("asks_role", role="speaker"), "Model role 'speaker' is required", 0),
+    ],
+)
+async def test_a_name_without_a_model_is_refused(sample: Sample, cure: str, asked: int) -> None:
+    """What scorers name is known before the first sample; nothing is sent to the provider of that name."""
+    model = ScriptedModel()
+    async with run_worker({"m": model, "j": ScriptedModel()}, inspect_roots=[TASKS]) as worker:
+        await worker.bridge.evaluation.evaluate(
+            request(sample, models={"openai/gpt-5": "embedded:j"} if "google" in cure else {})
+        )
+        (result,) = await samples_of(worker.bridge)
+
+    assert result.verdict is Verdict.ERROR
+    assert cure in f"{result.problem} {result.output}"
+    assert model.counts["sample"] == asked
+
+
+def test_every_parameter_of_inspect_has_its_place() -> None:
+    """A new field of the class, or one that is gone, fails here."""
+    from inspect_ai.model import GenerateConfig  # pyright: ignore[reportMissingImports]
+
+    assert GenerateConfig.model_fields.keys() == PARAMETERS.keys()
+
+
+REFUSED = {
+    "best_of": 2,
+    "frequency_penalty": 0.5,
+    "presence_penalty": 0.5,
+    "logit_bias": {"1": 2.0},
+    "logprobs": True,
+    "top_logprobs": 2,
+    "prompt_logprobs": 1,
+    "fallback_models": ["a"],
+    "verbosity": "low",
+    "effort": "low",
+    "reasoning_effort": "low",
+    "reasoning_mode": "pro",
+    "reasoning_tokens": 0,
+    "reasoning_summary": "concise",
+    "reasoning_history": "all",
+    "response_schema": {"name": "a", "json_schema": {"type": "object"}},
+    "extra_headers": {"a": "b"},
+    "extra_body": {"a": 1},
+    "modalities": ["image"],
+}
+"""A value of each refused parameter."""
+
+
+def test_every_refused_parameter_is_refused_by_name() -> None:
+    """A value that asks for what is done anyway is accepted."""
+    from inspect_ai.model import GenerateConfig  # pyright: ignore[reportMissingImports]
+
+    assert REFUSED.keys() == {name for name, use in PARAMETERS.items() if use is Use.REFUSED}
+    for name, value in REFUSED.items():
+        assert refused(GenerateConfig(**{name: value})) == name
+    neutral = GenerateConfig(
+        best_of=1,
+        frequency_penalty=0.0,
+        presence_penalty=0.0,
+        logprobs=False,
+        extra_body={},
+        reasoning_history="auto",
+        max_tokens=4,
+        parallel_tool_calls=False,
+    )
+    assert refused(neutral) is None
+
+
+async def test_a_parameter_that_no_model_gets_fails_the_task() -> None:
+    """With its name; the model is not called without it."""
+    model = ScriptedModel()
+    _, (result,) = await evaluated(model, args("tuned", parameter="reasoning_effort", value="high"))
+
+    assert result.problem is not None
+    assert "PARAMETER_UNSUPPORTED: the task asks for reasoning_effort" in result.problem.message
+    assert model.counts["sample"] == 0
+
+
 INSTALLED = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
@@ -515,7 +652,8 @@ async def test_what_was_scored_stands_when_a_task_is_stopped() -> None:
         "max_connections": 8,
         "defaults": {},
         "config": {},
-        "roles": [],
+        "roles": {},
+        "names": {},
         "role_defaults": {},
     }
     found = await run_in_process(order, answer, network=False, stop=stop)

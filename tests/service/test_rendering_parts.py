@@ -17,6 +17,7 @@ from crucible_bridge.types import (
     ImageChunk,
     ModelInput,
     Problem,
+    ReasoningPart,
     SampleItem,
     SamplingParams,
     TokensChunk,
@@ -45,6 +46,14 @@ TEXT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+REASONED = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}"
+    "{% if message.name %} {{ message.name }}{% endif %}{{ '\\n' }}"
+    "{% if message.KEY %}<think>{{ message.KEY }}</think>{% endif %}{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Templates read reasoning by one of these keys."""
+KEYS = ("reasoning_content", "reasoning", "thinking")
 IMAGE = ImageChunk(data=bytes(range(256)), format="png", expected_tokens=4)
 SHOWN = [
     {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is é?"}]},
@@ -79,6 +88,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
     vision_tokenizer(VISION).save_pretrained(root / "vision")
     vision_tokenizer(TEXT).save_pretrained(root / "text")
+    for key in KEYS:
+        vision_tokenizer(REASONED.replace("KEY", key)).save_pretrained(root / key)
     plain = byte_tokenizer()
     plain.chat_template = VISION
     plain.save_pretrained(root / "blind")
@@ -134,6 +145,40 @@ async def test_an_image_stands_where_the_template_has_its_place(bridge: Bridge):
     assert list(second.tokens) == here.apply_chat_template(
         [{"role": "user", "content": "1+1?"}], add_generation_prompt=True, return_dict=False
     )
+
+
+@rows("key", list(KEYS))
+async def test_a_template_gets_names_and_reasoning(bridge: Bridge, key: str):
+    """By the key that it reads; the reasoning of an answer has weight, as the rest of it."""
+    here = vision_tokenizer(REASONED.replace("KEY", key))
+    plain = [
+        {"role": "user", "content": "1+1?", "name": "Ann"},
+        {"role": "assistant", "content": "2", key: "One and one."},
+    ]
+    turns = [ChatMessage("user", "1+1?", name="Ann"), ChatMessage("assistant", "2", reasoning="One and one.")]
+
+    (item,) = (await bridge.rendering.build_supervised_example(f"local:{key}", [turns])).items
+
+    assert item.problem is None
+    assert list(item.tokens) == here.apply_chat_template(plain, return_dict=False)
+    measured = [token for token, weight in zip(item.tokens, item.weights, strict=True) if weight]
+    assert here.decode(measured) == "<think>One and one.</think>2<|im_end|>\n"
+
+
+@rows(
+    ("message", "says"),
+    [
+        (ChatMessage("assistant", "2", reasoning="1"), "the model's chat template has no form for it"),
+        (ChatMessage("assistant", parts=("2", ReasoningPart("1"))), "has reasoning in several parts, or after a text"),
+    ],
+)
+async def test_reasoning_is_never_dropped(bridge: Bridge, message: ChatMessage, says: str):
+    """A template without a form for it is named, as is reasoning that no template has a place for."""
+    turns = [ChatMessage("user", "1+1?"), message, ChatMessage("user", "2+2?")]
+
+    (item,) = (await bridge.rendering.build_generation_prompt("local:text", [turns])).items
+
+    assert says in problem_of(item).message
 
 
 async def test_an_example_with_an_image(bridge: Bridge):

@@ -35,6 +35,7 @@ class PlannedFields(TypedDict, total=False):
     metric_prefix: str
     labels: Mapping[str, str]
     record: Record
+    models: Mapping[str, str]
 
 
 def followed_run(directory: str | Path, plan: EvaluationPlan | str | None, run_id: str) -> str:
@@ -78,6 +79,7 @@ def plan_of(run_id: str, plan: EvaluationPlan | str | None, **fields: Unpack[Pla
         metric_prefix=request.metric_prefix,
         labels=request.labels,
         record=request.record,
+        models=request.models,
     )
     return EvaluationPlan(plan_id=run_id, run_id=run_id, eval_every=1, evaluations=(planned,))
 

@@ -172,8 +172,8 @@ class ModelsClient(PlainModelCalls):
             model: a reference, "embedded:NAME", "local:PATH", "openai:SERVER/MODEL" or "tinker:...".
             data: our Datums or tinker's with "target_tokens", and "weights" for a loss; nothing else
                 is sent. Or text, whose tokens but the first are targets of weight 1, and conversations.
-            train_on: which tokens of conversations have weight 1: "last_assistant", also if empty, "all_assistant" or
-                "all".
+            train_on: which tokens of conversations have weight, as of `rendering.build_supervised_example`;
+                "last_assistant" if empty.
             add_special_tokens: whether texts get the special tokens that the tokenizer puts around them.
             limits: bounds of the batch.
             timeout: seconds for the call. At its end all results are lost; `limits.deadline_ms` keeps them.

@@ -157,7 +157,8 @@ class RenderingClient(PlainRenderingCalls):
         Args:
             model: as for `tokenize`.
             conversations: at least one, each with a message of the assistant.
-            train_on: which tokens have weight 1: "last_assistant", "all_assistant" or "all".
+            train_on: which tokens have weight, by the names of tinker-cookbook's `TrainOnWhat`; "last_assistant",
+                "all_assistant" and "all" are short names.
             renderer: as for `build_generation_prompt`.
             timeout: seconds for the call.
 

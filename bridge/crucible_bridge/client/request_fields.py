@@ -43,6 +43,11 @@ class FieldsButModel(TypedDict, total=False):
     run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
     --log-to`). Not part of the specification.
     """
+    models: Mapping[str, str]
+    """Further models that evaluators use, by their role or by the name that a task has for them: "grader" or
+    "openai/gpt-5" -> "openai:SERVER/MODEL". At most 16, keys and values of at most 4,096 bytes. Refused where no
+    evaluator uses them.
+    """
 
 
 class EvaluateFields(FieldsButModel, total=False):

@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     MessagePart,
     ModelInput,
     ModelInputChunk,
+    ReasoningPart,
     Sample,
     Tensor,
     TokensChunk,
@@ -177,7 +178,7 @@ def conversation_from_v1(message: types_pb2.Conversation, field: str) -> Convers
 
 
 def _message_to_v1(message: ChatMessage) -> types_pb2.ChatMessage:
-    if not (message.parts or message.tool_calls or message.tool_call_id):  # the usual case
+    if message.is_pair:  # the usual case
         return types_pb2.ChatMessage(role=message.role, content=message.content)
     return types_pb2.ChatMessage(
         role=message.role,
@@ -185,13 +186,18 @@ def _message_to_v1(message: ChatMessage) -> types_pb2.ChatMessage:
         parts=[_part_to_v1(part) for part in message.parts],
         tool_calls=[tool_call_to_v1(call) for call in message.tool_calls],
         tool_call_id=message.tool_call_id,
+        name=message.name,
+        reasoning=message.reasoning,
+        weight=message.weight,
     )
 
 
 def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
     if not message.role:
         raise InvalidField(child(field, "role"), "is empty")
-    if not (message.parts or message.tool_calls or message.tool_call_id):
+    weight = message.weight if message.HasField("weight") else None
+    further = message.parts or message.tool_calls or message.tool_call_id or message.name or message.reasoning
+    if weight is None and not further:
         return ChatMessage(message.role, message.content)
     parts = child(field, "parts")
     calls = child(field, "tool_calls")
@@ -203,8 +209,11 @@ def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
             given,
             tuple(tool_call_from_v1(call, f"{calls}[{index}]") for index, call in enumerate(message.tool_calls)),
             message.tool_call_id,
+            message.name,
+            message.reasoning,
+            weight,
         )
-    except InvalidField as error:  # the text of the parts; the error has only the path within the message
+    except InvalidField as error:  # of what belongs together; the error has only the path within the message
         path = error.field if error.field.startswith(field) else child(field, error.field)
         raise InvalidField(path, error.message) from error
 
@@ -212,6 +221,8 @@ def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
 def _part_to_v1(part: MessagePart) -> types_pb2.MessagePart:
     if isinstance(part, str):
         return types_pb2.MessagePart(text=part)
+    if isinstance(part, ReasoningPart):
+        return types_pb2.MessagePart(reasoning=part.text)
     if isinstance(part, ImageChunk):
         return types_pb2.MessagePart(image=_image_to_v1(part))
     return types_pb2.MessagePart(image_asset=_asset_to_v1(part))
@@ -225,8 +236,10 @@ def _part_from_v1(message: types_pb2.MessagePart, field: str) -> MessagePart:
             return _image_from_v1(message.image, child(field, "image"))
         case "image_asset":
             return _asset_from_v1(message.image_asset, child(field, "image_asset"))
+        case "reasoning":
+            return ReasoningPart(message.reasoning)
         case _:
-            raise InvalidField(field, "holds neither text nor an image")
+            raise InvalidField(field, "holds neither text nor an image nor reasoning")
 
 
 def tool_call_to_v1(call: ToolCall) -> types_pb2.ToolCall:

@@ -669,6 +669,7 @@ def evaluate_request_to_v1(value: EvaluateRequest, field: str = "") -> evaluatio
         correlation_id=value.correlation_id,
         record=record_to_v1(value.record),
         log_to=several(value.log_to, child(field, "log_to")),
+        models=value.models,
     )
 
 
@@ -701,6 +702,12 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
     )
     at_most_count(message.log_to, bounds.EVALUATE_REQUEST_LOG_TO_MAX_COUNT, child(field, "log_to"))
     none_empty(message.log_to, child(field, "log_to"))
+    bounded_texts(
+        message.models,
+        bounds.EVALUATE_REQUEST_MODELS_MAX_COUNT,
+        bounds.EVALUATE_REQUEST_MODELS_MAX_BYTES,
+        child(field, "models"),
+    )
     return EvaluateRequest(
         evaluation_id=message.evaluation_id,
         run_id=message.run_id,
@@ -717,6 +724,7 @@ def evaluate_request_from_v1(message: evaluation_pb2.EvaluateRequest, field: str
         correlation_id=message.correlation_id,
         record=record_from_v1(message.record, child(field, "record")),
         log_to=tuple(message.log_to),
+        models=dict(message.models),
     )
 
 
@@ -945,6 +953,7 @@ def planned_evaluation_to_v1(value: PlannedEvaluation, field: str = "") -> evalu
         metric_prefix=value.metric_prefix,
         labels=value.labels,
         record=record_to_v1(value.record),
+        models=value.models,
     )
 
 
@@ -967,6 +976,12 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
         bounds.PLANNED_EVALUATION_LABELS_MAX_BYTES,
         child(field, "labels"),
     )
+    bounded_texts(
+        message.models,
+        bounds.PLANNED_EVALUATION_MODELS_MAX_COUNT,
+        bounds.PLANNED_EVALUATION_MODELS_MAX_BYTES,
+        child(field, "models"),
+    )
     return PlannedEvaluation(
         evaluators=each_decoded(evaluator_spec_from_v1, message.evaluators, child(field, "evaluators")),
         dataset=dataset_from_v1(message.dataset, child(field, "dataset")),
@@ -977,6 +992,7 @@ def planned_evaluation_from_v1(message: evaluation_pb2.PlannedEvaluation, field:
         metric_prefix=message.metric_prefix,
         labels=dict(message.labels),
         record=record_from_v1(message.record, child(field, "record")),
+        models=dict(message.models),
     )
 
 

@@ -18,7 +18,18 @@ from crucible_bridge.codec.data import (
 )
 from crucible_bridge.codec.fields import child, unicode_text
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample, SamplePrompt, TokenPrompt, ToolCall, Turn
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    MessagePart,
+    ReasoningPart,
+    Sample,
+    SamplePrompt,
+    TokenPrompt,
+    ToolCall,
+    Turn,
+)
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
 __all__ = [
@@ -145,10 +156,19 @@ def _sendable_message(message: ChatMessage) -> ChatMessage:
     return ChatMessage(
         role=unicode_text(message.role),
         content="" if message.parts else unicode_text(message.content),
-        parts=tuple(unicode_text(part) if isinstance(part, str) else part for part in message.parts),
+        parts=tuple(map(_sendable_part, message.parts)),
         tool_calls=tuple(calls),
         tool_call_id=unicode_text(message.tool_call_id),
+        name=unicode_text(message.name),
+        reasoning=unicode_text(message.reasoning),
+        weight=message.weight,
     )
+
+
+def _sendable_part(part: MessagePart) -> MessagePart:
+    if isinstance(part, ReasoningPart):
+        return ReasoningPart(unicode_text(part.text))
+    return unicode_text(part) if isinstance(part, str) else part
 
 
 def _array_to_v1(array: np.ndarray | None) -> types_pb2.Tensor | None:

@@ -24,6 +24,7 @@ __all__ = [
     "BUILD_GENERATION_PROMPT_REQUEST_RENDERER_MAX_BYTES",
     "BUILD_SUPERVISED_EXAMPLE_REQUEST_RENDERER_MAX_BYTES",
     "BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF",
+    "CHAT_MESSAGE_WEIGHT_LEAST",
     "CLOSE_EXPERIMENT_REQUEST_EXPERIMENT_ID_MAX_BYTES",
     "CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_DEFAULT",
     "CLOSE_EXPERIMENT_REQUEST_TIMEOUT_MS_LEAST",
@@ -59,6 +60,8 @@ __all__ = [
     "EVALUATE_REQUEST_LOG_TO_MAX_BYTES",
     "EVALUATE_REQUEST_LOG_TO_MAX_COUNT",
     "EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES",
+    "EVALUATE_REQUEST_MODELS_MAX_BYTES",
+    "EVALUATE_REQUEST_MODELS_MAX_COUNT",
     "EVALUATE_REQUEST_RUN_ID_MAX_BYTES",
     "EVALUATION_CONCURRENCY_LEAST",
     "EVALUATION_PLAN_CORRELATION_ID_MAX_BYTES",
@@ -159,6 +162,8 @@ __all__ = [
     "PLANNED_EVALUATION_LABELS_MAX_BYTES",
     "PLANNED_EVALUATION_LABELS_MAX_COUNT",
     "PLANNED_EVALUATION_METRIC_PREFIX_MAX_BYTES",
+    "PLANNED_EVALUATION_MODELS_MAX_BYTES",
+    "PLANNED_EVALUATION_MODELS_MAX_COUNT",
     "PROMPT_SYSTEM_MAX_BYTES",
     "PROMPT_TEMPLATE_MAX_BYTES",
     "RAW_RESPONSE_STOP_REASON_ONE_OF",
@@ -251,6 +256,10 @@ EVALUATE_REQUEST_LOG_TO_MAX_BYTES = 4_096
 """Most bytes of UTF-8 of `EvaluateRequest.log_to`."""
 EVALUATE_REQUEST_LOG_TO_MAX_COUNT = 16
 """Most entries of `EvaluateRequest.log_to`."""
+EVALUATE_REQUEST_MODELS_MAX_BYTES = 4_096
+"""Most bytes of UTF-8 of `EvaluateRequest.models`."""
+EVALUATE_REQUEST_MODELS_MAX_COUNT = 16
+"""Most entries of `EvaluateRequest.models`."""
 READ_DATASET_REQUEST_OFFSET_LEAST = 0
 """Smallest value of `ReadDatasetRequest.offset`."""
 READ_DATASET_REQUEST_LIMIT_LEAST = 1
@@ -309,6 +318,10 @@ PLANNED_EVALUATION_LABELS_MAX_BYTES = 1_000
 """Most bytes of UTF-8 of `PlannedEvaluation.labels`."""
 PLANNED_EVALUATION_LABELS_MAX_COUNT = 64
 """Most entries of `PlannedEvaluation.labels`."""
+PLANNED_EVALUATION_MODELS_MAX_BYTES = 4_096
+"""Most bytes of UTF-8 of `PlannedEvaluation.models`."""
+PLANNED_EVALUATION_MODELS_MAX_COUNT = 16
+"""Most entries of `PlannedEvaluation.models`."""
 EVALUATION_PLAN_PLAN_ID_MAX_BYTES = 160
 """Most bytes of UTF-8 of `EvaluationPlan.plan_id`."""
 EVALUATION_PLAN_RUN_ID_MAX_BYTES = 200
@@ -501,7 +514,18 @@ COMPUTE_LOGPROBS_REQUEST_TOP_K_LEAST = 1
 """Smallest value of `ComputeLogprobsRequest.top_k`."""
 COMPUTE_LOGPROBS_REQUEST_LAST_N_LEAST = 1
 """Smallest value of `ComputeLogprobsRequest.last_n`."""
-FORWARD_REQUEST_TRAIN_ON_ONE_OF = ("last_assistant", "all_assistant", "all")
+FORWARD_REQUEST_TRAIN_ON_ONE_OF = (
+    "last_assistant_message",
+    "last_assistant_turn",
+    "all_assistant_messages",
+    "all_messages",
+    "all_tokens",
+    "all_user_and_system_messages",
+    "customized",
+    "last_assistant",
+    "all_assistant",
+    "all",
+)
 """Values of `ForwardRequest.train_on`."""
 SAMPLE_QUESTION_NUM_SAMPLES_LEAST = 1
 """Smallest value of `SampleQuestion.num_samples`."""
@@ -549,7 +573,18 @@ ANSWERED_ENVIRONMENT_TAGS_MAX_COUNT = 32
 """Most entries of `AnsweredEnvironment.tags`."""
 BUILD_GENERATION_PROMPT_REQUEST_RENDERER_MAX_BYTES = 200
 """Most bytes of UTF-8 of `BuildGenerationPromptRequest.renderer`."""
-BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF = ("last_assistant", "all_assistant", "all")
+BUILD_SUPERVISED_EXAMPLE_REQUEST_TRAIN_ON_ONE_OF = (
+    "last_assistant_message",
+    "last_assistant_turn",
+    "all_assistant_messages",
+    "all_messages",
+    "all_tokens",
+    "all_user_and_system_messages",
+    "customized",
+    "last_assistant",
+    "all_assistant",
+    "all",
+)
 """Values of `BuildSupervisedExampleRequest.train_on`."""
 BUILD_SUPERVISED_EXAMPLE_REQUEST_RENDERER_MAX_BYTES = 200
 """Most bytes of UTF-8 of `BuildSupervisedExampleRequest.renderer`."""
@@ -563,6 +598,8 @@ IMAGE_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageChunk.format`."""
 IMAGE_ASSET_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageAssetChunk.format`."""
+CHAT_MESSAGE_WEIGHT_LEAST = 0.0
+"""Smallest value of `ChatMessage.weight`."""
 LOCAL_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")
 """Values of `LocalModel.dtype`."""
 HUB_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")

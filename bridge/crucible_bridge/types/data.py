@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "MessagePart",
     "ModelInput",
     "ModelInputChunk",
+    "ReasoningPart",
     "Sample",
     "TokensChunk",
     "ToolCall",
@@ -119,7 +121,15 @@ class Datum:
         object.__setattr__(self, "loss_fn_inputs", arrays)
 
 
-MessagePart = str | ImageChunk | ImageAssetChunk
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """Reasoning of the assistant, as a part of a message."""
+
+    text: str
+    """The text of it, without tags."""
+
+
+MessagePart = str | ImageChunk | ImageAssetChunk | ReasoningPart
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,36 +153,67 @@ class ChatMessage:
     content: str = ""
     """Its text. If there are parts: their texts, without anything between them; set from them if it is empty."""
     parts: tuple[MessagePart, ...] = ()
-    """Text and images in order, for a message with images."""
+    """Text, images and reasoning in order, for a message with more than text. Reasoning that is all at the beginning
+    becomes `reasoning`."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls of tools that a message of the assistant makes, after its text."""
     tool_call_id: str = ""
     """Of a message of a tool: the id of the call that it answers."""
+    name: str = ""
+    """Who writes it; of a message of a tool: the tool."""
+    reasoning: str = ""
+    """The reasoning before the text of a message of the assistant."""
+    weight: float | None = None
+    """Its weight in a training example, if `train_on` is "customized": finite, at least 0; None if it has none."""
 
     def __post_init__(self) -> None:
-        """Set the text of the parts; parts without an image are only that text.
+        """Set the text and the reasoning of the parts; parts that are only one text are that text.
 
         Raises:
-            InvalidField: `content` is another text.
+            InvalidField: `content` is another text, reasoning is given twice or not the assistant's, or the weight is
+                negative or not finite.
         """
-        if not self.parts:
-            return
+        if self.weight is not None and not (math.isfinite(self.weight) and self.weight >= 0):
+            raise InvalidField("weight", f"is {self.weight}, must be finite and at least 0")
+        if self.parts:
+            self._set_parts()
+        if self.has_reasoning and self.role != "assistant":
+            raise InvalidField("reasoning", f"is of the role {self.role[:40]!r}: only the assistant reasons")
+
+    def _set_parts(self) -> None:
         text = "".join(part for part in self.parts if isinstance(part, str))
         if self.content and self.content != text:
             raise InvalidField("content", "is not the text of the parts: leave it out if there are parts")
         object.__setattr__(self, "content", text)
-        if not self.images:
+        first, *rest = self.parts
+        reasoned = [part for part in self.parts if isinstance(part, ReasoningPart)]
+        if reasoned and self.reasoning:
+            raise InvalidField("reasoning", "is given, and so are parts of reasoning: leave one of them out")
+        if isinstance(first, ReasoningPart) and len(reasoned) == 1:
+            object.__setattr__(self, "reasoning", first.text)
+            object.__setattr__(self, "parts", tuple(rest))
+        if all(isinstance(part, str) for part in self.parts):
             object.__setattr__(self, "parts", ())
 
     @property
     def images(self) -> tuple[ImageChunk | ImageAssetChunk, ...]:
         """Its images, in order."""
-        return tuple(part for part in self.parts if not isinstance(part, str))
+        return tuple(part for part in self.parts if isinstance(part, ImageChunk | ImageAssetChunk))
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether reasoning is a part of it."""
+        return bool(self.reasoning) or any(isinstance(part, ReasoningPart) for part in self.parts)
 
     @property
     def is_text(self) -> bool:
-        """Whether it has text alone: no images, and nothing about calls of tools."""
-        return not (self.parts or self.tool_calls or self.tool_call_id)
+        """Whether it has text alone: no images, no reasoning, and nothing about calls of tools."""
+        return not (self.parts or self.tool_calls or self.tool_call_id or self.reasoning)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a role and a text, and nothing else."""
+        return self.is_text and not self.name and self.weight is None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

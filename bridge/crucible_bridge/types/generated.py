@@ -1954,10 +1954,14 @@ class BuildSupervisedExampleRequest:
     model: ModelRef
     """The model; only its tokenizer is loaded. `local` also accepts a directory with nothing else than a tokenizer."""
     conversations: tuple[Conversation, ...]
-    """At least one, at most max_model_items. Each has a message of the assistant, unless `train_on` is "all"."""
+    """At least one, at most max_model_items. Each has a message that `train_on` counts."""
     train_on: str = ""
-    """Which tokens have weight 1: those of the assistant's last message ("last_assistant", also if empty; what
-    follows it is left out), of all its messages ("all_assistant"), or all ("all").
+    """Which tokens have weight, by the names of tinker-cookbook. The assistant's last message has it with
+    "last_assistant_message", also if empty, and what follows is left out. Its messages after the user's last one
+    have it with "last_assistant_turn", and all of its messages with "all_assistant_messages". All messages have
+    it with "all_messages", without what opens them. Those of the user and the system have it with
+    "all_user_and_system_messages". All tokens have it with "all_tokens". Each message has its `weight` with
+    "customized". Short names are "last_assistant", "all_assistant" and "all".
     """
     renderer: str = ""
     """The renderer; "auto" if empty."""
@@ -2215,11 +2219,11 @@ class ModelPrice:
 class EvaluateRequest:
     """An evaluation to run.
 
-    Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
-    The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
-    runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
-    fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and
-    log_to are those of the request that resumes it.
+    Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step
+    and models. The same evaluation_id and specification is the same evaluation: one that has ended is returned
+    unchanged, one that runs is joined, one that is interrupted resumes. The same id with another specification is
+    ALREADY_EXISTS, with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand;
+    other limits, record and log_to are those of the request that resumes it.
     """
 
     evaluation_id: str = ""
@@ -2251,6 +2255,11 @@ class EvaluateRequest:
     run_id, or of its evaluation_id if that is empty. If no logger is named, those of the worker (`serve
     --log-to`). Not part of the specification.
     """
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further models that evaluators use, by their role or by the name that a task has for them: "grader" or
+    "openai/gpt-5" -> "openai:SERVER/MODEL". At most 16, keys and values of at most 4,096 bytes. Refused where no
+    evaluator uses them.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -2271,6 +2280,8 @@ class PlannedEvaluation:
     """Recorded with each evaluation: at most 64, keys and values of at most 1,000 bytes each."""
     record: Record = Record.FULL
     """What is recorded of samples; everything if absent."""
+    models: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Further models that evaluators use, as of EvaluateRequest."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,12 @@ r"""Messages as JSON, in the form of OpenAI's API: text, images, calls of tools.
                                  {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR..."}}]}
     {"role": "assistant", "content": "", "tool_calls": [
         {"type": "function", "id": "c1", "function": {"name": "add", "arguments": "{\"a\": 1}"}}]}
-    {"role": "tool", "content": "2", "tool_call_id": "c1"}
+    {"role": "tool", "content": "2", "tool_call_id": "c1", "name": "add"}
+    {"role": "assistant", "content": "2", "reasoning_content": "One and one.", "weight": 1}
 
 Two keys are not of that API: `expected_tokens` of an image, and `format` of one whose address does not end with it.
+Reasoning has several names in data sets: `reasoning_content`, `reasoning`, `thinking`, and the part
+{"type": "thinking", "thinking": "..."}. `train` and `trainable` are a weight of 1 or 0.
 """
 
 from __future__ import annotations
@@ -18,11 +21,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types.data import ChatMessage, ImageAssetChunk, ImageChunk, MessagePart, ToolCall
+from crucible_bridge.types.data import (
+    ChatMessage,
+    ImageAssetChunk,
+    ImageChunk,
+    MessagePart,
+    ReasoningPart,
+    ToolCall,
+)
 
-__all__ = ["message_from_json", "message_text", "message_to_json"]
+__all__ = ["REASONING_KEYS", "message_from_json", "message_text", "message_to_json", "part_text"]
 
-_KEYS = ("role", "content", "tool_calls", "tool_call_id")
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""The names that data sets, servers and chat templates have for the reasoning of a message; we write the first."""
+_FLAGS = ("train", "trainable")
+"""Keys that say whether a message has weight, as true or false."""
+_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *REASONING_KEYS, "weight", *_FLAGS)
 _DATA = "data:image/"
 _BASE64 = ";base64"
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg"}
@@ -39,6 +53,12 @@ def message_to_json(message: ChatMessage) -> dict[str, Any]:
         plain["tool_calls"] = [_call_to_json(call) for call in message.tool_calls]
     if message.tool_call_id:
         plain["tool_call_id"] = message.tool_call_id
+    if message.name:
+        plain["name"] = message.name
+    if message.reasoning:
+        plain[REASONING_KEYS[0]] = message.reasoning
+    if message.weight is not None:
+        plain["weight"] = message.weight
     return plain
 
 
@@ -58,18 +78,50 @@ def message_from_json(value: Any) -> ChatMessage:
         parts,
         tuple(_call_from_json(call, f"tool_calls[{index}]") for index, call in _items(calls, "tool_calls")),
         _text(given.get("tool_call_id", ""), "tool_call_id"),
+        _text(given.get("name", ""), "name"),
+        _reasoning(given),
+        _weight(given),
     )
 
 
+def _reasoning(given: Mapping[str, Any]) -> str:
+    texts = {key: _text(given[key], key) for key in REASONING_KEYS if given.get(key, "") != ""}
+    if len(set(texts.values())) > 1:
+        raise InvalidField("", f"has {' and '.join(texts)}, which are two reasonings: leave all but one out")
+    return next(iter(texts.values()), "")
+
+
+def _weight(given: Mapping[str, Any]) -> float | None:
+    weights: dict[str, float] = {}
+    for key in ("weight", *_FLAGS):
+        value = given.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) is (key == "weight") or not isinstance(value, int | float):
+            raise InvalidField(key, f"must be {'a number' if key == 'weight' else 'true or false'}")
+        weights[key] = float(value)
+    if len(set(weights.values())) > 1:
+        raise InvalidField("", f"has {' and '.join(weights)}, which say different weights: leave all but one out")
+    return next(iter(weights.values()), None)
+
+
 def message_text(message: ChatMessage) -> str:
-    """A message as one text for people and judges: "[image]" for each image, calls of tools as JSON in tags."""
+    """A message as one text for people and judges: "[image]" for each image, calls and reasoning in tags."""
     if message.is_text:
         return message.content
-    texts = [part if isinstance(part, str) else "[image]" for part in message.parts] or [message.content]
+    reasoned = [ReasoningPart(message.reasoning)] if message.reasoning else []
+    texts = [part_text(part) for part in (*reasoned, *(message.parts or (message.content,)))]
     for call in message.tool_calls:
         arguments = call.arguments or "{}"
         texts.append(f'<tool_call>{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}</tool_call>')
     return "".join(texts)
+
+
+def part_text(part: MessagePart) -> str:
+    """A part of a message as text: "[image]" for an image, reasoning in tags."""
+    if isinstance(part, ReasoningPart):
+        return f"<think>{part.text}</think>"
+    return part if isinstance(part, str) else "[image]"
 
 
 def _parts(value: Any) -> tuple[MessagePart, ...]:
@@ -80,6 +132,8 @@ def _part_to_json(part: MessagePart) -> dict[str, Any]:
     match part:
         case str():
             return {"type": "text", "text": part}
+        case ReasoningPart(text):
+            return {"type": "thinking", "thinking": text}
         case ImageChunk():
             url = f"{_DATA}{part.format}{_BASE64},{base64.b64encode(part.data).decode()}"
         case ImageAssetChunk():
@@ -91,14 +145,16 @@ def _part_to_json(part: MessagePart) -> dict[str, Any]:
 
 
 def _part_from_json(value: Any, path: str) -> MessagePart:
-    given = _object(value, path, ("type", "text", "image_url", _EXPECTED))
+    given = _object(value, path, ("type", "text", "thinking", "image_url", _EXPECTED))
     match given.get("type"):
         case "text":
             return _text(given.get("text"), f"{path}.text")
+        case "thinking":
+            return ReasoningPart(_text(given.get("thinking"), f"{path}.thinking"))
         case "image_url":
             return _image(given.get("image_url"), given.get(_EXPECTED), f"{path}.image_url")
         case _:
-            raise InvalidField(f"{path}.type", 'must be "text" or "image_url"')
+            raise InvalidField(f"{path}.type", 'must be "text", "thinking" or "image_url"')
 
 
 def _image(value: Any, expected: Any, path: str) -> ImageChunk | ImageAssetChunk:

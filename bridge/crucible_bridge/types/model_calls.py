@@ -117,6 +117,6 @@ class ForwardRequest:
     items: tuple[Datum | str | Conversation | Problem, ...] = ()
     """In place of `data`: Datums, text or conversations; likewise."""
     train_on: str = ""
-    """Which tokens of conversations have weight 1: "last_assistant" (also if empty), "all_assistant" or "all"."""
+    """Which tokens of conversations have weight, as of `BuildSupervisedExample`; "last_assistant" if empty."""
     add_special_tokens: bool = False
     """Whether the special tokens that the tokenizer puts around a text are added to texts."""

@@ -7,7 +7,8 @@ r"""Rows of data sets in their usual shapes, and the samples made from them.
 
 A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
 metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
-sample without a target would be measured in another way.
+sample without a target would be measured in another way. Of a conversation, columns that trainers render with the
+messages (`TEMPLATE_COLUMNS`) are refused: without them the prompt would be another.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
-from crucible_bridge.types.data import Conversation, Sample
+from crucible_bridge.types.data import ChatMessage, Conversation, Sample
 from crucible_bridge.types.messages import message_from_json
 from crucible_bridge.types.row_choices import MalformedRow, RowChoices, kind_of, text_of
 from crucible_bridge.types.row_datums import (
@@ -33,7 +34,17 @@ from crucible_bridge.types.row_datums import (
     datum_of,
 )
 
-__all__ = ["LATER_SHAPES", "SHAPES", "MalformedRow", "RowReader", "Shape", "kind_of", "last_line_answer"]
+__all__ = [
+    "LATER_SHAPES",
+    "SHAPES",
+    "TEMPLATE_COLUMNS",
+    "MalformedRow",
+    "RowReader",
+    "Shape",
+    "kind_of",
+    "last_line_answer",
+    "template_column",
+]
 
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """The number of columns that an error names, and of characters of each."""
@@ -70,7 +81,7 @@ SHAPES = (
     Shape(input="input", targets=("target", "output", "targets")),
     Shape(input="question", needs="answer", targets=("answer",)),
     Shape(input="prompt", needs="completion", targets=("completion",)),
-    Shape(input="messages"),
+    Shape(input="messages", targets=("target", "output", "targets", "answer", "completion")),
     Shape(input=MODEL_INPUT, needs=LOSS_FN_INPUTS),
     Shape(input=TOKENS, needs=TARGET_TOKENS),
 )
@@ -81,7 +92,12 @@ LATER_SHAPES = (
     Shape(input="chosen", needs="rejected"),
 )
 """Used only if none of `SHAPES` fits: the first that does. Of a preference pair, what is no input becomes metadata."""
-_ANSWERED = SHAPES[1]
+TEMPLATE_COLUMNS = ("tools", "functions", "documents", "chat_template_kwargs")
+"""Columns that trainers give to the chat template together with the messages."""
+_EMPTY_TEXTS = ("", "null", "[]", "{}")
+"""Texts of such a column that hold nothing: some files have its JSON as text."""
+_ANSWER = "answer"
+"""A column of targets whose last line may have the short answer."""
 
 
 def _dumps(value: Any) -> str:
@@ -115,7 +131,8 @@ class RowReader:
 
         Raises:
             MalformedRow: it is not a sample.
-            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS): the whole data set is refused.
+            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS), or it has messages and tools for them
+                (TOOLS_UNSUPPORTED): the whole data set is refused.
         """
         if self._columns:
             return self._mapped(row, write)
@@ -131,16 +148,18 @@ class RowReader:
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
         arrays = datum_columns(row) if shape.input in (MODEL_INPUT, TOKENS) else ()
         metadata = _others(row, (shape.input, *shape.targets, *arrays, "choices", "id"), write)
+        asked = datum_of(row, arrays) if arrays else _asked(row[shape.input], shape.input)
+        self._refuse_template_columns(row, asked)
         targets, labels = (), choices.labels
         if given:
             answer = row[given[0]]
-            targets, labels = _targets(answer, given[0], choices)
-            if shape is _ANSWERED and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
+            asked, targets, labels = _with_answer(asked, answer, given[0], choices)
+            if given[0] == _ANSWER and isinstance(answer, str) and (short := last_line_answer(answer)) is not None:
                 targets = (short,)
                 metadata.setdefault(given[0], answer)
         return Sample(
             id=_identity(row.get("id")),
-            input=datum_of(row, arrays) if arrays else _asked(row[shape.input], shape.input),
+            input=asked,
             targets=targets,
             choices=choices.texts,
             choice_labels=labels,
@@ -209,6 +228,8 @@ class RowReader:
             if key.startswith(METADATA) and value is not None:
                 metadata[key.removeprefix(METADATA)] = value if isinstance(value, str) else write(value)
         choices = self._labelled(row, values)
+        asked = _asked(values["input"], self._columns["input"])
+        self._refuse_template_columns({key: row[key] for key in row.keys() - used}, asked)
         of_targets = next((key for key in ("index", "targets") if key in values), "target")
         targets, labels = (), choices.labels
         if of_targets in values:
@@ -216,15 +237,26 @@ class RowReader:
             if of_targets == "index":
                 targets, labels = choices.indexed(value if isinstance(value, list) else [value], column)
             else:
-                targets, labels = _targets(value, column, choices)
+                asked, targets, labels = _with_answer(asked, value, column, choices)
         return Sample(
             id=_identity(values.get("id")),
-            input=_asked(values["input"], self._columns["input"]),
+            input=asked,
             targets=targets,
             choices=choices.texts,
             choice_labels=labels,
             metadata=metadata,
         )
+
+    def _refuse_template_columns(self, row: Mapping[str, Any], asked: str | Conversation | Datum) -> None:
+        """Refuse messages whose chat template would need another column; a text has no such template."""
+        if isinstance(asked, Conversation) and (name := template_column(row)):
+            raise InvalidField(
+                self._field,
+                f'has rows with messages and the column "{name}", which is not rendered yet: the model would get '
+                f"another prompt than in training. Leave the column out, or keep it as metadata alone: put it into an "
+                f'object "metadata", or name the columns, with metadata.{name}={name}',
+                reason=Reason.TOOLS_UNSUPPORTED,
+            )
 
     def _labelled(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> RowChoices:
         """The choices, with the labels of the mapping, or with those next to them: choices.label for choices.text."""
@@ -234,6 +266,13 @@ class RowReader:
             of_labels = f"{column.removesuffix(_TEXT)}.label"
             _, labels = _looked_up(row, of_labels)
         return RowChoices.of(values.get("choices"), column, labels, of_labels, typed=self._typed)
+
+
+def template_column(row: Mapping[str, Any]) -> str | None:
+    """The first of `TEMPLATE_COLUMNS` in which a row has something; None without one. `[]` is nothing, also as text."""
+    values = ((name, row.get(name)) for name in TEMPLATE_COLUMNS)
+    held = (name for name, value in values if value and not (isinstance(value, str) and value.strip() in _EMPTY_TEXTS))
+    return next(held, None)
 
 
 def last_line_answer(text: str) -> str | None:
@@ -304,16 +343,29 @@ def _asked(value: Any, key: str) -> str | Conversation:
     return Conversation(tuple(messages))
 
 
-def _given(message: Mapping[str, Any]) -> set[str]:
-    return {key for key, value in message.items() if value is not None}
+def _with_answer(
+    asked: str | Conversation | Datum, value: Any, key: str, choices: RowChoices
+) -> tuple[str | Conversation | Datum, tuple[str, ...], tuple[str, ...]]:
+    """The input and the targets of a row with an answer, and the labels of its choices.
+
+    An answer in messages is the target if it is one text of the assistant; else the conversation continues with it.
+    """
+    if not (isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)):
+        return (asked, *_targets(value, key, choices))
+    answer = _asked(value, key)
+    assert isinstance(answer, Conversation)
+    first, *more = answer.messages
+    if first == ChatMessage("assistant", first.content) and not more:
+        return (asked, *choices.targets([first.content], key))
+    if answer.messages[-1].role != "assistant":
+        raise MalformedRow(f'has "{key}" that ends with a message of another role than "assistant"')
+    if not isinstance(asked, Conversation):
+        raise MalformedRow(f'has "{key}" of several messages, and an input that is text: the input must be messages')
+    return Conversation((*asked.messages, *answer.messages)), (), choices.labels
 
 
 def _targets(value: Any, key: str, choices: RowChoices) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The targets, and the labels of the choices."""
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
-        message = value[0]
-        if _given(message) == {"role", "content"} and message["role"] == "assistant":
-            value = message["content"]
     return choices.targets(value if isinstance(value, list) else [value], key)
 
 

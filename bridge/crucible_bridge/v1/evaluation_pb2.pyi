@@ -265,8 +265,15 @@ class Limits(_message.Message):
     def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
-    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record", "log_to")
+    __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record", "log_to", "models")
     class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ModelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +293,7 @@ class EvaluateRequest(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     LOG_TO_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     run_id: str
     step: int
@@ -299,7 +307,8 @@ class EvaluateRequest(_message.Message):
     correlation_id: str
     record: Record
     log_to: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ..., log_to: _Optional[_Iterable[str]] = ...) -> None: ...
+    models: _containers.ScalarMap[str, str]
+    def __init__(self, evaluation_id: _Optional[str] = ..., run_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., correlation_id: _Optional[str] = ..., record: _Optional[_Union[Record, str]] = ..., log_to: _Optional[_Iterable[str]] = ..., models: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ReadDatasetRequest(_message.Message):
     __slots__ = ("dataset", "offset", "limit")
@@ -1015,8 +1024,15 @@ class OrchestratorEnded(_message.Message):
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., ignored_answers: _Optional[int] = ...) -> None: ...
 
 class PlannedEvaluation(_message.Message):
-    __slots__ = ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "record")
+    __slots__ = ("evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "record", "models")
     class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ModelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -1030,6 +1046,7 @@ class PlannedEvaluation(_message.Message):
     METRIC_PREFIX_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     evaluators: _containers.RepeatedCompositeFieldContainer[EvaluatorSpec]
     dataset: Dataset
     sampling: _types_pb2.SamplingParams
@@ -1037,7 +1054,8 @@ class PlannedEvaluation(_message.Message):
     metric_prefix: str
     labels: _containers.ScalarMap[str, str]
     record: Record
-    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ...) -> None: ...
+    models: _containers.ScalarMap[str, str]
+    def __init__(self, evaluators: _Optional[_Iterable[_Union[EvaluatorSpec, _Mapping]]] = ..., dataset: _Optional[_Union[Dataset, _Mapping]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., metric_prefix: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., record: _Optional[_Union[Record, str]] = ..., models: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class EvaluationPlan(_message.Message):
     __slots__ = ("plan_id", "run_id", "eval_every", "evaluations", "infrequent_eval_every", "infrequent_evaluations", "correlation_id", "patience", "log_to", "best_file")

@@ -63,7 +63,8 @@ class EvaluationServiceStub:
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
+    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+    TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -303,7 +304,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
+    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+    TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
     PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
@@ -558,7 +560,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
         DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-        AMBIGUOUS_COLUMNS (rows of two shapes), TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
+        AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+        TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).

@@ -128,28 +128,36 @@ class Conversation(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
-    __slots__ = ("role", "content", "parts", "tool_calls", "tool_call_id")
+    __slots__ = ("role", "content", "parts", "tool_calls", "tool_call_id", "name", "reasoning", "weight")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     role: str
     content: str
     parts: _containers.RepeatedCompositeFieldContainer[MessagePart]
     tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCall]
     tool_call_id: str
-    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MessagePart, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ...) -> None: ...
+    name: str
+    reasoning: str
+    weight: float
+    def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MessagePart, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ..., name: _Optional[str] = ..., reasoning: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class MessagePart(_message.Message):
-    __slots__ = ("text", "image", "image_asset")
+    __slots__ = ("text", "image", "image_asset", "reasoning")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     IMAGE_ASSET_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     text: str
     image: ImageChunk
     image_asset: ImageAssetChunk
-    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImageChunk, _Mapping]] = ..., image_asset: _Optional[_Union[ImageAssetChunk, _Mapping]] = ...) -> None: ...
+    reasoning: str
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImageChunk, _Mapping]] = ..., image_asset: _Optional[_Union[ImageAssetChunk, _Mapping]] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class ToolCall(_message.Message):
     __slots__ = ("name", "arguments", "id")

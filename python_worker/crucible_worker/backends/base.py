@@ -174,7 +174,7 @@ class Tokenizer(abc.ABC):
         Args:
             renderer: its name in tinker-cookbook.
             messages: at least one.
-            train_on: None for a prompt; else what of it has weight: last_assistant, all_assistant or all.
+            train_on: None for a prompt; else what of it has weight, by its full name in `rendering.train_on`.
 
         Raises:
             FailedPrecondition: the tokenizer is no object of transformers (NO_COOKBOOK_TOKENIZER); tinker-cookbook is

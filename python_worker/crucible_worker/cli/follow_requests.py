@@ -156,7 +156,13 @@ def _refuse_with_plan(typed: Typed) -> None:
             raise InvalidField(f"--{flag}", "and --plan exclude each other: a plan's file says what is evaluated")
 
 
-_SINGULAR: Mapping[str, str] = {"tasks": "task", "evaluators": "evaluator", "options": "option", "labels": "label"}
+_SINGULAR: Mapping[str, str] = {
+    "tasks": "task",
+    "evaluators": "evaluator",
+    "options": "option",
+    "labels": "label",
+    "roles": "role",
+}
 
 
 def _planned(request: EvaluateRequest) -> PlannedEvaluation:

@@ -22,6 +22,7 @@ __all__ = ["Refused", "in_flags", "refusing"]
 _REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, AlreadyExists)
 
 _FLAGS = {
+    "models": "--role",
     "model": "--model",
     "dataset.limit": "--samples",
     "dataset.where": "--where",

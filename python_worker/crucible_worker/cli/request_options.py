@@ -24,6 +24,7 @@ __all__ = [
     "Prefix",
     "Record",
     "Renderer",
+    "Roles",
     "RunId",
     "Samples",
     "Seed",
@@ -166,6 +167,15 @@ Step = Annotated[
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A note that is recorded with the evaluation; repeatable."),
+]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--role",
+        metavar="NAME=MODEL",
+        help="A further model of tasks, by its role or by the name that they have for it, as in "
+        "grader=openai:SERVER/MODEL; repeatable.",
+    ),
 ]
 Prefix = Annotated[
     str | None,

@@ -49,7 +49,7 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """The form of a model's name on the Hugging Face hub: gpt2, Qwen/Qwen3-0.6B."""
 
-_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels"}
+_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels", "role": "roles"}
 _SINGULARS = {several: one for one, several in _PLURALS.items()}
 _NO_PARAMETER = frozenset({"models", "kept", "made_id"})
 """Fields of `Typed` that a command gives on its own."""
@@ -106,6 +106,7 @@ class Typed:
     run_id: str | None = None
     step: int | None = None
     labels: Sequence[str] = ()
+    roles: Sequence[str] = ()
     prefix: str | None = None
     timeout: float | None = None
     evaluation_id: str | None = None
@@ -308,6 +309,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
             metric_prefix=typed.prefix or "",
             labels=_labels(typed.labels, {}),
             record=_record(typed, Record.FULL),
+            models=_roles(typed.roles, {}),
         ),
         model=model,
         label=model,
@@ -474,6 +476,7 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Evalua
         metric_prefix=metric_prefix,
         labels=_labels(typed.labels, planned.labels),
         record=_record(typed, planned.record),
+        models=_roles(typed.roles, planned.models),
     )
     label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
     return EvaluationToRun(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
@@ -485,18 +488,31 @@ def _deadline_ms(typed: Typed) -> int | None:
 
 def _labels(texts: Sequence[str], planned: Mapping[str, str]) -> Mapping[str, str]:
     """Labels of a suite's file, with those that are typed as KEY=VALUE, which win."""
+    form = "KEY=VALUE, for instance branch=main"
+    labels = {**planned, **_pairs("--label", texts, form, bounds.EVALUATE_REQUEST_LABELS_MAX_BYTES)}
+    at_most_count(labels, bounds.EVALUATE_REQUEST_LABELS_MAX_COUNT, "--label")
+    return labels
+
+
+def _roles(texts: Sequence[str], planned: Mapping[str, str]) -> Mapping[str, str]:
+    """Models of a suite's file by role or name, with those that are typed as NAME=REF, which win."""
+    form = "NAME=MODEL, for instance grader=openai:SERVER/MODEL"
+    models = {**planned, **_pairs("--role", texts, form, bounds.EVALUATE_REQUEST_MODELS_MAX_BYTES)}
+    at_most_count(models, bounds.EVALUATE_REQUEST_MODELS_MAX_COUNT, "--role")
+    return models
+
+
+def _pairs(flag: str, texts: Sequence[str], form: str, max_bytes: int) -> Mapping[str, str]:
     typed: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not (separator and key):
-            raise InvalidField("--label", f"is {text[:60]!r}, not KEY=VALUE, for instance branch=main")
+            raise InvalidField(flag, f"is {text[:60]!r}, not {form}")
         for part in (key, value):
-            at_most_bytes(part, bounds.EVALUATE_REQUEST_LABELS_MAX_BYTES, f"--label {key[:60]}")
+            at_most_bytes(part, max_bytes, f"{flag} {key[:60]}")
         if typed.setdefault(key, value) != value:
-            raise InvalidField("--label", f"has two values for {key[:60]!r}; only one can count")
-    labels = {**planned, **typed}
-    at_most_count(labels, bounds.EVALUATE_REQUEST_LABELS_MAX_COUNT, "--label")
-    return labels
+            raise InvalidField(flag, f"has two values for {key[:60]!r}; only one can count")
+    return typed
 
 
 def _id(typed: Typed, model: str, member: str = "") -> str:

@@ -33,6 +33,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 
 __all__ = [
+    "NAMED",
     "Bound",
     "CallerPart",
     "Evaluator",
@@ -47,7 +48,9 @@ __all__ = [
     "caller_parts",
     "kinds_of",
     "measures_likelihoods",
+    "model_path",
     "stops_itself",
+    "takes_models",
     "turns_kept",
     "wants_answers",
 ]
@@ -294,6 +297,20 @@ def turns_kept(evaluator: Evaluator) -> int | None:
     return getattr(evaluator, "turns_kept", None)
 
 
+NAMED = "models:"
+"""Begins the name of an auxiliary model that the request's `models` has, before its role or name there."""
+
+
+def model_path(name: str) -> str:
+    """Path in a request of a further model, by its role or name."""
+    return f'models["{name}"]'
+
+
+def takes_models(evaluator: Evaluator) -> bool:
+    """Whether it uses the further models of a request, by their roles and names."""
+    return getattr(evaluator, "takes_models", False)
+
+
 def wants_answers(evaluator: Evaluator) -> bool:
     """Whether it lets a model answer and compares: it then needs a conversation's question apart from its answer."""
     return getattr(evaluator, "wants_answers", False)
@@ -302,13 +319,15 @@ def wants_answers(evaluator: Evaluator) -> bool:
 def as_asked(sample: Sample) -> Sample:
     """The sample that an evaluator receives which `wants_answers`.
 
-    If a conversation without targets ends with the assistant's message, that message becomes the target, and the
-    conversation before it the question.
+    If a conversation ends with the assistant's message, the question is the conversation before it. That message is
+    the target, unless the sample has targets.
     """
-    if sample.targets or not isinstance(sample.input, Conversation) or not sample.expected:
+    if not isinstance(sample.input, Conversation) or not sample.expected:
         return sample
-    asked = Conversation(sample.input.messages[:-1])
-    return dataclasses.replace(sample, input=asked, targets=sample.expected)
+    *asked, last = sample.input.messages
+    if not asked or last.role != "assistant":
+        return sample
+    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=sample.expected)
 
 
 def caller_parts(evaluator: Evaluator) -> Sequence[CallerPart]:

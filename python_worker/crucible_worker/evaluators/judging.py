@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from crucible_bridge.types import ChatMessage, Conversation
+from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, ReasoningPart, part_text
 from crucible_worker.grading.judge.fence import Fence, digest_mark, readable
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.prompts import messages_of
@@ -62,10 +62,13 @@ def judgement(said: str) -> int | None:
 
 
 def _readable(message: ChatMessage) -> ChatMessage:
-    if message.parts:
-        parts = tuple(readable(part) if isinstance(part, str) else part for part in message.parts)
-        return dataclasses.replace(message, content="", parts=parts)
-    return dataclasses.replace(message, content=readable(message.content))
+    """A message as text and images: reasoning is a text in tags, as not every judge has a form for it."""
+    reasoned = (ReasoningPart(message.reasoning),) if message.reasoning else ()
+    parts = tuple(
+        part if isinstance(part, ImageChunk | ImageAssetChunk) else readable(part_text(part))
+        for part in (*reasoned, *(message.parts or (message.content,)))
+    )
+    return dataclasses.replace(message, content="", parts=parts, reasoning="", weight=None)
 
 
 def _heading(title: str) -> ChatMessage:

@@ -104,7 +104,7 @@ class NextToken(BaseEvaluator, kind=_KIND, keys=dict.fromkeys(TOKEN_ACCURACY_KEY
         Raises:
             InvalidField: names the array of a Datum, or the conversation, if the renderer accepts none.
         """
-        check_measured(sample, self.renderer)
+        check_measured(sample, self.renderer, self.train_on)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure one sample.

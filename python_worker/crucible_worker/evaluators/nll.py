@@ -147,7 +147,7 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
         Raises:
             InvalidField: names the array, or the conversation, if the renderer accepts none.
         """
-        check_measured(sample, self.renderer)
+        check_measured(sample, self.renderer, self.train_on)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure one sample.

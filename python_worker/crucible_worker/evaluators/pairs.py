@@ -92,7 +92,7 @@ def parted(messages: Sequence[ChatMessage], path: str) -> tuple[tuple[ChatMessag
     if messages[-1].role != _ASSISTANT:
         raise InvalidField(path, f"ends with a message of {messages[-1].role[:40]!r}, not of the assistant")
     if not messages[-1].is_text:
-        raise InvalidField(path, "ends with a message with images or calls of tools: an answer is text alone")
+        raise InvalidField(path, "ends with images, reasoning or calls of tools: an answer is text alone")
     return tuple(messages[:-1]), messages[-1].content
 
 

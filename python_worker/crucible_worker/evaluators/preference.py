@@ -29,7 +29,7 @@ from crucible_worker.grading.judge.options import worker_model_of
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.preference import dpo_margins, dpo_metrics
 from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
-from crucible_worker.rendering import RendererName, check_input, render_supervised
+from crucible_worker.rendering import RendererName, check_input, check_weights, render_supervised
 
 __all__ = ["REFERENCE", "Preference"]
 
@@ -114,6 +114,7 @@ class Preference(
         """
         for answered in self._pair(sample):
             check_input(answered.input, self.renderer)
+            check_weights(answered.input, self.train_on)
 
     async def run(self, sample: Sample, context: SampleContext) -> Outcome:
         """Measure both answers of one sample.

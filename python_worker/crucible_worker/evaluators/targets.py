@@ -10,7 +10,7 @@ from msgspec import Meta
 from crucible_bridge.arrays import floats
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, Sample, TokensChunk
-from crucible_worker.rendering import TrainOn, check_input
+from crucible_worker.rendering import TrainOn, check_input, check_weights
 
 __all__ = [
     "ROLLING",
@@ -41,13 +41,15 @@ Windows: TypeAlias = Annotated[
 """The type of the option `windows` of evaluators that measure texts as a whole."""
 
 
-def check_measured(sample: Sample, renderer: str) -> None:
+def check_measured(sample: Sample, renderer: str, train_on: str) -> None:
     """Refuse a Datum whose targets or weights are missing or do not fit its input, and an unaccepted conversation.
 
     Raises:
-        InvalidField: names the array, or the conversation, if the renderer accepts none.
+        InvalidField: names the array, or the conversation, if the renderer accepts none, or the weight of a message
+            that would not count.
     """
     check_input(sample.input, renderer)
+    check_weights(sample.input, train_on)
     if isinstance(sample.input, Datum):
         try:
             _structure(sample.input)

@@ -10,8 +10,9 @@ from crucible_worker.rendering.renderers import (
     check_input,
     check_renderer,
 )
-from crucible_worker.rendering.supervised import TrainOn, render_supervised
+from crucible_worker.rendering.supervised import render_supervised
 from crucible_worker.rendering.thinking import part_thinking, reasoning_spans, without_thinking
+from crucible_worker.rendering.train_on import TrainOn, check_weights
 
 __all__ = [
     "RENDERER_PATTERN",
@@ -23,6 +24,7 @@ __all__ = [
     "ask",
     "check_input",
     "check_renderer",
+    "check_weights",
     "part_thinking",
     "reasoning_spans",
     "render_prompt",

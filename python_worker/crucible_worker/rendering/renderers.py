@@ -93,7 +93,8 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
             if not message.is_text:
                 raise InvalidField(
                     f"conversation.messages[{index}]",
-                    "has images or calls of tools, for which the renderer role_colon has no form: use chat_template",
+                    "has images, reasoning or calls of tools, for which the renderer role_colon has no form: use "
+                    "chat_template",
                 )
 
 

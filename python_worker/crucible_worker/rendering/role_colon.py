@@ -55,17 +55,17 @@ async def encode_prompt(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -
 
 
 async def encode_weighted(
-    tokenizer: Tokenizer, messages: Sequence[ChatMessage], counted: Sequence[int], *, headers: bool = False
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], by_message: Sequence[float], *, headers: bool = False
 ) -> Rendered:
-    """A conversation to measure: the contents of some messages have weight 1, with the line ends after them.
+    """A conversation to measure: the contents of messages have their weights, with the line ends after them.
 
     If the last message is the assistant's, the rest of STOP follows it, with the same weight.
 
     Args:
         tokenizer: the model's.
         messages: the conversation.
-        counted: indices of the messages that have weight.
-        headers: whether all the roles have weight as well.
+        by_message: the weight of each message.
+        headers: whether all the roles have weight 1 as well.
 
     Raises:
         InvalidField: there is no message.
@@ -74,16 +74,16 @@ async def encode_weighted(
     tokens = _begin(tokenizer)
     weights = [0.0] * len(tokens)
 
-    async def add(text: str, weight: bool) -> None:
+    async def add(text: str, weight: float) -> None:
         piece = await tokenizer.encode_continuation(text)
         tokens.extend(piece)
-        weights.extend([float(weight)] * len(piece))
+        weights.extend([weight] * len(piece))
 
-    for index, message in enumerate(messages):
-        await add(_header(message.role), headers)
-        await add(_content(message), index in counted)
+    for message, weight in zip(messages, by_message, strict=True):
+        await add(_header(message.role), float(headers))
+        await add(_content(message), weight)
     if messages[-1].role == "assistant":
-        await add(_NEXT, len(messages) - 1 in counted)
+        await add(_NEXT, by_message[-1])
     return Rendered(tokens=tokens, weights=weights)
 
 

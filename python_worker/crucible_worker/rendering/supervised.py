@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from crucible_worker.rendering.prompts import (
     require_tokenizer,
 )
 from crucible_worker.rendering.renderers import AUTO, COOKBOOK, RAW, ROLE_COLON, check_input
+from crucible_worker.rendering.train_on import ALL_TOKENS, CUSTOMIZED, TrainOn, chosen, full_name, with_weights
 
-__all__ = ["TrainOn", "render_supervised", "render_weighted"]
+__all__ = ["render_supervised", "render_weighted"]
 
-TrainOn = Literal["last_assistant", "all_assistant", "all"]
-"""Which tokens of a conversation count: those of the assistant's last message, of all its messages, or all."""
+_PROBES = ("0", "x")
+"""Two contents of a message that begin otherwise: what a template writes before them is the same."""
 
 
 async def render_supervised(
@@ -40,8 +41,8 @@ async def render_supervised(
     - A Datum is passed through unchanged.
     - Text with targets: the prompt, weight 0, then the first target and the end-of-sequence token if the model has one,
       weight 1.
-    - A conversation: through the chat template. A message of the assistant counts with the tokens that close it. With
-      `last_assistant` the conversation ends with that message. If its last message is not the assistant's, the first
+    - A conversation: through the chat template. A message counts with the tokens that close it, and without those that
+      open it; `train_on` says which ones, and with which weight. If its last message is not the assistant's, the first
       target becomes one, if the sample has targets.
 
     `auto` and `chat_template` do that. With `raw`, text is plain and no end of sequence is added. With `role_colon` and
@@ -97,6 +98,8 @@ async def _text(
     tokenizer: Tokenizer, input: str | Conversation, targets: Sequence[str], renderer: str
 ) -> tuple[np.ndarray, np.ndarray]:
     _check_targets(targets)
+    if isinstance(input, Conversation) and any(message.weight for message in input.messages):
+        raise InvalidField("input.messages", "has weights, and becomes a plain text, of which the target alone counts")
     text = plain_of(tokenizer, input, renderer)
     if text is None:  # also if `chat_template` is wanted and the model has none: the error says so
         prompt = list(await encode_conversation(tokenizer, messages_of(input), generation_prompt=True))
@@ -120,16 +123,17 @@ async def _messages(
     if isinstance(input, str):
         _check_targets(targets)
         train_on = "last_assistant"
-    messages, answers = _chosen(_answered(messages_of(input), targets), train_on)
-    if not messages:
+    answered = _answered(messages_of(input), targets)
+    if not answered:
         raise InvalidField("input.messages", "is empty")
+    messages, weights = chosen(answered, train_on)
     if renderer == ROLE_COLON:
-        whole = train_on == "all"
-        counted = range(len(messages)) if whole else answers
-        rendered = await role_colon.encode_weighted(tokenizer, messages, counted, headers=whole)
+        rendered = await role_colon.encode_weighted(
+            tokenizer, messages, weights, headers=full_name(train_on) == ALL_TOKENS
+        )
     else:
-        name = renderer.removeprefix(COOKBOOK)
-        rendered = await tokenizer.render_cookbook(name, messages, train_on=train_on)
+        given = with_weights(messages, weights) if train_on == CUSTOMIZED else messages
+        rendered = await tokenizer.render_cookbook(renderer.removeprefix(COOKBOOK), given, train_on=full_name(train_on))
     return _weighted(rendered)
 
 
@@ -150,44 +154,38 @@ def _answered(messages: Sequence[ChatMessage], targets: Sequence[str]) -> Sequen
     return messages
 
 
-def _chosen(messages: Sequence[ChatMessage], train_on: TrainOn) -> tuple[Sequence[ChatMessage], Sequence[int]]:
-    """The messages to render, and which of them are the assistant's."""
-    answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
-    if train_on == "last_assistant":
-        answers = answers[-1:]
-        messages = messages[: answers[0] + 1] if answers else messages
-    if not answers and train_on != "all":
-        raise InvalidField("input.messages", "has no message of the assistant")
-    return messages, answers
-
-
 async def _conversation(
     tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn
 ) -> tuple[np.ndarray, np.ndarray]:
-    messages, answers = _chosen(messages, train_on)
+    messages, weighted = chosen(messages, train_on) if messages else ((), ())
     tokens = list(await encode_conversation(tokenizer, messages, generation_prompt=False))
     if len(tokens) < 2:
         raise InvalidField("input.messages", "renders to less than two tokens: none can be predicted")
-    if train_on == "all":
+    if full_name(train_on) == ALL_TOKENS:
         return np.array(tokens, np.int64), np.ones(len(tokens), np.float32)
     weights = np.zeros(len(tokens), np.float32)
-    for index in answers:
-        start, end = await _span(tokenizer, messages, index, tokens)
-        weights[start:end] = 1
+    for index, weight in enumerate(weighted):
+        if weight:
+            start, end = await _span(tokenizer, messages, index, tokens)
+            weights[start:end] = weight
     return np.array(tokens, np.int64), weights
 
 
 async def _span(
     tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int, tokens: Sequence[int]
 ) -> tuple[int, int]:
-    """The start of a message of the assistant, after its generation prompt, and its end.
+    """The start of a message, after the tokens that open it, and its end.
 
     Only the chat template determines this, so it renders the conversation before the message and up to it; both have to
     be prefixes of the whole. Templates that drop earlier reasoning, or insert text before the last message, fail.
     """
     before = messages[:index]
-    # A conversation that begins with the assistant: the opening of its message cannot be separated from the message.
-    opening = await encode_conversation(tokenizer, before, generation_prompt=True) if before else ()
+    if messages[index].role != "assistant":
+        opening = await _opening(tokenizer, messages, index)
+    elif before:
+        opening = await encode_conversation(tokenizer, before, generation_prompt=True)
+    else:  # the opening of its message cannot be separated from the message
+        opening = ()
     closing = await encode_conversation(tokenizer, messages[: index + 1], generation_prompt=False)
     for part in (opening, closing):
         if list(part) != list(tokens[: len(part)]):
@@ -197,3 +195,17 @@ async def _span(
                 reason=Reason.CHAT_TEMPLATE_NOT_STABLE,
             )
     return len(opening), len(closing)
+
+
+async def _opening(tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int) -> Sequence[int]:
+    """The tokens up to the content of a message for which there is no generation prompt."""
+    first, second = [
+        await encode_conversation(
+            tokenizer,
+            (*messages[:index], dataclasses.replace(messages[index], content=probe, parts=(), tool_calls=())),
+            generation_prompt=False,
+        )
+        for probe in _PROBES
+    ]
+    pairs = enumerate(zip(first, second, strict=False))
+    return first[: next((place for place, (one, other) in pairs if one != other), len(first))]

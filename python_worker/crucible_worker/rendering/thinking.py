@@ -6,7 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["part_thinking", "reasoning_spans", "without_thinking"]
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import ChatMessage, ReasoningPart
+
+__all__ = ["part_thinking", "reasoning_spans", "refuse_parted_reasoning", "without_thinking"]
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>")
 
@@ -46,6 +49,20 @@ def part_thinking(text: str) -> tuple[str, str]:
 def reasoning_spans(text: str) -> Sequence[tuple[int, int]]:
     """Where the parts that `part_thinking` separates begin and end in a text, their tags included, in order."""
     return [(part.start, part.end) for part in _parts(text)]
+
+
+def refuse_parted_reasoning(message: ChatMessage, path: str) -> None:
+    """Refuse reasoning that is not all before the text of a message: servers and chat templates have no form for it.
+
+    Raises:
+        InvalidField: there is such reasoning; the field is `path`.
+    """
+    if any(isinstance(part, ReasoningPart) for part in message.parts):
+        raise InvalidField(
+            path,
+            "has reasoning in several parts, or after a text, for which only tinker-cookbook's renderers have a form: "
+            "put it into one part at the beginning, or name a renderer such as tinker:NAME",
+        )
 
 
 class _Part(NamedTuple):

@@ -21,11 +21,13 @@ from crucible_bridge.types import (
     MessagePart,
     ParsedResponse,
     RawResponse,
+    ReasoningPart,
     Termination,
     ToolCall,
     UnparsedToolCall,
 )
 from crucible_worker.backends.base import Rendered
+from crucible_worker.rendering.train_on import CUSTOMIZED
 
 __all__ = ["check_installed", "is_installed", "names", "parse", "preload", "render"]
 
@@ -82,7 +84,8 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
         tokenizer: a tokenizer of transformers.
         renderer: its name in tinker-cookbook.
         messages: at least one.
-        train_on: None for a prompt with the stop sequences of its answer; else the messages that have weight.
+        train_on: None for a prompt with the stop sequences of its answer; else the name of a `TrainOnWhat`. For
+            "customized", every message has a weight of 0 or 1.
 
     Raises:
         FailedPrecondition: tinker-cookbook, or what it imports, is not installed (EXTRA_NOT_INSTALLED); it has no such
@@ -91,7 +94,7 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
     """
     made = _made(tokenizer, renderer, images=any(message.images for message in messages))
     try:
-        plain = _cookbook_messages(messages)
+        plain = _cookbook_messages(messages, customized=train_on == CUSTOMIZED)
         rendered = _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
     except BridgeError:
         raise
@@ -173,14 +176,17 @@ class _OneToken:
         return 1
 
 
-def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def _cookbook_messages(messages: Sequence[ChatMessage], *, customized: bool) -> list[dict[str, Any]]:
     """Messages as tinker-cookbook has them. A pixel stands for each image: it would write images anew, as JPEG."""
     tools: dict[str, str] = {}
     found: list[dict[str, Any]] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         plain: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.parts:
-            plain["content"] = [_cookbook_part(part) for part in message.parts]
+        if message.parts or message.reasoning:
+            # Its own conversion from reasoning_content puts the reasoning before the text, too.
+            reasoned = [ReasoningPart(message.reasoning)] if message.reasoning else []
+            texts = message.parts or ((message.content,) if message.content else ())
+            plain["content"] = [_cookbook_part(part) for part in (*reasoned, *texts)]
         if message.tool_calls:
             plain["tool_calls"] = [_cookbook_call(call) for call in message.tool_calls]
             tools |= {call.id: call.name for call in message.tool_calls}
@@ -188,6 +194,13 @@ def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             plain["tool_call_id"] = message.tool_call_id
             if message.tool_call_id in tools:
                 plain["name"] = tools[message.tool_call_id]
+        if message.name:
+            plain["name"] = message.name
+        if customized:
+            if message.weight not in (0, 1):
+                problem = f"is {message.weight}, and tinker-cookbook's renderers have weights of 0 and 1 alone"
+                raise InvalidField(f"input.messages[{index}].weight", problem)
+            plain["trainable"] = message.weight == 1
         found.append(plain)
     return found
 
@@ -195,6 +208,8 @@ def _cookbook_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 def _cookbook_part(part: MessagePart) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
+    if isinstance(part, ReasoningPart):
+        return {"type": "thinking", "thinking": part.text}
     from PIL import Image
 
     return {"type": "image", "image": Image.new("RGB", (1, 1))}
@@ -230,18 +245,35 @@ def _prompt(made: Any, tokenizer: Any, messages: list[dict[str, Any]]) -> Render
 def _measured(made: Any, messages: list[dict[str, Any]], train_on: str) -> Rendered:
     from tinker_cookbook.renderers import TrainOnWhat
 
-    kinds = {
-        "last_assistant": TrainOnWhat.LAST_ASSISTANT_MESSAGE,
-        "all_assistant": TrainOnWhat.ALL_ASSISTANT_MESSAGES,
-        "all": TrainOnWhat.ALL_TOKENS,
-    }
-    if train_on == "all_assistant" and not made.has_extension_property:
+    model_input, weights = made.build_supervised_example(messages, train_on_what=TrainOnWhat(train_on))
+    tokens = _ids(model_input)
+    if not (made.has_extension_property or _is_stable(made, messages, train_on, tokens)):
         raise FailedPrecondition(
-            "the renderer writes messages otherwise when others follow: measure last_assistant instead",
+            "the renderer writes messages otherwise when others follow: measure last_assistant_message instead",
             reason=Reason.CHAT_TEMPLATE_NOT_STABLE,
         )
-    model_input, weights = made.build_supervised_example(messages, train_on_what=kinds[train_on])
-    return Rendered(tokens=_ids(model_input), weights=[float(weight) for weight in weights])
+    return Rendered(tokens=tokens, weights=[float(weight) for weight in weights])
+
+
+def _is_stable(made: Any, messages: list[dict[str, Any]], train_on: str, tokens: list[int]) -> bool:
+    """Whether each answer that counts stands after the prompt that the model gets for it.
+
+    Of a renderer that writes earlier answers in another way, the last answer always does, and an answer of the last
+    turn if the prompt for it is there.
+    """
+    answers = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    match train_on:
+        case "all_assistant_messages" | "all_messages":
+            return False
+        case "customized":
+            return not any(messages[index]["trainable"] for index in answers if index < len(messages) - 1)
+        case "last_assistant_turn":
+            asked = max((index for index, message in enumerate(messages[:-1]) if message["role"] == "user"), default=-1)
+            turn = [index for index in answers if index > asked]
+            prompts = (_ids(made.build_generation_prompt(messages[:index])) for index in turn)
+            return len(turn) < 2 or all(tokens[: len(prompt)] == prompt for prompt in prompts)
+        case _:
+            return True
 
 
 def _made(tokenizer: Any, name: str, *, images: bool = False) -> Any:

@@ -82,6 +82,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "concurrency": evaluation.concurrency,
         "metric_prefix": request.metric_prefix,
         "labels": dict(request.labels),
+        "models": dict(request.models),
         "metrics": dict(evaluation.metrics.values),
         "undefined": dict(evaluation.metrics.undefined),
         "evaluators": [_result(result) for result in evaluation.results],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from crucible_bridge.types import Conversation, Datum, LogprobsItem, ModelInput,
 from crucible_worker.backends.base import Model
 from crucible_worker.rendering import render_supervised
 from crucible_worker.rendering.prompts import encode_conversation, require_tokenizer
-from crucible_worker.rendering.supervised import TrainOn
+from crucible_worker.rendering.train_on import TrainOn
 
 __all__ = ["ItemTokens", "datum_of", "tokens_of"]
 
@@ -84,8 +85,7 @@ async def datum_of(model: Model, item: str | Conversation, train_on: str, *, add
         InvalidField: no token can be predicted, or no message of the assistant is there.
     """
     if isinstance(item, Conversation):
-        known: dict[str, TrainOn] = {name: name for name in ("last_assistant", "all_assistant", "all")}
-        chosen = known.get(train_on, LAST_ASSISTANT)
+        chosen: Any = train_on or LAST_ASSISTANT  # one of its values, as the request was checked
         try:
             return await render_supervised(require_tokenizer(model.tokenizer), Sample(input=item), chosen)
         except BridgeError as error:

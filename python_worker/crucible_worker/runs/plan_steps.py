@@ -12,7 +12,7 @@ __all__ = ["StepEvaluation", "due_parts", "evaluations_at", "parts_of", "path_in
 
 CONTENT_SHOWN = 8
 """Characters of a checkpoint's content in the id of its evaluations."""
-_PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "record", "sampling")
+_PART_FIELDS = ("dataset", "labels", "limits", "metric_prefix", "models", "record", "sampling")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ def request_of(plan: EvaluationPlan, step: int, model: ModelRef, evaluation: Ste
         correlation_id=plan.correlation_id,
         record=first.record,
         log_to=plan.log_to,
+        models=first.models,
     )
 
 

@@ -32,8 +32,18 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, as_asked, stops_itself, wants_answers
+from crucible_worker.evaluators.base import (
+    NAMED,
+    Evaluator,
+    HasAuxiliaryModels,
+    as_asked,
+    model_path,
+    stops_itself,
+    takes_models,
+    wants_answers,
+)
 from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.grading.judge.options import worker_model_of
 from crucible_worker.grading.options import load_checker
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.claims import Contents
@@ -162,8 +172,25 @@ def keys_of(
         yield PlacedKeys(f"{path}evaluators[{index}]", request.metric_prefix, spec, registry.keys_of(spec, parts))
 
 
+def named_models(texts: Mapping[str, str]) -> Mapping[str, ModelRef]:
+    """The further models of a request, by role or name.
+
+    Raises:
+        InvalidField: one is not a model, or a model of the orchestrator.
+    """
+    for name in texts:
+        if not name:
+            raise InvalidField("models", "has an empty name")
+    return {name: worker_model_of(text, model_path(name), what="a further model") for name, text in texts.items()}
+
+
 def option_path(index: int, name: str) -> str:
-    """Path of the option that names a further model of an evaluator; it may be nested: "grader_options.judge"."""
+    """Path in the request of what names a further model of an evaluator: its option, or an entry of `models`.
+
+    An option may be nested: "grader_options.judge".
+    """
+    if name.startswith(NAMED):
+        return model_path(name.removeprefix(NAMED))
     return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
 
 
@@ -197,20 +224,23 @@ class Preparer:
 
         Raises:
             InvalidField: one is unknown, has wrong or too large options, or would yield a key that another one yields;
-                or a message of the prompt is not text.
+                or a message of the prompt is not text; or a further model is none of the worker's, or unused.
             FailedPrecondition: one needs what is not installed or what this worker lacks, or is a custom one that
                 cannot be used.
         """
         refuse_large_options(request.evaluators)
         refuse_further_parts(request.dataset.prompt)
         await self._in_thread(_load_schemas, request.evaluators)
-        parts = self._sources.parts
+        parts = dataclasses.replace(self._sources.parts, models=named_models(request.models))
         if any(registry.is_installed(spec, parts) for spec in request.evaluators):
             await self._in_thread(registry.load_installed, request.evaluators, parts)
         made = tuple(
             (spec, registry.create(spec, index, request.sampling, parts))
             for index, spec in enumerate(request.evaluators)
         )
+        if request.models and not any(takes_models(evaluator) for _, evaluator in made):
+            kinds = ", ".join(spec.kind for spec in request.evaluators)
+            raise InvalidField("models", f"is given, and no evaluator uses it: there are {kinds}; inspect does")
         refuse_equal_keys(keys_of(request, parts=parts))
         return made
 

@@ -103,9 +103,9 @@ class Prompter:
 
     def _filled_last(self, last: ChatMessage, text: str) -> ChatMessage:
         if last.is_text:
-            return ChatMessage(last.role, text)
+            return dataclasses.replace(last, content=text)
         if self.prompt.template:
-            message = "is for text, and the row's last message has images or calls of tools"
+            message = "is for text, and the row's last message has images, reasoning or calls of tools"
             raise InvalidField(_TEMPLATE, message, reason=Reason.TEMPLATE_FAILED)
         return last
 
@@ -169,9 +169,9 @@ def refuse_further_parts(prompt: Prompt | None) -> None:
         return
     for name, added in (("prefix", prompt.prefix), ("suffix", prompt.suffix)):
         for index, message in enumerate(_messages(added)):
-            if not message.is_text:
+            if not message.is_pair:
                 path = f"dataset.prompt.{name}.messages[{index}]"
-                raise InvalidField(path, "has images or calls of tools: a prompt adds messages of text alone")
+                raise InvalidField(path, "has more than a role and a text: a prompt adds messages of text alone")
 
 
 async def prompter_of(

@@ -52,7 +52,8 @@ from crucible_worker.rendering.prompts import render_question, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, ROLE_COLONS
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops, find_stops, takes_template
-from crucible_worker.rendering.supervised import TrainOn, render_weighted
+from crucible_worker.rendering.supervised import render_weighted
+from crucible_worker.rendering.train_on import TrainOn
 from crucible_worker.runs.batches import each
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.model_calls import Backends, bounds_of

@@ -49,6 +49,8 @@ MAX_OPTIONS_BYTES = 1024 * 1024
 
 _SPECIFICATION = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
 """Fields of a request that identify its evaluation."""
+_LATER = ("models",)
+"""Further ones: they count only if they are not empty, so that a request without them keeps its fingerprint."""
 
 _WHOLE = ("model", "dataset.source", "sampling.stop")
 """Fields that are compared as a whole: their parts are no fields of a request."""
@@ -124,16 +126,19 @@ def with_kept_samples(plan: EvaluationPlan) -> EvaluationPlan:
 def fingerprint(request: EvaluateRequest) -> str:
     """SHA-256 of a specification: equal specifications have equal ones, in every process.
 
-    It covers model, evaluators, data set (inline samples by content), sampling, metric_prefix, run_id and step; limits,
-    labels and correlation_id may differ from one attempt to the next.
+    It covers model, evaluators, data set (inline samples by content), sampling, metric_prefix, run_id, step and models;
+    limits, labels and correlation_id may differ from one attempt to the next.
     """
-    return _digest(tuple(getattr(request, field) for field in _SPECIFICATION))
+    later = [(field, getattr(request, field)) for field in _LATER if getattr(request, field)]
+    return _digest((*(getattr(request, field) for field in _SPECIFICATION), *later))
 
 
 def differing_fields(first: EvaluateRequest, second: EvaluateRequest) -> list[str]:
     """Paths at which two specifications differ, as the journal stores their requests: without inline samples."""
     found = [
-        path for field in _SPECIFICATION for path in _differing(getattr(first, field), getattr(second, field), field)
+        path
+        for field in (*_SPECIFICATION, *_LATER)
+        for path in _differing(getattr(first, field), getattr(second, field), field)
     ]
     return found or ["dataset.inline.samples"]
 

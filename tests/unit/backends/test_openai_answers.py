@@ -276,7 +276,10 @@ def test_every_parameter_is_sent():
 
 
 def test_images_and_calls_are_sent_in_the_apis_form():
-    """What our JSON adds about an image is left out, and a message that only calls a tool has no content."""
+    """What our JSON adds about an image or for training is left out; a message that only calls a tool has no content.
+
+    Servers that render reasoning read it from `reasoning_content`.
+    """
     image = ImageChunk(data=b"\0\1", format="png", expected_tokens=4)
     asset = ImageAssetChunk(location="https://x/y", format="jpeg")
     call = ToolCall(name="f", arguments='{"a": 1}', id="c1")
@@ -284,7 +287,8 @@ def test_images_and_calls_are_sent_in_the_apis_form():
         (
             ChatMessage("user", parts=("See", image, asset)),
             ChatMessage("assistant", tool_calls=(call,)),
-            ChatMessage("tool", "2", tool_call_id="c1"),
+            ChatMessage("tool", "2", tool_call_id="c1", name="f"),
+            ChatMessage("assistant", "2", reasoning="It says so.", weight=0.0),
         )
     )
     function = {"name": "f", "arguments": '{"a": 1}'}
@@ -298,7 +302,8 @@ def test_images_and_calls_are_sent_in_the_apis_form():
             ],
         },
         {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "id": "c1", "function": function}]},
-        {"role": "tool", "content": "2", "tool_call_id": "c1"},
+        {"role": "tool", "content": "2", "tool_call_id": "c1", "name": "f"},
+        {"role": "assistant", "content": "2", "reasoning_content": "It says so."},
     ]
 
 

@@ -57,6 +57,7 @@ from crucible_bridge.types import (
     Problem,
     Prompt,
     Ragged,
+    ReasoningPart,
     Replica,
     ReplicaState,
     Sample,
@@ -131,8 +132,25 @@ model_inputs = st.builds(ModelInput, several(tokens | images | image_assets))
 data = st.builds(Datum, model_input=model_inputs, loss_fn_inputs=st.dictionaries(text, arrays, max_size=3))
 tool_calls = st.builds(ToolCall, name=text, arguments=text, id=text)
 text_messages = st.builds(ChatMessage, name, text)
-chat_messages = text_messages | st.builds(
-    ChatMessage, name, parts=several(text | images | image_assets), tool_calls=several(tool_calls), tool_call_id=text
+weights = optional(st.floats(0, 9))
+reasoned_messages = st.builds(
+    ChatMessage,
+    st.just("assistant"),
+    parts=several(text | images | image_assets | st.builds(ReasoningPart, text)),
+    weight=weights,
+) | st.builds(ChatMessage, st.just("assistant"), text, tool_calls=several(tool_calls), reasoning=text)
+chat_messages = (
+    text_messages
+    | reasoned_messages
+    | st.builds(
+        ChatMessage,
+        name,
+        parts=several(text | images | image_assets),
+        tool_calls=several(tool_calls),
+        tool_call_id=text,
+        name=text,
+        weight=weights,
+    )
 )
 conversations = st.builds(Conversation, several(chat_messages, min_size=1))
 text_conversations = st.builds(Conversation, several(text_messages, min_size=1))
@@ -242,6 +260,7 @@ requests = st.builds(
     metric_prefix=text,
     labels=labels,
     correlation_id=text,
+    models=st.dictionaries(name, name, max_size=3),
 )
 planned_evaluations = st.builds(
     PlannedEvaluation,
@@ -251,6 +270,7 @@ planned_evaluations = st.builds(
     limits=limits,
     metric_prefix=text,
     labels=labels,
+    models=st.dictionaries(name, name, max_size=3),
 )
 patiences = st.builds(
     Patience,

@@ -33,6 +33,7 @@ from crucible_bridge.types import (
     SequenceLogprobs,
     Teacher,
 )
+from crucible_bridge.types.bounds import FORWARD_REQUEST_TRAIN_ON_ONE_OF
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_bridge.v1 import types_pb2
 from tests.tables import rows
@@ -68,7 +69,7 @@ measured_by = {
     "add_special_tokens": st.booleans(),
 }
 worded = {
-    "train_on": st.sampled_from(["", "last_assistant", "all_assistant", "all"]),
+    "train_on": st.sampled_from(["", *FORWARD_REQUEST_TRAIN_ON_ONE_OF]),
     "add_special_tokens": st.booleans(),
 }
 finite_or_not = hnp.arrays(np.float64, st.integers(0, 4), elements=st.floats(width=64))

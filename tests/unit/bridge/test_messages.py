@@ -11,6 +11,7 @@ from crucible_bridge.types import (
     ChatMessage,
     ImageAssetChunk,
     ImageChunk,
+    ReasoningPart,
     ToolCall,
     message_from_json,
     message_text,
@@ -52,6 +53,24 @@ def test_every_message_comes_back_from_json(message: ChatMessage) -> None:
             {"role": "tool", "content": "2", "tool_call_id": "c1", "tool_calls": None},
             ChatMessage("tool", "2", tool_call_id="c1"),
         ),
+        (
+            {"role": "tool", "content": "2", "tool_call_id": "c1", "name": "add"},
+            ChatMessage("tool", "2", tool_call_id="c1", name="add"),
+        ),
+        ({"role": "assistant", "content": "a", "reasoning_content": "b"}, ChatMessage("assistant", "a", reasoning="b")),
+        ({"role": "assistant", "content": "a", "reasoning": "b"}, ChatMessage("assistant", "a", reasoning="b")),
+        (
+            {"role": "assistant", "content": "a", "thinking": "b", "reasoning": "b", "reasoning_content": ""},
+            ChatMessage("assistant", "a", reasoning="b"),
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "b"}, {"type": "text", "text": "a"}]},
+            ChatMessage("assistant", "a", reasoning="b"),
+        ),
+        ({"role": "user", "content": "a", "weight": 0}, ChatMessage("user", "a", weight=0.0)),
+        ({"role": "assistant", "content": "a", "train": True}, ChatMessage("assistant", "a", weight=1.0)),
+        ({"role": "assistant", "content": "a", "trainable": False}, ChatMessage("assistant", "a", weight=0.0)),
+        ({"role": "assistant", "content": "a", "train": False, "weight": 0}, ChatMessage("assistant", "a", weight=0.0)),
     ],
 )
 def test_what_data_sets_have_is_read(given: dict[str, Any], message: ChatMessage) -> None:
@@ -65,7 +84,23 @@ def test_what_data_sets_have_is_read(given: dict[str, Any], message: ChatMessage
         ("text", ""),
         ({"role": "user"}, "content"),
         ({"role": 3, "content": "a"}, "role"),
-        ({"role": "user", "content": "a", "name": "b"}, ""),
+        ({"role": "user", "content": "a", "audio": "b"}, ""),
+        ({"role": "user", "content": "a", "name": 3}, "name"),
+        ({"role": "user", "content": "a", "reasoning_content": "b"}, "reasoning"),
+        ({"role": "assistant", "content": "a", "reasoning_content": "b", "thinking": "c"}, ""),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": 3}]}, "content[0].thinking"),
+        (
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "b"}, {"type": "text", "text": "a"}],
+                "reasoning": "b",
+            },
+            "reasoning",
+        ),
+        ({"role": "assistant", "content": "a", "weight": 1, "train": False}, ""),
+        ({"role": "assistant", "content": "a", "weight": -1}, "weight"),
+        ({"role": "assistant", "content": "a", "weight": True}, "weight"),
+        ({"role": "assistant", "content": "a", "train": 1}, "train"),
         ({"role": "user", "content": ["a"]}, "content[0]"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": "data:image/gif;base64,AA=="}]},
@@ -92,6 +127,16 @@ def test_text_and_parts_agree() -> None:
     assert ChatMessage("user", "ab", parts=("a", "b")) == ChatMessage("user", "ab")
     with pytest.raises(InvalidField, match="is not the text of the parts"):
         ChatMessage("user", "c", parts=("a", PIXEL))
+
+
+def test_reasoning_at_the_beginning_is_that_of_the_message() -> None:
+    """Data sets write it in two ways, which are one; reasoning in several parts stays in its places."""
+    first, second = ReasoningPart("b"), ReasoningPart("c")
+
+    assert ChatMessage("assistant", parts=(first, "a")) == ChatMessage("assistant", "a", reasoning="b")
+    assert ChatMessage("assistant", parts=(first, "a", second)).parts == (first, "a", second)
+    assert message_text(ChatMessage("assistant", "a", reasoning="b")) == "<think>b</think>a"
+    assert message_text(ChatMessage("assistant", parts=(first, "a", second))) == "<think>b</think>a<think>c</think>"
 
 
 def test_the_text_for_people_names_images_and_calls() -> None:

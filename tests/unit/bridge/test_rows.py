@@ -21,10 +21,15 @@ from crucible_bridge.types import (
     RowReader,
     Sample,
 )
+from crucible_bridge.types.rows import TEMPLATE_COLUMNS
 from tests.tables import rows
 
 GSM8K = "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72"
 USER, ASSISTANT = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+
+
+REASONED = ChatMessage("assistant", "4", reasoning="2 and 2")
+TURNS = (ASSISTANT, USER, ASSISTANT)
 
 
 def reader(columns: dict[str, str] | None = None) -> RowReader:
@@ -64,7 +69,21 @@ def asked(*messages: dict[str, str]) -> Conversation:
         ),
         ({"prompt": "a", "completion": "b"}, Sample(input="a", targets=("b",))),
         ({"prompt": [USER], "completion": [ASSISTANT]}, Sample(input=asked(USER), targets=("4",))),
+        ({"prompt": [USER], "completion": [ASSISTANT | {"name": None}]}, Sample(input=asked(USER), targets=("4",))),
+        ({"prompt": [USER], "completion": [ASSISTANT, USER, ASSISTANT]}, Sample(input=asked(USER, *TURNS))),
+        (
+            {"prompt": [USER], "completion": [ASSISTANT | {"reasoning_content": "2 and 2"}]},
+            Sample(input=Conversation((ChatMessage("user", "2+2?"), REASONED))),
+        ),
         ({"messages": [USER, ASSISTANT]}, Sample(input=asked(USER, ASSISTANT))),
+        ({"messages": [USER], "target": 4}, Sample(input=asked(USER), targets=("4",))),
+        ({"messages": [USER, ASSISTANT], "answer": "four"}, Sample(input=asked(USER, ASSISTANT), targets=("four",))),
+        ({"messages": [USER], "output": ["4", "four"]}, Sample(input=asked(USER), targets=("4", "four"))),
+        ({"messages": [USER], "answer": GSM8K}, Sample(input=asked(USER), targets=("72",), metadata={"answer": GSM8K})),
+        ({"messages": [USER], "completion": [ASSISTANT]}, Sample(input=asked(USER), targets=("4",))),
+        ({"messages": [USER], "tools": [], "functions": None}, Sample(input=asked(USER), metadata={"tools": "[]"})),
+        ({"messages": [USER], "metadata": {"tools": [1]}}, Sample(input=asked(USER), metadata={"tools": "[1]"})),
+        ({"input": "a", "tools": ["saw"]}, Sample(input="a", metadata={"tools": '["saw"]'})),
         ({"prompt": "p", "messages": [USER]}, Sample(input=asked(USER), metadata={"prompt": "p"})),
         ({"text": "a", "url": "u"}, Sample(input="a", metadata={"url": "u"})),
         ({"text": "a", "input": "b"}, Sample(input="b", metadata={"text": "a"})),
@@ -92,11 +111,14 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
         ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
-        ({"messages": [USER | {"name": "x"}]}, "whose message 0, has the key 'name'; known are", ""),
+        ({"messages": [USER | {"audio": "x"}]}, "whose message 0, has the key 'audio'; known are", ""),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "at content[0].type, must be", ""),
         ({"messages": [USER | {"tool_calls": [{"function": {}}]}]}, "at tool_calls[0].function.name, is not", ""),
         ({"question": "a", "choices": ["x"], "answer": 1}, "the index of a choice, and there are 1 choices", ""),
         ({"input": "a", "metadata": {"x": 1}, "x": 2}, 'has "x" as a column and in "metadata"', ""),
+        ({"messages": [USER], "target": "a", "answer": "b"}, 'has both "target" and "answer"', ""),
+        ({"prompt": [USER], "completion": [ASSISTANT, USER]}, 'has "completion" that ends with a message of an', ""),
+        ({"prompt": "a", "completion": [ASSISTANT, USER, ASSISTANT]}, "the input must be messages", ""),
     ],
 )
 def test_a_row_that_is_none_says_what_was_found_and_what_is_known(row: dict[str, Any], says: str, more: str) -> None:
@@ -116,7 +138,10 @@ def test_a_row_that_is_none_says_what_was_found_and_what_is_known(row: dict[str,
             {"question": "a", "answer": "b", "prompt": "c", "completion": "d"},
             "{question, answer} and {prompt, completion}",
         ),
-        ({"messages": [USER], "prompt": "c", "completion": "d"}, "{prompt, completion} and {messages}"),
+        (
+            {"messages": [USER], "prompt": "c", "completion": "d"},
+            "{prompt, completion} and {messages, target | output | targets | answer | completion}",
+        ),
     ],
 )
 def test_a_row_of_two_shapes_refuses_the_data_set(row: dict[str, Any], shapes: str) -> None:
@@ -129,6 +154,34 @@ def test_a_row_of_two_shapes_refuses_the_data_set(row: dict[str, Any], shapes: s
     assert shapes in caught.value.message
     assert caught.value.message.endswith("; name the columns")
     assert caught.value.reason == "AMBIGUOUS_COLUMNS"
+
+
+@rows(
+    ("columns", "row"),
+    [
+        ({}, {"messages": [USER], "tools": [{"type": "function"}]}),
+        ({}, {"prompt": [USER], "completion": [ASSISTANT], "tools": '[{"type": "function"}]'}),
+        ({"input": "chat"}, {"chat": [USER], "tools": [{"type": "function"}]}),
+    ],
+)
+def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[str, str], row: dict[str, Any]) -> None:
+    """Without them the prompt would be another; as metadata, they are the caller's decision."""
+    with pytest.raises(InvalidField, match='the column "tools", which is not rendered yet') as caught:
+        reader(columns).sample(row)
+
+    assert caught.value.reason == "TOOLS_UNSUPPORTED"
+    if columns:
+        assert reader({**columns, "metadata.tools": "tools"}).sample(row).metadata == {
+            "tools": '[{"type": "function"}]'
+        }
+
+
+@pytest.mark.parametrize("name", TEMPLATE_COLUMNS)
+def test_each_column_of_a_chat_template_is_refused_by_name(name: str) -> None:
+    """Its value is part of the prompt that a model was trained on."""
+    with pytest.raises(InvalidField, match=f'the column "{name}"'):
+        reader().sample({"messages": [USER], name: {"a": 1}})
+    assert reader().sample({"messages": [USER], name: "[]"}).input == asked(USER)
 
 
 def test_the_first_row_says_of_which_shape_all_are() -> None:

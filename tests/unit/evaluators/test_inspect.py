@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
     Verdict,
+    parse_model,
 )
 from crucible_worker.children.frames import HEADER
 from crucible_worker.evaluators import registry
@@ -195,6 +196,20 @@ def test_a_judge_is_a_model_of_the_worker(judge: str) -> None:
         create(judge=judge)
 
     assert caught.value.field == 'evaluators[0].options["judge"]'
+
+
+def test_models_of_the_request_are_further_models() -> None:
+    """Each is loaded, counted and compared as a judge is; a role has one model."""
+    models = {"grader": parse_model("openai:s/m"), "openai/gpt-5": parse_model("local:b")}
+    parts = EvaluatorParts(models=models)
+
+    made = registry.create(EvaluatorSpec(kind="inspect"), 0, None, parts)
+
+    assert dict(made.auxiliary_models) == {f"models:{name}": model for name, model in models.items()}
+    assert not made.needs_auxiliary_models
+    with pytest.raises(InvalidField, match="and the option judge name the same model") as caught:
+        registry.create(EvaluatorSpec(kind="inspect", options={"judge": "local:b"}), 0, None, parts)
+    assert caught.value.field == 'models["grader"]'
 
 
 async def test_a_task_that_is_not_there_is_an_error_of_its_name(tasks: Allowed) -> None:

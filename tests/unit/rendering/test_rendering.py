@@ -191,15 +191,56 @@ TURNS = (("user", "q1"), ("assistant", "r1"), ("user", "q2"), ("assistant", "r2"
 
 @pytest.mark.parametrize(
     ("train_on", "expected"),
-    [("last_assistant", "r2]"), ("all_assistant", "r1]r2]"), ("all", "[q1]a[r1]u[q2]a[r2]u[q3]")],
+    [
+        ("last_assistant", "r2]"),
+        ("last_assistant_message", "r2]"),
+        ("last_assistant_turn", "r2]"),
+        ("all_assistant", "r1]r2]"),
+        ("all_assistant_messages", "r1]r2]"),
+        ("all_user_and_system_messages", "q1]q2]q3]"),
+        ("all_messages", "q1]r1]q2]r2]q3]"),
+        ("all", "[q1]a[r1]u[q2]a[r2]u[q3]"),
+        ("all_tokens", "[q1]a[r1]u[q2]a[r2]u[q3]"),
+    ],
 )
 async def test_train_on_decides_what_counts(train_on, expected):
-    """A message of the assistant counts with what closes it, and without what opens it."""
+    """A message counts with what closes it, and without what opens it, unless all tokens count."""
     datum = await render_supervised(
         CharacterTokenizer(has_chat_template=True), Sample(input=conversation(*TURNS)), train_on
     )
 
     assert counted(datum) == expected
+
+
+async def test_messages_count_by_their_weights():
+    """One without a weight counts if it is the assistant's; weights of which no message counts are refused."""
+    tokenizer = CharacterTokenizer(has_chat_template=True)
+    weights = {0: 0.25, 1: 0.0, 2: None, 3: 0.5, 4: None}
+    turns = [ChatMessage(role, text, weight=weights[index]) for index, (role, text) in enumerate(TURNS)]
+    sample = Sample(input=Conversation(tuple(turns)), targets=("r3",))
+
+    datum = await render_supervised(tokenizer, sample, "customized")
+
+    pairs = zip(datum.loss_fn_inputs["target_tokens"], datum.loss_fn_inputs["weights"], strict=True)
+    assert "".join(f"{chr(token)}{weight:g} " for token, weight in pairs if weight) == (
+        "q0.25 10.25 ]0.25 r0.5 20.5 ]0.5 r1 31 ]1 "
+    )
+    with pytest.raises(InvalidField, match="count only with train_on = customized"):
+        await render_supervised(tokenizer, sample, "all_tokens")
+    with pytest.raises(InvalidField, match='no message with "weight" or "train"'):
+        await render_supervised(tokenizer, Sample(input=conversation(*TURNS)), "customized")
+    nothing = Conversation((ChatMessage("user", "q"), ChatMessage("assistant", "r", weight=0)))
+    with pytest.raises(InvalidField, match="only messages of weight 0"):
+        await render_supervised(tokenizer, Sample(input=nothing), "customized")
+
+
+async def test_a_turn_has_all_answers_after_the_last_question():
+    """Calls of tools and their results are between them."""
+    sample = Sample(input=conversation(*TURNS[:4], ("tool", "t"), ("assistant", "r3")))
+
+    datum = await render_supervised(CharacterTokenizer(has_chat_template=True), sample, "last_assistant_turn")
+
+    assert counted(datum) == "r2]r3]"
 
 
 async def test_the_first_target_answers_an_open_conversation():

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.rendering import render_supervised, role_colon
 from crucible_worker.rendering.prompts import render_question
+from crucible_worker.rendering.train_on import TRAIN_ON, full_name, with_weights
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
@@ -87,6 +88,13 @@ async def test_no_message_is_refused(tokenizer):
         await render_supervised(tokenizer, Sample(input=Conversation(())), "all", "role_colon")
 
 
+async def test_reasoning_is_refused(tokenizer):
+    """The form has no place for it."""
+    turns = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2", reasoning="1"))
+    with pytest.raises(InvalidField, match="has images, reasoning or calls of tools"):
+        await render_supervised(tokenizer, Sample(input=Conversation(turns)), "all", "role_colon")
+
+
 @settings(max_examples=50, deadline=None)
 @given(messages=MESSAGES)
 def test_prompts_are_those_of_the_original(tokenizer, original, messages):
@@ -97,25 +105,22 @@ def test_prompts_are_those_of_the_original(tokenizer, original, messages):
     assert list(rendered.stop) == original.get_stop_sequences()
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    messages=MESSAGES,
-    train_on=st.sampled_from(
-        [
-            ("last_assistant", "LAST_ASSISTANT_MESSAGE"),
-            ("all_assistant", "ALL_ASSISTANT_MESSAGES"),
-            ("all", "ALL_TOKENS"),
-        ]
-    ),
-)
-def test_what_is_measured_is_what_the_original_trains_on(tokenizer, original, messages, train_on):
+@settings(max_examples=100, deadline=None)
+@given(messages=MESSAGES, train_on=st.sampled_from(TRAIN_ON), trained=st.lists(st.booleans(), min_size=5, max_size=5))
+def test_what_is_measured_is_what_the_original_trains_on(tokenizer, original, messages, train_on, trained):
     """Tokens and weights are equal, moved by one, for a conversation that ends with the assistant."""
     from tinker_cookbook.renderers import TrainOnWhat
 
-    ours, theirs = train_on
     conversation = (*messages, ChatMessage("assistant", "4"))
-    datum = asyncio.run(render_supervised(tokenizer, Sample(input=Conversation(conversation)), ours, "role_colon"))
-    tokens, weights = original.build_supervised_example(plain(conversation), train_on_what=TrainOnWhat[theirs])
+    given = plain(conversation)
+    if train_on == "customized":
+        trained = [*trained[: len(messages)], True]
+        given = [{**message, "trainable": each} for message, each in zip(given, trained, strict=True)]
+        conversation = with_weights(conversation, trained)
+    elif train_on == "all_user_and_system_messages":
+        assume(any(message.role != "assistant" for message in messages))
+    datum = asyncio.run(render_supervised(tokenizer, Sample(input=Conversation(conversation)), train_on, "role_colon"))
+    tokens, weights = original.build_supervised_example(given, train_on_what=TrainOnWhat(full_name(train_on)))
 
     assert datum.model_input.tokens().tolist() == tokens.to_ints()[:-1]
     our_targets, our_weights = inputs_of(datum)

@@ -14,6 +14,8 @@ from tests.tables import rows
 LETTERS = types.SimpleNamespace(names=["A", "B"])
 """As the library's type of classes tells their names."""
 
+CHAT = {"role": "user", "content": "a"}
+
 
 def record(columns, features, row):
     """The record of a row."""
@@ -40,6 +42,14 @@ def record(columns, features, row):
             {"input": "q"},
             {"q": [{"role": "user", "content": "a", "name": None}]},
             {"input": [{"role": "user", "content": "a"}]},
+        ),
+        ({"input": "q"}, {"q": [CHAT], "tools": [{"name": "add"}]}, {"input": [CHAT], "tools": [{"name": "add"}]}),
+        ({"input": "q"}, {"q": [CHAT], "tools": []}, {"input": [CHAT]}),
+        ({"input": "q"}, {"q": "a", "tools": [{"name": "add"}]}, {"input": "a"}),
+        (
+            {"input": "q", "metadata.tools": "tools"},
+            {"q": [CHAT], "tools": [1]},
+            {"input": [CHAT], "metadata": {"tools": [1]}},
         ),
     ],
 )

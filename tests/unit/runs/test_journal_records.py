@@ -61,7 +61,7 @@ def large(size=10 * MAX_ROW_BYTES):
     options = [{"text": "x" * size}, {"choices": ["y" * size, {"z": 1}]}, {"grader": "numeric"}]
     specs = [EvaluatorSpec(kind="accuracy", name=str(index), options=each) for index, each in enumerate(options)]
     labels = {f"label {index}": "v" * 500 for index in range(20)}
-    return request_of(model="embedded:m", evaluators=specs, dataset=[], labels=labels)
+    return request_of(model="embedded:m", evaluators=specs, dataset=[], labels=labels, models={"grader": "local:a"})
 
 
 def test_what_is_large_is_kept_apart():
@@ -88,7 +88,7 @@ def test_results_have_the_options_of_their_request():
 
 def test_what_is_small_stays_in_the_row():
     """Nothing is kept apart of a request as they usually are."""
-    request = dataclasses.replace(large(10), labels={"a": "b"})
+    request = dataclasses.replace(large(10), labels={"a": "b"}, models={})
     assert apart_to_record(request) is None
     assert request_from_record(request_to_record(request)) == request
 

@@ -16,6 +16,7 @@ from crucible_worker.runs.specification import (
     MAX_OPTIONS_BYTES,
     KeptSamples,
     PlacedKeys,
+    differing_fields,
     fingerprint,
     metric_key,
     plan_fingerprint,
@@ -29,7 +30,7 @@ from tests.unit.bridge.strategies import labels, limits, plain, text
 from tests.unit.bridge.strategies import requests as any_requests
 from tests.unit.runs.journals import request
 
-PARTS = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step")
+PARTS = ("model", "evaluators", "dataset", "sampling", "metric_prefix", "run_id", "step", "models")
 
 
 def _sendable(value: EvaluateRequest) -> bool:
@@ -50,6 +51,14 @@ def _received(value: EvaluateRequest) -> EvaluateRequest:
 
 def _specification(value: EvaluateRequest) -> list[object]:
     return [plain(getattr(value, part)) for part in PARTS]
+
+
+def test_further_models_belong_to_the_specification():
+    """A request without them keeps the fingerprint of earlier releases; another model is named where they differ."""
+    without, one, other = request(), request(models={"grader": "local:a"}), request(models={"grader": "local:b"})
+
+    assert len({fingerprint(each) for each in (without, one, other)}) == 3
+    assert differing_fields(one, other) == ['models["grader"]']
 
 
 @given(requests, limits, labels, text, text)

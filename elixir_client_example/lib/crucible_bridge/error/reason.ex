@@ -188,6 +188,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :task_not_found
           | :template_failed
           | :tests_failed
+          | :tools_unsupported
           | :too_few_rollouts
           | :too_many_calls
           | :too_many_metrics
@@ -260,7 +261,7 @@ defmodule CrucibleBridge.Error.Reason do
     response_too_long retention rollout_failed rules_changed rules_differ samples_missing
     sample_timeout sandbox_lost served_name_differs server_not_started several_choices stalled
     state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
+    template_failed tests_failed tools_unsupported too_few_rollouts too_many_calls too_many_metrics
     too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
     too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
     unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
@@ -449,6 +450,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The Inspect task does not exist.
   no The template of a prompt cannot be read, names a column that the row lacks, or takes too much time or memory.
   no The tests ended before all of them had run.
+  no Rows have messages and tools for them, which are not rendered yet; the message names the column and the cure.
   no Too few rollouts of the group are left to be scored.
   yes The service has too many open calls; try again after the error's delay.
   no The Inspect task gave more metrics than are recorded.

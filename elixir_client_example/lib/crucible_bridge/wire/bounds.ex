@@ -47,7 +47,7 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.BuildSupervisedExampleRequest => %{
       model: %{required: true},
       conversations: %{required: true},
-      train_on: %{one_of: ["", "last_assistant", "all_assistant", "all"]},
+      train_on: %{one_of: ["", "last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_messages", "all_tokens", "all_user_and_system_messages", "customized", "last_assistant", "all_assistant", "all"]},
       renderer: %{max_bytes: 200}
     },
     V1.CallTest => %{
@@ -58,7 +58,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       evaluation_id: %{required: true}
     },
     V1.ChatMessage => %{
-      role: %{required: true}
+      role: %{required: true},
+      weight: %{least: 0.0}
     },
     V1.ChoiceScorer => %{
       choices: %{required: true}
@@ -117,7 +118,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       metric_prefix: %{max_bytes: 200},
       labels: %{max_bytes: 1_000, max_count: 64},
       correlation_id: %{max_bytes: 200},
-      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true}
+      log_to: %{max_bytes: 4_096, max_count: 16, not_empty: true},
+      models: %{max_bytes: 4_096, max_count: 16}
     },
     V1.EvaluationPlan => %{
       plan_id: %{max_bytes: 160, required: true},
@@ -158,7 +160,7 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.ForwardRequest => %{
       model: %{required: true},
-      train_on: %{one_of: ["", "last_assistant", "all_assistant", "all"]}
+      train_on: %{one_of: ["", "last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_messages", "all_tokens", "all_user_and_system_messages", "customized", "last_assistant", "all_assistant", "all"]}
     },
     V1.GateMetric => %{
       key: %{max_chars: 1_000, required: true},
@@ -346,7 +348,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       evaluators: %{required: true},
       dataset: %{required: true},
       metric_prefix: %{max_bytes: 200},
-      labels: %{max_bytes: 1_000, max_count: 64}
+      labels: %{max_bytes: 1_000, max_count: 64},
+      models: %{max_bytes: 4_096, max_count: 16}
     },
     V1.PreferencePair => %{
       chosen: %{required: true},

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import ChatMessage, Conversation, SamplingParams, message_to_json
+from crucible_worker.rendering.thinking import refuse_parted_reasoning
 
 __all__ = [
     "MAX_SEED",
@@ -108,9 +109,17 @@ def chat_body(
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
-    """A message in the API's own form: what our JSON adds about images is left out."""
+    """A message in the API's own form: what our JSON adds about images is left out, and weights of training.
+
+    `reasoning_content` is no field of the API: servers that render reasoning read it.
+
+    Raises:
+        InvalidField: reasoning is not all before the text, for which the API has no form.
+    """
     body = message_to_json(message)
+    body.pop("weight", None)
     if message.parts:
+        refuse_parted_reasoning(message, "input.messages")
         body["content"] = [
             {"type": "image_url", "image_url": {"url": part["image_url"]["url"]}} if "image_url" in part else part
             for part in body["content"]

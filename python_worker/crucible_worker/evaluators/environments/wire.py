@@ -117,7 +117,7 @@ def shown_from_map(fields: Mapping[str, Any]) -> Shown:
 
 def _message_to_map(message: ChatMessage) -> dict[str, Any]:
     role, content = _text(message.role), _text(message.content)
-    if getattr(message, "is_text", True):  # an environment may show messages of another class
+    if getattr(message, "is_pair", True):  # an environment may show messages of another class
         return {"role": role, "content": content}
     return message_to_json(message)
 

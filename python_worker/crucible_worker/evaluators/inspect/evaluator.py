@@ -13,7 +13,7 @@ import functools
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -30,7 +30,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
-from crucible_worker.evaluators.base import Bound, Outcome, SampleContext
+from crucible_worker.evaluators.base import NAMED, Bound, Outcome, SampleContext, model_path
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.inspect.allowed import (
     Allowed,
@@ -107,12 +107,16 @@ class Inspect(
     """Keep Inspect's log (.eval) of each task in the worker's state directory, as long as the evaluation; the result
     names it."""
     judge: Annotated[str | None, Meta(min_length=1, examples=["openai:SERVER/MODEL", "local:PATH"])] = None
-    """The model in the role of 'grader'; if null, tasks that have it are their own judge."""
+    """The model in the role of 'grader'; if null, and if the request's `models` have none, tasks judge themselves."""
     judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
     judge_renderer: JudgeRenderer = "auto"
 
     inspect: Handed[Allowed | None] = None
     """The tasks that may be run. None if none may."""
+    models: Handed[Mapping[str, ModelRef]] = dataclasses.field(default_factory=dict)
+    """Further models of the request, by their roles and names in tasks."""
+    takes_models: ClassVar[bool] = True
+    """See `evaluators.base.takes_models`."""
 
     def __post_init__(self) -> None:
         """Refuse a judge that is not a model of this worker; without `sampling` the tasks set how the model is sampled.
@@ -122,7 +126,8 @@ class Inspect(
             FailedPrecondition: a renderer needs a library that is not installed.
         """
         super().__post_init__()
-        _ = self.judging
+        if self.judging is not None and GRADER in self.models:
+            raise InvalidField(model_path(GRADER), "and the option judge name the same model: leave one of them out")
 
     @functools.cached_property
     def judging(self) -> ModelRef | None:
@@ -141,8 +146,9 @@ class Inspect(
 
     @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
-        """The judge, if there is one."""
-        return {} if self.judging is None else {_JUDGE: self.judging}
+        """The judge, if there is one, and the further models of the request."""
+        judge = {} if self.judging is None else {_JUDGE: self.judging}
+        return judge | {f"{NAMED}{name}": model for name, model in self.models.items()}
 
     def check(self, model: Model) -> None:
         """Refuse a model that cannot generate, and every model if no task can be run.
@@ -157,9 +163,9 @@ class Inspect(
         _check_client(model, "the model")
 
     def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
-        """Refuse a judge that cannot generate; raises as `check` does."""
-        for judge in auxiliary_models.values():
-            _check_client(judge, "the judge")
+        """Refuse a judge or a further model that cannot generate; raises as `check` does."""
+        for name, model in auxiliary_models.items():
+            _check_client(model, "the judge" if name == _JUDGE else model_path(name.removeprefix(NAMED)))
 
     @property
     def needs_auxiliary_models(self) -> bool:
@@ -192,8 +198,8 @@ class Inspect(
         allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
         answers = Answers(
-            {_MODEL: context.model, GRADER: context.auxiliary_models.get(_JUDGE, context.model)},
-            {_MODEL: self.renderer, GRADER: self.judge_renderer},
+            {_MODEL: context.model, **context.auxiliary_models},
+            {_MODEL: self.renderer, **dict.fromkeys(context.auxiliary_models, self.judge_renderer)},
             seed=context.seed,
             keep_thinking=self.thinking == KEEP_THINKING,
         )
@@ -232,6 +238,7 @@ class Inspect(
         defaults = {"temperature": DEFAULT_TEMPERATURE, "max_tokens": DEFAULT_MAX_TOKENS}
         given = {name: getattr(self, name) for name in ("num_choices", "seed") if getattr(self, name) is not None}
         further = {name: value for name, value in sample.metadata.items() if name not in _METADATA}
+        named = {name: f"{NAMED}{name}" for name in self.models}
         return {
             "task": task,
             "task_args": options["task_args"],
@@ -242,7 +249,8 @@ class Inspect(
             "defaults": {**defaults, **given},
             "metadata": {**further, **self.metadata},
             "config": {} if self.sampling is None else _config(self.sampling),
-            "roles": [] if self.judge is None else [GRADER],
+            "roles": named if self.judge is None else {GRADER: _JUDGE, **named},
+            "names": named,
             "role_defaults": {"temperature": 0.0, "max_tokens": self.judge_max_tokens},
         }
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types.rows import LATER_SHAPES, SHAPES
+from crucible_bridge.types.rows import LATER_SHAPES, SHAPES, TEMPLATE_COLUMNS, template_column
 
-__all__ = ["FIELD", "Column", "find_columns", "record_of", "row_of", "whole_rows"]
+__all__ = ["FIELD", "Column", "find_columns", "read_with", "record_of", "row_of", "whole_rows"]
 
 FIELD = "dataset.hub.columns"
 """Where a request names columns."""
@@ -53,6 +53,12 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
         # With the labels next to them, as `RowReader` reads them.
         found = [dataclasses.replace(each, path=choices[:1]) if each.key == "choices" else each for each in found]
     return found
+
+
+def read_with(columns: Sequence[Column], features: Mapping[str, Any]) -> list[str]:
+    """The columns to read: those that were found, and those without which their messages would be incomplete."""
+    unnamed = [name for name in TEMPLATE_COLUMNS if name in features and _is_plain(features[name])]
+    return list(dict.fromkeys([*(column.path[0] for column in columns), *unnamed]))
 
 
 def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
@@ -108,7 +114,8 @@ def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
 def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
     """The record of a row; the reader of records reports what is wrong with it.
 
-    Classes are written by their names, except in a column of indices; null fields of messages are left out.
+    Classes are written by their names, except in a column of indices; null fields of messages are left out. Of messages,
+    the record has what the reader refuses with them.
     """
     record: dict[str, Any] = {}
     for column in columns:
@@ -122,6 +129,10 @@ def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, An
                 record.setdefault("metadata", {})[column.key.removeprefix(_METADATA)] = value
         else:
             record[column.key] = _without_nulls(value) if column.key == "input" else value
+    named = {column.path[0] for column in columns}
+    rest = {name: value for name, value in row.items() if name not in named}
+    if isinstance(record.get("input"), list) and (further := template_column(rest)):
+        record[further] = rest[further]
     return record
 
 

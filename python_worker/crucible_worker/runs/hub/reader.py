@@ -14,7 +14,7 @@ from typing import Any
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.hub.columns import FIELD as COLUMNS
-from crucible_worker.runs.hub.columns import find_columns, record_of, row_of, whole_rows
+from crucible_worker.runs.hub.columns import find_columns, read_with, record_of, row_of, whole_rows
 from crucible_worker.runs.hub.loading import FIELD
 from crucible_worker.runs.row_process import answer
 
@@ -53,7 +53,7 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     whole = None if request["columns"] else whole_rows(data.features)
     columns = whole or find_columns(request["columns"], data.features)
     # Other columns may be large, or need decoding.
-    data = data.select_columns(list(dict.fromkeys(column.path[0] for column in columns)))
+    data = data.select_columns(read_with(columns, data.features))
     if request["limit"] is not None:
         data = data.take(min(request["limit"], len(data)))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import ChatMessage, ImageAssetChunk, ImageChunk, MessagePart, ToolCall
+from crucible_bridge.types import ChatMessage, ImageAssetChunk, ImageChunk, MessagePart, ReasoningPart, ToolCall
 
 __all__ = ["further_bytes", "message_from_value", "message_to_value", "messages_to_values"]
 
@@ -28,6 +28,12 @@ def message_to_value(message: ChatMessage) -> list[Any]:
         further["tool_calls"] = [[call.name, call.arguments, call.id] for call in message.tool_calls]
     if message.tool_call_id:
         further["tool_call_id"] = message.tool_call_id
+    if message.name:
+        further["name"] = message.name
+    if message.reasoning:
+        further["reasoning"] = message.reasoning
+    if message.weight is not None:
+        further["weight"] = message.weight
     return [message.role, message.content, further] if further else [message.role, message.content]
 
 
@@ -35,7 +41,9 @@ def further_bytes(message: ChatMessage) -> int:
     """Approximate size of what a message has besides role and text."""
     images = (part.data if isinstance(part, ImageChunk) else part.location for part in message.images)
     calls = (len(call.name) + len(call.arguments) + len(call.id) for call in message.tool_calls)
-    return sum(map(len, images)) + sum(calls) + len(message.tool_call_id)
+    reasoned = (len(part.text) for part in message.parts if isinstance(part, ReasoningPart))
+    others = len(message.tool_call_id) + len(message.name) + len(message.reasoning)
+    return sum(map(len, images)) + sum(calls) + sum(reasoned) + others
 
 
 def message_from_value(value: Sequence[Any]) -> ChatMessage:
@@ -50,12 +58,17 @@ def message_from_value(value: Sequence[Any]) -> ChatMessage:
         tuple(_part_from_value(part) for part in held.get("parts", ())),
         tuple(ToolCall(name=name, arguments=given, id=id) for name, given, id in held.get("tool_calls", ())),
         held.get("tool_call_id", ""),
+        held.get("name", ""),
+        held.get("reasoning", ""),
+        held.get("weight"),
     )
 
 
 def _part_to_value(part: MessagePart) -> Any:
     if isinstance(part, str):
         return part
+    if isinstance(part, ReasoningPart):
+        return ["reasoning", part.text]
     kind, held = ("image", bytes(part.data)) if isinstance(part, ImageChunk) else ("asset", part.location)
     return [kind, held, part.format, part.expected_tokens]
 
@@ -63,6 +76,8 @@ def _part_to_value(part: MessagePart) -> Any:
 def _part_from_value(value: Any) -> MessagePart:
     if isinstance(value, str):
         return value
+    if value[0] == "reasoning":
+        return ReasoningPart(value[1])
     kind, held, form, expected = value
     if kind == "image":
         return ImageChunk(data=held, format=form, expected_tokens=expected)

@@ -132,6 +132,8 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         later["where"] = dict(request.dataset.where)
     if request.log_to:
         later["log_to"] = list(request.log_to)
+    if request.models:
+        later["models"] = dict(request.models)
     return pack({"options": options, "labels": labels, **later}) if options or labels or later else None
 
 
@@ -179,6 +181,7 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     data["limits"] = Limits(**data["limits"])
     data["record"] = Record(kept.get("record", Record.FULL))
     data["log_to"] = tuple(kept.get("log_to", ()))
+    data["models"] = kept.get("models", {})
     return EvaluateRequest(**data)
 
 

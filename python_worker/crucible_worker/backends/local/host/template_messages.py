@@ -1,13 +1,16 @@
-"""Messages as chat templates of transformers accept them, with images and calls of tools."""
+"""Messages as chat templates of transformers accept them, with images, calls of tools and reasoning."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, ToolCall
+from crucible_bridge.types.messages import REASONING_KEYS
+from crucible_worker.rendering.thinking import refuse_parted_reasoning
 
 __all__ = ["MAX_ARGUMENT_CHARS", "place_of_images", "template_messages", "with_places"]
 
@@ -17,13 +20,31 @@ _PLACES = ("<|image_pad|>", "<|image|>", "<image_soft_token>", "<start_of_image>
 """Tokens that templates write in the place of an image: those of Qwen-VL, Llama, Gemma, Kimi, Pixtral, LLaVA."""
 
 
-def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+_READS_REASONING = re.compile(rf"""[.'"](?:{"|".join(REASONING_KEYS)})\b""")
+"""Where a template reads the reasoning of a message, as a field or by its key."""
+
+
+def template_messages(messages: Sequence[ChatMessage], template: object) -> list[dict[str, Any]]:
     """Messages for `apply_chat_template`; one of text alone has a role and a content.
 
+    Reasoning has every key that templates read. A template that has no form for names leaves them out.
+
+    Args:
+        messages: the conversation.
+        template: the template's text; one that is no text, such as one of several by name, is not examined.
+
     Raises:
-        InvalidField: the arguments of a call of a tool are no JSON object.
+        InvalidField: the arguments of a call of a tool are no JSON object, or the template has no form for reasoning.
     """
-    return [_template_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    reads = not isinstance(template, str) or _READS_REASONING.search(template) is not None
+    found: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if message.reasoning and not reads:
+            problem = "is given, and the model's chat template has no form for it: leave it out, or name another"
+            raise InvalidField(f"{path}.reasoning", f"{problem} renderer")
+        found.append(_template_message(message, path))
+    return found
 
 
 def place_of_images(tokenizer: Any, messages: Sequence[ChatMessage]) -> int:
@@ -63,6 +84,7 @@ def with_places(tokens: Sequence[int], place: int, images: int) -> list[int]:
 def _template_message(message: ChatMessage, path: str) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.parts:
+        refuse_parted_reasoning(message, path)
         plain["content"] = [
             {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in message.parts
         ]
@@ -72,6 +94,10 @@ def _template_message(message: ChatMessage, path: str) -> dict[str, Any]:
         ]
     if message.tool_call_id:
         plain["tool_call_id"] = message.tool_call_id
+    if message.name:
+        plain["name"] = message.name
+    if message.reasoning:
+        plain |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     return plain
 
 

@@ -74,7 +74,7 @@ class Texts:
                 return {**dataclasses.asdict(rendered), "text": self._decoded(tokens, special=True)}
 
     def _encode_chat(self, messages: list[ChatMessage], *, prompted: bool) -> dict[str, Any]:
-        given = template_messages(messages)
+        given = template_messages(messages, self._tokenizer.chat_template)
         images = sum(len(message.images) for message in messages)
         place = place_of_images(self._tokenizer, messages) if images else None
         try:

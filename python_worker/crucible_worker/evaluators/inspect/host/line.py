@@ -20,7 +20,9 @@ class Line:
         self._channel, self._questions = channel, Questions(channel)
         self._listening: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
-        """Set when the worker wants only the results so far."""
+        """Set when the worker wants only the results so far, or the task is refused."""
+        self.refused = ""
+        """Why the task is refused; empty if it is not."""
 
     @classmethod
     async def over(cls, end: socket.socket) -> Self:
@@ -42,6 +44,11 @@ class Line:
             ValueError: the question is too long to be sent.
         """
         return await self._questions.ask(lambda identity: pack({"op": "ask", "id": identity, **question}))
+
+    def refuse(self, why: str) -> None:
+        """End the task before its first answer."""
+        self.refused = why
+        self.stopped.set()
 
     async def tell(self, message: dict[str, Any]) -> None:
         """Send the result of the order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
     ChatCompletionChoice,
@@ -22,21 +22,12 @@ from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
 )
 
 from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.parameters import refused
 
-__all__ = ["CannotAsk", "WorkerModel"]
+__all__ = ["OWN", "CannotAsk", "WorkerModel"]
 
-_UNSUPPORTED = (
-    "best_of",
-    "frequency_penalty",
-    "presence_penalty",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-    "prompt_logprobs",
-    "response_schema",
-    "extra_body",
-)
-"""Parameters that are refused: ignoring them silently would change the task."""
+OWN = "crucible"
+"""The name of the worker's provider of models in Inspect."""
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens"}
 """Inspect's names; any other reason is "unknown" there."""
 
@@ -49,18 +40,24 @@ class CannotAsk(Exception):
         return str(self)
 
 
-@modelapi(name="crucible")
+@modelapi(name=OWN)
 class WorkerModel(ModelAPI):
     """One of the worker's models.
 
     Args:
         line: the connection to the worker.
-        which: "model", or the role of another model in the task.
+        which: the worker's name of the model.
+        name: the task's name of it.
+        defaults: how it is sampled if the task does not say it.
     """
 
-    def __init__(self, line: Line, which: str) -> None:
-        super().__init__(which)
-        self._line, self._which = line, which
+    def __init__(self, line: Line, which: str, name: str, defaults: Mapping[str, Any]) -> None:
+        super().__init__(name)
+        self._line, self._which, self._defaults = line, which, defaults
+
+    def auto_reasoning_history(self) -> Literal["none"]:
+        """The worker's models get the text of earlier answers."""
+        return "none"
 
     async def generate(
         self, input: list[ChatMessage], tools: list[Any], tool_choice: Any, config: GenerateConfig
@@ -68,16 +65,19 @@ class WorkerModel(ModelAPI):
         """Query the worker, which counts, limits and retries calls as for every evaluator.
 
         Raises:
-            CannotAsk: with the worker's reason, or because of tools, pictures or a parameter that it does not know.
+            CannotAsk: with the worker's reason, or because of tools, pictures or a parameter that it does not know; or
+                the task is refused.
         """
+        if self._line.refused:
+            raise CannotAsk(self._line.refused)
         _check_tools(tools)
-        for name in _UNSUPPORTED:
-            if getattr(config, name, None):
-                raise CannotAsk(f"PARAMETER_UNSUPPORTED: the task asks for {name}, which the worker's models lack")
+        if (name := refused(config)) is not None:
+            raise CannotAsk(f"PARAMETER_UNSUPPORTED: the task asks for {name}, which the worker's models lack")
         messages = [(message.role, _text(message)) for message in input]
         asked = time.monotonic()
         try:
-            answer = await self._line.ask(which=self._which, messages=messages, sampling=_sampling(config))
+            sampling = _sampling(config, self._defaults)
+            answer = await self._line.ask(which=self._which, messages=messages, sampling=sampling)
         except ValueError as error:
             raise CannotAsk(f"PROMPT_TOO_LONG: {error}") from error
         if (error := answer.get("error")) is not None:
@@ -98,10 +98,10 @@ class WorkerModel(ModelAPI):
         )
 
 
-def _sampling(config: GenerateConfig) -> dict[str, Any]:
+def _sampling(config: GenerateConfig, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "max_tokens": config.max_tokens,
-        "temperature": config.temperature,
+        "max_tokens": defaults["max_tokens"] if config.max_tokens is None else config.max_tokens,
+        "temperature": defaults["temperature"] if config.temperature is None else config.temperature,
         "top_p": config.top_p,
         "top_k": config.top_k,
         "stop": config.stop_seqs or [],

@@ -20,6 +20,7 @@ from inspect_ai.model import GenerateConfig, Model  # pyright: ignore[reportMiss
 from crucible_worker.evaluators.inspect.host.counting import count_questions
 from crucible_worker.evaluators.inspect.host.findings import findings
 from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.naming import name_models
 from crucible_worker.evaluators.inspect.host.provider import WorkerModel
 
 __all__ = ["run_task"]
@@ -46,11 +47,12 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         if unknown := own - log.eval.task_args_passed.keys():
             return _failed(f"the task accepts no argument {', '.join(sorted(unknown))}")
     count_questions(line)
-    model = _model(line, "model", order["defaults"])
+    name_models(line, order["names"], order["role_defaults"])
+    model = _model(line, "model", "model", order["defaults"])
     running = eval_async(
         order["task"],
         model=model,
-        model_roles={role: _model(line, role, order["role_defaults"]) for role in order["roles"]},
+        model_roles={role: _model(line, which, role, order["role_defaults"]) for role, which in order["roles"].items()},
         task_args=order["task_args"],
         limit=order["limit"],
         epochs=order["epochs"],
@@ -63,6 +65,8 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         **order["config"],
     )
     logs = await _unless_stopped(running, line)
+    if line.refused:
+        return _failed(line.refused)
     if logs is None:
         return _scored_so_far(Path(order["log_dir"]))
     if not logs:
@@ -134,8 +138,8 @@ def _quietly(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _model(line: Line, which: str, defaults: Mapping[str, Any]) -> Model:
-    return Model(WorkerModel(line, which), GenerateConfig(**defaults))
+def _model(line: Line, which: str, name: str, defaults: Mapping[str, Any]) -> Model:
+    return Model(WorkerModel(line, which, name, defaults), GenerateConfig(**defaults))
 
 
 def _failed(message: str) -> dict[str, Any]:
