@@ -22,7 +22,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
-from crucible_bridge.types.data import ChatMessage, Conversation, Sample
+from crucible_bridge.types.data import ChatMessage, Conversation, Datum, Sample
 from crucible_bridge.types.messages import message_from_json
 from crucible_bridge.types.row_choices import MalformedRow, RowChoices, kind_of, text_of
 from crucible_bridge.types.row_datums import (

@@ -114,8 +114,8 @@ def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
 def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
     """The record of a row; the reader of records reports what is wrong with it.
 
-    Classes are written by their names, except in a column of indices; null fields of messages are left out. Of messages,
-    the record has what the reader refuses with them.
+    Classes are written by their names, except in a column of indices; null fields of messages are left out. Of
+    messages, the record has what the reader refuses with them.
     """
     record: dict[str, Any] = {}
     for column in columns:
