@@ -331,7 +331,7 @@ def test_a_reader_that_dies_is_no_end(monkeypatch, tmp_path):
     scripted_reader(monkeypatch, tmp_path, loading, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
 
     with pytest.raises(Unavailable) as caught:
-        read(sums())
+        read(sums(columns={"input": "question"}))
 
     assert caught.value.reason == "HUB_READER_DIED"
 
