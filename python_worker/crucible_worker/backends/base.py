@@ -54,6 +54,7 @@ __all__ = [
     "Backend",
     "Capability",
     "Model",
+    "Reading",
     "Rendered",
     "Tokenizer",
     "exceeds",
@@ -99,6 +100,14 @@ class Rendered:
     """The text before tokenization, with the marks of its template; None if that is not known."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a model reads the text of a data set."""
+
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer in one text; None is what the model's tokenizer says."""
+
+
 class Tokenizer(abc.ABC):
     """The tokens of a model's text; available once the model is loaded."""
 
@@ -112,6 +121,8 @@ class Tokenizer(abc.ABC):
     """Whether `encode_chat` works; a model without a template gets plain text."""
     vocabulary: int | None = None
     """Number of its tokens: ids are below it; None if unknown."""
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer in one text; None is one space, unless white space stands there."""
 
     @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
@@ -240,6 +251,8 @@ class Model(abc.ABC):
     """How text is sent to a server that accepts it: "chat_template", "raw", or "auto" if the server decides."""
     resolved_renderer: str | None = None
     """What `auto` was resolved to before; None if that was not done."""
+    reading: Reading = Reading()
+    """How it reads text; an evaluation sets what its data set says."""
 
     _defined: frozenset[Capability] = frozenset()
 

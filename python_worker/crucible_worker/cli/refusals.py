@@ -28,6 +28,7 @@ _FLAGS = {
     "dataset.shuffle_seed": "--shuffle-seed",
     "dataset.prompt.system": "--system",
     "dataset.prompt.template": "--template",
+    "dataset.prompt.target_delimiter": "--target-delimiter",
     "dataset.prompt.few_shot.seed": "--few-shot-seed",
     "dataset.prompt.few_shot": "--few-shot",
     "dataset": "--data",

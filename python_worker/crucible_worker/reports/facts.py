@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,6 +134,8 @@ def _format_prompt(prompt: Prompt) -> str:
         "suffix": prompt.suffix,
     }
     words = [word for word, part in given.items() if part]
+    if prompt.target_delimiter is not None:
+        words.append(f"target delimiter {json.dumps(prompt.target_delimiter, ensure_ascii=False)}")
     if (few_shot := prompt.few_shot) is not None:
         words.append(f"{few_shot.count} examples of {few_shot.source} by seed {few_shot.seed}")
     return " and ".join(words)

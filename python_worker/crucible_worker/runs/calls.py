@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput
-from crucible_worker.backends.base import Capability, Model, Rendered, Tokenizer
+from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.runs.transcripts import CallListener, Transcript
@@ -116,7 +116,10 @@ class GatedModel(WrappedModel):
     It has no reference to itself: a finished sample is freed at once, without the cycle collector.
     """
 
-    __slots__ = ("_answered", "_counts", "_gate", "_listener", "_tokenizer", "calls", "meter", "resolved_renderer")
+    __slots__ = (
+        *("_answered", "_counts", "_gate", "_listener", "_reading", "_tokenizer"),
+        *("calls", "meter", "resolved_renderer"),
+    )
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class GatedModel(WrappedModel):
         answered: Callable[[], None] | None = None,
         listener: CallListener | None = None,
         renderer: str | None = None,
+        reading: Reading | None = None,
     ) -> None:
         """Of a model.
 
@@ -134,6 +138,7 @@ class GatedModel(WrappedModel):
             answered: called after each call that succeeds.
             listener: receives prompts and answers.
             renderer: what `auto` was resolved to before.
+            reading: how it reads text; the model's if None.
         """
         self.meter = meter = Meter()
         """Usage of the calls that got an answer, including their failed tries."""
@@ -144,14 +149,20 @@ class GatedModel(WrappedModel):
         self.calls = 0
         """Calls made, retries included."""
         self.resolved_renderer = renderer
+        self._reading = model.reading if reading is None else reading
         self._tokenizer: Tokenizer | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How it reads text."""
+        return self._reading
 
     @property
     def tokenizer(self) -> Tokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
-            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener)
+            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener, self._reading)
         return found
 
     async def _through(
@@ -184,12 +195,13 @@ def gated_models(
     answered: Callable[[], None] | None = None,
     transcript: Transcript | None = None,
     renderers: Mapping[str, str] | None = None,
+    reading: Reading | None = None,
 ) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
     known = renderers or {}
     return {
         name: GatedModel(
-            model, gate, answered, None if transcript is None else transcript.listener(name), known.get(name)
+            model, gate, answered, None if transcript is None else transcript.listener(name), known.get(name), reading
         )
         for name, model in models.items()
     }
@@ -238,10 +250,16 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
 class _GatedTokenizer(Tokenizer):
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_gate", "_listener", "_tokenizer")
+    __slots__ = ("_gate", "_listener", "_reading", "_tokenizer")
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None) -> None:
-        self._gate, self._tokenizer, self._listener = gate, tokenizer, listener
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading) -> None:
+        self._gate, self._listener, self._reading = gate, listener, reading
+        self._tokenizer = tokenizer
+
+    @property
+    def target_delimiter(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        known = self._reading.target_delimiter
+        return self._tokenizer.target_delimiter if known is None else known
 
     @property
     def eos_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)

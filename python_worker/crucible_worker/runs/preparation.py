@@ -29,7 +29,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model
+from crucible_worker.backends.base import Backend, Model, Reading
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, as_asked, stops_itself, wants_answers
@@ -107,6 +107,8 @@ class Plan:
     """Who requested it, if evaluators or the model stay there."""
     prompter: Prompter | None = None
     """Applies the prompt to samples; None if evaluators get them unchanged."""
+    reading: Reading = Reading()
+    """How the model reads the text of the data set."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -165,6 +167,14 @@ def keys_of(
 def option_path(index: int, name: str) -> str:
     """Path of the option that names a further model of an evaluator; it may be nested: "grader_options.judge"."""
     return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
+
+
+def _reading_of(dataset: Dataset) -> Reading:
+    """How a model reads the text of a data set; those that ship with the worker have no delimiter if none is given."""
+    delimiter = None if dataset.prompt is None else dataset.prompt.target_delimiter
+    if delimiter is None and isinstance(dataset.source, BuiltinDataset):
+        delimiter = ""
+    return Reading(target_delimiter=delimiter)
 
 
 def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
@@ -278,6 +288,7 @@ class Preparer:
             prices=self._sources.prices,
             caller=caller,
             prompter=prompter,
+            reading=_reading_of(request.dataset),
         )
 
     async def load(

@@ -196,6 +196,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "PlannedEvaluation.labels": {"maxProperties": 64, "propertyNames": {"maxLength": 1000}, "maxLength": 1000},
     "Prompt.system": {"maxLength": 65536},
     "Prompt.template": {"maxLength": 65536},
+    "Prompt.target_delimiter": {"maxLength": 400},
     "RankBy.metric": {"minLength": 1},
     "RawResponse.stop_reason": {"enum": ["", "stop", "length"]},
     "ReadDatasetRequest.offset": {"minimum": 0},

@@ -42,6 +42,8 @@ class HostedTokenizer(Tokenizer):
     """Number of its tokens: ids are below it; None if unknown."""
     alone: bool = False
     """Whether it was opened without its model."""
+    target_delimiter: str | None = None
+    """See `Tokenizer`."""
 
     async def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, with the special tokens that the model wants before it."""
