@@ -123,7 +123,7 @@ class EvaluatorSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "prompt", "where")
+    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "prompt", "where", "special_tokens")
     class WhereEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class Dataset(_message.Message):
     SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     inline: InlineDataset
     jsonl_path: str
     builtin: str
@@ -151,7 +152,8 @@ class Dataset(_message.Message):
     skip_malformed: bool
     prompt: Prompt
     where: _containers.ScalarMap[str, str]
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    special_tokens: bool
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ..., special_tokens: bool = ...) -> None: ...
 
 class Prompt(_message.Message):
     __slots__ = ("system", "template", "prefix", "suffix", "few_shot", "target_delimiter")

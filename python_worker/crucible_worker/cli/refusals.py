@@ -31,6 +31,7 @@ _FLAGS = {
     "dataset.prompt.target_delimiter": "--target-delimiter",
     "dataset.prompt.few_shot.seed": "--few-shot-seed",
     "dataset.prompt.few_shot": "--few-shot",
+    "dataset.special_tokens": "--special-tokens",
     "dataset": "--data",
     "option": "--option",
     "sampling.max_tokens": "--max-tokens",

@@ -120,6 +120,8 @@ def format_dataset(dataset: Dataset) -> str:
         words.append(f"shuffled by seed {dataset.shuffle_seed}")
     if dataset.skip_malformed:
         words.append("malformed lines skipped")
+    if dataset.special_tokens:
+        words.append("special tokens read")
     if dataset.prompt is not None:
         words.append(f"prompt with {_format_prompt(dataset.prompt)}")
     return ", ".join(words)

@@ -129,6 +129,8 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         later["prompt"] = prompt
     if request.dataset.where:
         later["where"] = dict(request.dataset.where)
+    if request.dataset.special_tokens:
+        later["special_tokens"] = True
     if request.log_to:
         later["log_to"] = list(request.log_to)
     return pack({"options": options, "labels": labels, **later}) if options or labels or later else None
@@ -171,6 +173,7 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
             "source": _source_from_pair(data["dataset"]["source"]),
             "prompt": _prompt_from_map(kept.get("prompt")),
             "where": kept.get("where", {}),
+            "special_tokens": kept.get("special_tokens", False),
         }
     )
     if data["sampling"] is not None:
