@@ -106,6 +106,8 @@ class Reading:
 
     target_delimiter: str | None = None
     """Text between a prompt and its answer in one text; None is what the model's tokenizer says."""
+    special_tokens: bool = False
+    """Whether the names of special tokens in a text are these tokens, and not text."""
 
 
 class Tokenizer(abc.ABC):
@@ -126,7 +128,14 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
-        """Token ids of plain text, with the special tokens that the model wants before it."""
+        """Token ids of plain text, with the special tokens that the model wants before it, and exactly one BOS token.
+
+        The name of a special token in the text is text, as in all that follow except `tokenize`, unless this is a
+        tokenizer `with_special_tokens`.
+
+        Raises:
+            InvalidField: it cannot be read as text (SPECIAL_TOKEN_IN_TEXT).
+        """
 
     @abc.abstractmethod
     async def encode_continuation(self, text: str) -> Sequence[int]:
@@ -139,6 +148,13 @@ class Tokenizer(abc.ABC):
         In the place of its images stand the ids -1, -2 and so on, in their order; also in what `render_chat` and
         `render_cookbook` return.
         """
+
+    def with_special_tokens(self) -> Tokenizer:
+        """The same tokenizer, which reads the names of special tokens in a text as these tokens.
+
+        Itself, if it makes no difference between them.
+        """
+        return self
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
         """Token ids of each text, as `encode` returns them, or `encode_continuation` if they are continuations.

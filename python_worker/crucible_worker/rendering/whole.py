@@ -42,6 +42,8 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
             reason=Reason.NO_PREFIX_TOKEN,
         )
     tokens = list(await known.encode_continuation(text))
+    if begin == known.bos_token_id:  # with special tokens, the text itself may begin with it
+        tokens = tokens[next((index for index, token in enumerate(tokens) if token != begin), len(tokens)) :]
     if not tokens:
         raise InvalidField("input", "has no tokens: there is nothing to measure")
     return _counted([begin], tokens)

@@ -254,7 +254,7 @@ class _GatedTokenizer(Tokenizer):
 
     def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading) -> None:
         self._gate, self._listener, self._reading = gate, listener, reading
-        self._tokenizer = tokenizer
+        self._tokenizer = tokenizer.with_special_tokens() if reading.special_tokens else tokenizer
 
     @property
     def target_delimiter(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)

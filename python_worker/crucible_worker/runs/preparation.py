@@ -174,7 +174,7 @@ def _reading_of(dataset: Dataset) -> Reading:
     delimiter = None if dataset.prompt is None else dataset.prompt.target_delimiter
     if delimiter is None and isinstance(dataset.source, BuiltinDataset):
         delimiter = ""
-    return Reading(target_delimiter=delimiter)
+    return Reading(target_delimiter=delimiter, special_tokens=dataset.special_tokens)
 
 
 def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:

@@ -172,6 +172,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :sample_timeout
           | :sandbox_lost
           | :server_not_started
+          | :special_token_in_text
           | :stalled
           | :state_dir_locked
           | :state_dir_unusable
@@ -249,16 +250,16 @@ defmodule CrucibleBridge.Error.Reason do
     other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
     permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
     rendering_limit replicas_differ request_too_slow resource_exhausted response_too_long retention
-    rollout_failed samples_missing sample_timeout sandbox_lost server_not_started stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    rollout_failed samples_missing sample_timeout sandbox_lost server_not_started
+    special_token_in_text stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
+    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -387,7 +388,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model's directory has no config.json.
   no The worker has no folder for models; start it with --model-root.
   no The model has no token that begins a text, so the first token cannot be measured.
-  no The tokenizer joins the whole question with a choice, so no token of the question is left.
+  no The tokenizer joins the whole prompt with an answer or a choice, so no token of the prompt is left.
   no The server gives no log-probabilities of a prompt.
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
   no The model or adapter has no weights in safetensors.
@@ -424,6 +425,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
+  no A text names a special token, and the model's tokenizer cannot read that name as text.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.
