@@ -66,7 +66,7 @@ from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.patience import Patient
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
-from crucible_worker.runs.preparation import Sources
+from crucible_worker.runs.preparation import Plan, Sources
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.run_registry import RunRegistry
@@ -239,7 +239,13 @@ class Evaluations:
 
     def phase(self, evaluation_id: str) -> Phase | None:
         """What this worker does for an evaluation now; None if it does not run it."""
-        return self._admission.phase(evaluation_id)
+        attempt = self._admission.attempt_by_id(evaluation_id)
+        return None if attempt is None else attempt.phase
+
+    def plan_of(self, evaluation_id: str) -> Plan | None:
+        """Evaluators, samples and model of an evaluation that this worker runs now; None if it does not."""
+        attempt = self._admission.attempt_by_id(evaluation_id)
+        return None if attempt is None else attempt.plan
 
     @property
     def usage(self) -> tuple[ModelUsage, ...]:

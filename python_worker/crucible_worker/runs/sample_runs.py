@@ -118,9 +118,7 @@ class SampleRuns:
         room = self._limits.max_sample_record_bytes if keeps_turns else 0
         transcript = None if self.recorder is None else Transcript(room)
         listener = None if transcript is None else transcript.listener()
-        model = GatedModel(
-            self.plan.model, self._gate, patience.answered, listener, lane.renderer, self.plan.reading
-        )
+        model = GatedModel(self.plan.model, self._gate, patience.answered, listener, lane.renderer, self.plan.reading)
         auxiliary_models = auxiliary_models_of(
             self.plan, place.evaluator, self._gate, patience.answered, transcript, lane.auxiliary_renderers
         )

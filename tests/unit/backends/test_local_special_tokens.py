@@ -124,16 +124,15 @@ def test_a_prompt_has_one_token_that_begins_it(text: str, named: bool, begins: i
     tokenizer = byte_level()
     texts = texts_of(tokenizer, "{{ bos_token }}{{ messages[0].content }}")
 
-    tokens = encoded(texts, text, named=named)
-    assert tokens.count(tokenizer.bos_token_id) == begins and tokens[0] == tokenizer.bos_token_id
-    tokens, _ = chat(texts, ChatMessage("user", text), named=named)
-    assert tokens.count(tokenizer.bos_token_id) == begins and tokens[0] == tokenizer.bos_token_id
-    assert tokenizer.decode(tokens[1:]) == (text if not named else "x")
+    for tokens in (encoded(texts, text, named=named), chat(texts, ChatMessage("user", text), named=named)[0]):
+        assert tokens.count(tokenizer.bos_token_id) == begins
+        assert tokens[0] == tokenizer.bos_token_id
+        assert tokenizer.decode(tokens[1:]) == (text if not named else "x")
 
 
 @rows("name", MADE)
 def test_names_in_text_are_text(name: str) -> None:
-    """The tokens are those of the same text with other letters, where letters alone are tokens; and they decode to it."""
+    """Their tokens are those of other letters in their place, where every token is a letter; they decode to the text."""
     tokenizer = MADE[name]()
     texts = texts_of(tokenizer)
     text, other = f"Is {END} the end?", "Is <@im_end@> the end?"

@@ -139,7 +139,8 @@ async def test_results_are_counted_if_aggregate_fails(found):
             raise ZeroDivisionError
 
     _, (result,) = await found((spec(), Failing(length)))
-    assert result.problem is not None and result.problem.reason == "EVALUATOR_FAILED"
+    assert result.problem is not None
+    assert result.problem.reason == "EVALUATOR_FAILED"
     assert (result.n_scored, result.n_unscored, result.n_errors) == (2, 2, 1)
 
 
