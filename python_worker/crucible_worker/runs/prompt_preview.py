@@ -204,12 +204,10 @@ async def _prompt(
 
 async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:
     _, evaluator = plan.evaluators[index]
-    gate = CallGate(1)
+    gate, likewise = CallGate(1), plan.reading if measures_likelihoods(evaluator) else None
     asked = _PromptRecorder(GatedModel(plan.model, gate, reading=plan.reading))
     auxiliary_models: Mapping[str, Model] = {
-        name: _PromptRecorder(
-            GatedModel(model, gate, reading=plan.reading if measures_likelihoods(evaluator) else None)
-        )
+        name: _PromptRecorder(GatedModel(model, gate, reading=likewise))
         for name, model in plan.auxiliary_models.get(index, {}).items()
     }
     context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), auxiliary_models=auxiliary_models)

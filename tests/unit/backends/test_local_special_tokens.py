@@ -132,7 +132,7 @@ def test_a_prompt_has_one_token_that_begins_it(text: str, named: bool, begins: i
 
 @rows("name", MADE)
 def test_names_in_text_are_text(name: str) -> None:
-    """Their tokens are those of other letters in their place, where every token is a letter; they decode to the text."""
+    """Their tokens are those of other letters in their place, if every token is a letter; they decode to the text."""
     tokenizer = MADE[name]()
     texts = texts_of(tokenizer)
     text, other = f"Is {END} the end?", "Is <@im_end@> the end?"
