@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ async def test_results_that_an_evaluator_does_not_read_are_counted(found, read):
 
     class Early(Counting):
         def aggregate(self, results):
-            values = iter(results)
+            values: Any = iter(results)
             count = sum(1 for _ in itertools.islice(values, read))
             if read == 2:
                 values.close()

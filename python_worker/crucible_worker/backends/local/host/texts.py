@@ -78,16 +78,15 @@ class Texts:
         """A conversation by a renderer of tinker-cookbook, and its text."""
         renderer, train_on = message["renderer"], message["train_on"]
         hidden = None if message["named"] else self._special.hide(messages)
-        if hidden is not None:
-            reader = self._special.reader()
-            parted = tinker_cookbook.render(reader, renderer, hidden, train_on=train_on)
-            text = self._shown(parted)
-            if not self._special.hides(text):
-                return parted, text
+        if hidden is None:
+            found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
+            return found, self._shown(found)
+        parted = tinker_cookbook.render(self._special.reader(), renderer, hidden, train_on=train_on)
+        if not self._special.hides(text := self._shown(parted)):
+            return parted, text
+        # This renderer has a separate tokenizer for messages: it must find no special tokens in them.
         found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
-        if hidden is not None:
-            # This renderer reads messages with a tokenizer of its own: it must not have found special tokens in them.
-            self._special.check(found.tokens, self._special.count(parted.tokens))
+        self._special.check(found.tokens, self._special.count(parted.tokens))
         return found, self._shown(found)
 
     def _shown(self, rendered: Rendered) -> str:
