@@ -27,7 +27,7 @@ from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences
-from crucible_worker.runs.prompt_preview import Joint
+from crucible_worker.runs.journal.records import Joint
 
 __all__ = ["RunSummary", "Shown", "joint_as_text", "unwritable", "write_error"]
 

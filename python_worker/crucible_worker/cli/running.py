@@ -20,9 +20,8 @@ from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.journal.records import Joint
 from crucible_worker.runs.phases import Phase
-from crucible_worker.runs.preparation import Plan
-from crucible_worker.runs.prompt_preview import Joint, first_joint
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 
@@ -45,7 +44,7 @@ class Ran:
     first_unscored: Mapping[str, SampleResult]
     """The first unscored sample of each evaluator, with its problem: the journal may be deleted with the command."""
     joint: Joint | None = None
-    """How the first prompt and its target meet; None if a template joins them, or the evaluation ran earlier."""
+    """How the first prompt and its target meet; None if a template joins them."""
 
     @property
     def succeeded(self) -> bool:
@@ -126,7 +125,6 @@ async def _one(
     label = asked.label
     show.phase(label, Phase.READING)
     after: int | None = None
-    plan: Plan | None = None
     while True:
         try:
             with refusing(settings, evaluators, asked.path, model=asked.model):
@@ -136,7 +134,6 @@ async def _one(
         except BridgeError as error:
             message = in_flags(error, settings, evaluators, asked.path, model=asked.model)
             return NotRun(model=asked.model, name=asked.name, error=error, message=message, refused=False)
-        plan = evaluations.plan_of(evaluation.evaluation_id) or plan
         if after is None:
             # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
@@ -154,16 +151,8 @@ async def _one(
         name=asked.name,
         evaluation=evaluation,
         first_unscored=await _first_unscored(evaluations, evaluation),
-        joint=await _joint(plan),
+        joint=await evaluations.joint(evaluation.evaluation_id),
     )
-
-
-async def _joint(plan: Plan | None) -> Joint | None:
-    """How the first prompt and its target meet."""
-    try:
-        return None if plan is None else await first_joint(plan)
-    except BridgeError:  # the sample is an error of the evaluation, with this reason
-        return None
 
 
 @contextlib.asynccontextmanager

@@ -140,9 +140,12 @@ class Admission:
         """This worker's running attempt at an evaluation; None if there is none."""
         return self._attempts.get(number)
 
-    def attempt_by_id(self, evaluation_id: str) -> Attempt | None:
-        """As `attempt`, by the evaluation's id."""
-        return next((one for one in self._attempts.values() if one.row.evaluation_id == evaluation_id), None)
+    def phase(self, evaluation_id: str) -> Phase | None:
+        """What this worker's attempt at an evaluation does now; None if there is none."""
+        for attempt in self._attempts.values():
+            if attempt.row.evaluation_id == evaluation_id:
+                return attempt.phase
+        return None
 
     async def check(self, planned: PlannedEvaluation) -> None:
         """Refuse what no model could run: the checks of `admit`, except those of model and queue.

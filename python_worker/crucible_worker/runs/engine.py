@@ -152,11 +152,6 @@ class Attempt:
         return None if self.model is None else self._plan.caller
 
     @property
-    def plan(self) -> Plan | None:
-        """Evaluators, samples and model, once they are found."""
-        return None if self.model is None else self._plan
-
-    @property
     def phase(self) -> Phase:
         """What it does now."""
         if self.model is None:

@@ -57,16 +57,18 @@ from crucible_worker.runs.journal.queries import (
     extent_of,
     find,
     find_by_number,
+    find_rendering,
     list_rows,
     read_samples,
 )
+from crucible_worker.runs.journal.records import Joint
 from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
 from crucible_worker.runs.patience import Patient
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
-from crucible_worker.runs.preparation import Plan, Sources
+from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.run_registry import RunRegistry
@@ -239,13 +241,7 @@ class Evaluations:
 
     def phase(self, evaluation_id: str) -> Phase | None:
         """What this worker does for an evaluation now; None if it does not run it."""
-        attempt = self._admission.attempt_by_id(evaluation_id)
-        return None if attempt is None else attempt.phase
-
-    def plan_of(self, evaluation_id: str) -> Plan | None:
-        """Evaluators, samples and model of an evaluation that this worker runs now; None if it does not."""
-        attempt = self._admission.attempt_by_id(evaluation_id)
-        return None if attempt is None else attempt.plan
+        return self._admission.phase(evaluation_id)
 
     @property
     def usage(self) -> tuple[ModelUsage, ...]:
@@ -336,6 +332,15 @@ class Evaluations:
             NotFound: no evaluation has this id.
         """
         return evaluation_of(await self._look_up(evaluation_id))
+
+    async def joint(self, evaluation_id: str) -> Joint | None:
+        """How the first sample's prompt and target meet; None if a template joins them, or that is not known.
+
+        Raises:
+            NotFound: no evaluation has this id.
+        """
+        found = await self._journal.read(find_rendering, (await self._look_up(evaluation_id)).number)
+        return None if found is None else found.joint
 
     async def list(
         self,

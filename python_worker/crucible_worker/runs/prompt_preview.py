@@ -16,7 +16,6 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Conversation,
-    Datum,
     EvaluateRequest,
     EvaluatorRendering,
     ModelInput,
@@ -36,29 +35,13 @@ from crucible_worker.evaluators.base import (
     stops_itself,
     wants_answers,
 )
-from crucible_worker.rendering.choices import ChoiceForm, named_choice
-from crucible_worker.rendering.prompted import before_next, plain_text
-from crucible_worker.rendering.renderers import AUTO, RAW
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.preparation import Plan, Preparer
 from crucible_worker.runs.renderings import resolve
 from crucible_worker.runs.specification import sample_seed
 
-__all__ = ["Joint", "first_joint", "render_sample"]
-
-JOINT_CHARS = 40
-"""Characters of a prompt's end, and of a target, that are shown."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Joint:
-    """How a prompt in plain text and its target meet."""
-
-    prompt: str
-    """The end of the prompt; what is left out before it is marked by "..."."""
-    target: str
-    """The beginning of the target, with the delimiter before it; what is left out after it is marked by "..."."""
+__all__ = ["render_sample"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,47 +107,6 @@ async def render_sample(preparer: Preparer, request: EvaluateRequest, sample_id:
         await plan.model.load()
     prompts = [await _prompt(plan, index, sample, rendering) for index, rendering in enumerate(resolve(plan))]
     return RenderSampleResponse(sample_id=sample.id, prompts=tuple(prompts))
-
-
-async def first_joint(plan: Plan) -> Joint | None:
-    """How the first sample's prompt and target meet, for the first evaluator that gives the model plain text.
-
-    A target that is only generated is shown as a text that continues the prompt has it. None if every prompt is made by
-    a template, or the sample has no target. The model must be loaded.
-
-    Raises:
-        BridgeError: the prompt cannot be made.
-    """
-    sample = next((each for each in plan.samples if isinstance(each, Sample)), None)
-    if sample is None or isinstance(sample.input, Datum):
-        return None
-    tokenizer = plan.model.tokenizer
-    delimiter = plan.reading.target_delimiter
-    if delimiter is None and tokenizer is not None:
-        delimiter = tokenizer.target_delimiter
-    for index, rendering in enumerate(resolve(plan)):
-        _, evaluator = plan.evaluators[index]
-        listed = getattr(evaluator, "form", None) == ChoiceForm.LETTERS  # they are part of the prompt
-        # An answer to "auto" is made by whoever has the template; what is measured with "auto" has none.
-        plain = rendering.renderer == RAW or (rendering.renderer == AUTO and measures_likelihoods(evaluator))
-        if index in plan.refused or stops_itself(evaluator) or listed or not plain:
-            continue
-        asked = as_asked(sample) if wants_answers(evaluator) else sample
-        if not asked.targets:
-            continue
-        applied = asked if plan.prompter is None else await plan.prompter.apply(asked)
-        assert not isinstance(applied.input, Datum)
-        if (prompt := plain_text(applied.input, delimiter)) is None:
-            continue
-        chosen = named_choice(asked.targets[0], asked.choices) if asked.choices else None
-        target = asked.targets[0] if chosen is None else asked.choices[chosen]
-        own = getattr(evaluator, "delimiter", None)
-        target = f"{before_next(prompt, target, own if isinstance(own, str) else delimiter)}{target}"
-        return Joint(
-            prompt=prompt if len(prompt) <= JOINT_CHARS else f"...{prompt[-JOINT_CHARS:]}",
-            target=target if len(target) <= JOINT_CHARS else f"{target[:JOINT_CHARS]}...",
-        )
-    return None
 
 
 def _sample_of(plan: Plan, sample_id: str) -> Sample | MalformedSample:
