@@ -331,7 +331,7 @@ class Base(ScriptedModel):
 
     async def forward(self, data):
         for datum in data:
-            whole = [*datum.model_input.tokens().tolist(), int(datum.loss_fn_inputs["target_tokens"][-1])]
+            whole = [*datum.model_input.tokens().tolist(), int(np.asarray(datum.loss_fn_inputs["target_tokens"])[-1])]
             self.texts.append("".join(map(chr, whole)))
         return await super().forward(data)
 
