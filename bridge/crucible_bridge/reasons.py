@@ -992,12 +992,19 @@ class Reason(enum.StrEnum):
         _CALL | _ITEM,
         "The model has no token that begins a text, so the first token cannot be measured.",
     )
+    SPECIAL_TOKEN_IN_TEXT = (
+        "SPECIAL_TOKEN_IN_TEXT",
+        Code.INVALID_ARGUMENT,
+        False,
+        _CALL | _ITEM,
+        "A text names a special token, and the model's tokenizer cannot read that name as text.",
+    )
     NO_PROMPT = (
         "NO_PROMPT",
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The tokenizer joins the whole question with a choice, so no token of the question is left.",
+        "The tokenizer joins the whole prompt with an answer or a choice, so no token of the prompt is left.",
     )
     IMPOSSIBLE_LOGPROBS = (
         "IMPOSSIBLE_LOGPROBS",

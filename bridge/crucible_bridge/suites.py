@@ -308,6 +308,7 @@ _DATASET: Mapping[str, Reader] = {
     "skip_malformed": flag_of,
     "where": _labels,
     "prompt": _prompt,
+    "special_tokens": flag_of,
 }
 _PROMPT: Mapping[str, Reader] = {
     "system": text_of,
@@ -315,6 +316,7 @@ _PROMPT: Mapping[str, Reader] = {
     "prefix": _conversation,
     "suffix": _conversation,
     "few_shot": _few_shot,
+    "target_delimiter": text_of,
 }
 _MESSAGE: Mapping[str, Reader] = {"role": text_of, "content": text_of}
 _FEW_SHOT: Mapping[str, Reader] = {"source": text_of, "count": whole_of, "seed": whole_of}

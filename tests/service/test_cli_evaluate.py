@@ -60,7 +60,8 @@ def test_people_get_sentences(tmp_path: Path):
     )
 
     assert done.returncode == 0, done.stderr
-    title, sentence, *_, more = done.stdout.splitlines()
+    title, joint, sentence, *_, more = done.stdout.splitlines()
+    assert joint == 'prompt ends "23+74=", target "97"'
     assert title.startswith("embedded:arithmetic@600: completed in ")
     assert re.fullmatch(r"nll 0\.\d+, 5 of 5 scored", sentence)
     assert "\x1b" not in done.stdout + done.stderr

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import time
 
+import numpy as np
 import pytest
 
 from crucible_bridge.client.evaluation import request_of
@@ -13,12 +14,14 @@ from crucible_bridge.types import (
     ChatMessage,
     Conversation,
     Dataset,
+    Datum,
     EvaluationPlan,
     EvaluationState,
     EvaluatorRendering,
     EvaluatorSpec,
     FewShot,
     InlineDataset,
+    ModelInput,
     PlannedEvaluation,
     Prompt,
     Sample,
@@ -297,7 +300,7 @@ async def test_each_evaluator_shows_its_prompt_or_its_problem():
             asked(evaluators=[accuracy(), nll(client="training"), nll("untargeted")], dataset=[Sample(input="abc")])
         )
     reasons = [None if prompt.problem is None else prompt.problem.reason for prompt in shown.prompts]
-    assert reasons == ["PROMPT_TOO_LONG", "MISSING_CLIENT", "INVALID_FIELD"]
+    assert reasons == ["PROMPT_TOO_LONG", "MISSING_CLIENT", "NO_PREFIX_TOKEN"]
     assert shown.prompts[0].text == "abc"
     assert shown.prompts[0].problem.message == (
         "the prompt has 3 tokens; the model's context has 2, and the answer needs at least 1 of them"
@@ -311,3 +314,97 @@ async def test_a_prompt_leaves_room_for_one_token(context, reason):
         shown = await worker.evaluation.render_sample(asked(evaluators=[accuracy()], dataset=[Sample(input="abc")]))
     problem = shown.prompts[0].problem
     assert (None if problem is None else problem.reason) == reason
+
+
+@dataclasses.dataclass(kw_only=True)
+class Base(ScriptedModel):
+    """A model without a chat template; keeps the texts that it measures and continues."""
+
+    has_chat_template = False
+    texts: list[str] = dataclasses.field(default_factory=list)
+    reads: list[str] = dataclasses.field(default_factory=list)
+
+    def with_special_tokens(self):
+        """The same model, which notes that its text is read so."""
+        self.reads.append("special tokens")
+        return self
+
+    async def forward(self, data):
+        for datum in data:
+            whole = [*datum.model_input.tokens().tolist(), int(np.asarray(datum.loss_fn_inputs["target_tokens"])[-1])]
+            self.texts.append("".join(map(chr, whole)))
+        return await super().forward(data)
+
+    async def sample(self, prompt, params, num_samples=1):
+        self.texts.append("".join(map(chr, prompt.tokens().tolist())))
+        return await super().sample(prompt, params, num_samples)
+
+
+ONE = (Sample(id="a", input="one", targets=("ONE",)),)
+
+
+@rows(
+    ("dataset", "measured", "continued"),
+    [
+        (Dataset(source=InlineDataset(ONE)), "one ONE", "one"),
+        (prompted(Prompt(template="{input} "), ONE), "one ONE", "one "),
+        (prompted(Prompt(target_delimiter=""), ONE), "oneONE", "one"),
+        (prompted(Prompt(target_delimiter="\n"), ONE), "one\nONE", "one"),
+        (prompted(few_shot(1, target_delimiter=" = "), ONE), "three = 3\n\none = ONE", "three = 3\n\none"),
+        (Dataset.of("builtin:arithmetic"), "23+74=97", "23+74="),
+        (
+            dataclasses.replace(Dataset.of("builtin:arithmetic"), prompt=Prompt(target_delimiter=" ")),
+            "23+74= 97",
+            "23+74=",
+        ),
+    ],
+)
+async def test_what_is_measured_follows_the_prompt_after_the_delimiter(data, dataset, measured, continued):
+    """One space if the request says nothing, none for the data set of the worker; generation sees no delimiter."""
+    model = Base()
+    (data / "train.jsonl").write_text(f"{json.dumps(TRAIN[0])}\n")
+    request = asked(dataset=dataclasses.replace(dataset, limit=1), evaluators=[nll(), accuracy()])
+    async with rig(model, data_roots=(data,)) as worker:
+        evaluation = await worker.evaluation.evaluate(request)
+        kept = await worker.evaluation.get_evaluation("e")
+        shown = await worker.evaluation.render_sample(request)
+
+    assert evaluation.state is EvaluationState.COMPLETED
+    assert sorted(model.texts) == sorted([measured, continued])
+    assert kept.request.dataset.prompt == dataset.prompt
+    assert [prompt.text for prompt in shown.prompts] == [measured, continued]
+
+
+@pytest.mark.parametrize("special", [True, False])
+async def test_a_data_set_says_whether_special_tokens_are_read(special):
+    """It is part of the specification, reaches the tokenizer of the evaluated model, and is recorded."""
+    model = Base()
+    dataset = Dataset(source=InlineDataset(ONE), special_tokens=special)
+    async with rig(model) as worker:
+        await worker.evaluation.evaluate(asked(dataset=dataset))
+        kept = await worker.evaluation.get_evaluation("e")
+        error = await refused(
+            worker.evaluation.evaluate(asked(dataset=dataclasses.replace(dataset, special_tokens=not special))),
+            Code.ALREADY_EXISTS,
+            "OTHER_SPECIFICATION",
+            "evaluation_id",
+        )
+
+    assert kept.request.dataset.special_tokens is special
+    assert bool(model.reads) is special
+    assert error.metadata["differs"] == "dataset.special_tokens"
+
+
+async def test_tokens_have_no_delimiter():
+    """A row of tokens has nothing to join: the option is refused by its path."""
+    inputs = {"target_tokens": np.array([6]), "weights": np.ones(1, np.float32)}
+    rows_of_tokens = (Sample(id="a", input=Datum(model_input=ModelInput.of([5]), loss_fn_inputs=inputs)),)
+    async with rig(Base()) as worker:
+        await refused(
+            worker.evaluation.evaluate(
+                asked(dataset=prompted(Prompt(target_delimiter="x"), rows_of_tokens), evaluators=[nll()])
+            ),
+            Code.INVALID_ARGUMENT,
+            "INVALID_FIELD",
+            "dataset.prompt.target_delimiter",
+        )

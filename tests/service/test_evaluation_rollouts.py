@@ -17,6 +17,7 @@ from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, failing, numbered, rig, samples_of
 from tests.service.server_kit import settings_for
+from tests.tables import rows
 
 RANDOM = SamplingParams(max_tokens=8, temperature=1.0)
 
@@ -72,6 +73,21 @@ async def test_scores_alone_are_a_result():
     assert not evaluation.metrics.undefined
     assert [result.score for result in results] == [1.0, 1.0]
     assert [result.group for result in results] == [None, None]
+
+
+@rows("reduce", ["mean", "sum", "none"])
+@rows("kind", ["nll", "perplexity", "bits_per_byte", "next_token_accuracy", "multiple_choice", "accuracy"])
+async def test_no_evaluator_fails_by_its_reduction(kind, reduce):
+    """Every evaluator that measures finishes with every value of `reduce`; with none, only the samples have scores."""
+    samples = [Sample(input=f"q{at}", targets=("A",), choices=("A", "B")) for at in range(3)]
+    options = {} if kind in ("nll", "accuracy") else {"reduce": reduce}
+    evaluator = EvaluatorSpec(kind=kind, options=options)
+    async with rig() as r:
+        evaluation = await r.evaluation.evaluate(asked(evaluators=[evaluator], dataset=samples))
+
+    (found,) = evaluation.results
+    assert (evaluation.state, found.problem, found.n_scored) == (EvaluationState.COMPLETED, None, 3)
+    assert (not found.metrics.values) == (options == {"reduce": "none"})
 
 
 async def test_rollouts_larger_than_a_page_are_read_page_by_page(monkeypatch):

@@ -77,9 +77,9 @@ async def test_equal_keys_and_values(theirs: Any, client: str, seed: int) -> Non
 
 
 async def test_equal_bits_per_byte(theirs: Any) -> None:
-    """`<name>/bpb` is `<name>/bits_per_byte`: of targets behind text, bytes as those of UTF-8."""
+    """`<name>/bpb` is `<name>/bits_per_byte`: of targets with their space behind text, bytes as those of UTF-8."""
     model = ScriptedModel()
-    pairs = [("2+2=", "4"), ("né à ", "Besançon"), ("q: ", "日本 and so on")]
+    pairs = [("2+2=", " 4"), ("né à", " Besançon"), ("q:", " 日本 and so on")]
     data = [_datum(a + b, [0.0] * (len(a) - 1) + [1.0] * len(b)) for a, b in pairs]
     evaluator = theirs.SamplerNLLEvaluator([_theirs_of(each) for each in data], tokenizer=CodePoints())
     expected = await evaluator(SamplingClient(model))

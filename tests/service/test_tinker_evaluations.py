@@ -73,7 +73,7 @@ async def test_nll_by_prompt_and_by_forward_pass(tmp_path):
     assert [evaluation.state for evaluation in found] == [EvaluationState.COMPLETED] * 2
     first, second = (evaluation.metrics.values["nll"] for evaluation in found)
     assert first == second
-    wanted = [(ord("1"), 5), (ord("5"), 6), (0, 7), (ord("0"), 4), (0, 5)]
+    wanted = [(ord(" "), 5), (ord("1"), 6), (ord("5"), 7), (0, 8), (ord(" "), 4), (ord("0"), 5), (0, 6)]
     assert first == pytest.approx(-sum(logprob(token, position) for token, position in wanted) / len(wanted))
     assert (len(library.of("compute_logprobs")), len(library.of("forward"))) == (2, 2)
     assert not library.of("sample")

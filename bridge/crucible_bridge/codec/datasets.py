@@ -39,6 +39,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
         skip_malformed=dataset.skip_malformed,
         where=dataset.where,
         prompt=None if dataset.prompt is None else prompt_to_v1(dataset.prompt, child(field, "prompt")),
+        special_tokens=dataset.special_tokens,
     )
     if isinstance(dataset.source, InlineDataset):
         message.inline.SetInParent()
@@ -94,6 +95,7 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
         skip_malformed=message.skip_malformed,
         where=dict(message.where),
         prompt=prompt_from_v1(message.prompt, child(field, "prompt")) if message.HasField("prompt") else None,
+        special_tokens=message.special_tokens,
     )
 
 

@@ -68,6 +68,7 @@ def prompt_to_v1(value: Prompt, field: str = "") -> evaluation_pb2.Prompt:
         if value.suffix is None
         else encoded(lambda given, _: conversation_to_v1(given), value.suffix, child(field, "suffix")),
         few_shot=None if value.few_shot is None else encoded(few_shot_to_v1, value.few_shot, child(field, "few_shot")),
+        target_delimiter=value.target_delimiter,
     )
 
 
@@ -79,10 +80,15 @@ def prompt_from_v1(message: evaluation_pb2.Prompt, field: str = "") -> Prompt:
     """
     at_most_bytes(message.system, bounds.PROMPT_SYSTEM_MAX_BYTES, child(field, "system"))
     at_most_bytes(message.template, bounds.PROMPT_TEMPLATE_MAX_BYTES, child(field, "template"))
+    if message.HasField("target_delimiter"):
+        at_most_bytes(
+            message.target_delimiter, bounds.PROMPT_TARGET_DELIMITER_MAX_BYTES, child(field, "target_delimiter")
+        )
     return Prompt(
         system=message.system,
         template=message.template,
         prefix=conversation_from_v1(message.prefix, child(field, "prefix")) if message.HasField("prefix") else None,
         suffix=conversation_from_v1(message.suffix, child(field, "suffix")) if message.HasField("suffix") else None,
         few_shot=few_shot_from_v1(message.few_shot, child(field, "few_shot")) if message.HasField("few_shot") else None,
+        target_delimiter=message.target_delimiter if message.HasField("target_delimiter") else None,
     )

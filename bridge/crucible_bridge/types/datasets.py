@@ -52,6 +52,8 @@ class Dataset:
     keeps its index in the whole data set as its id."""
     prompt: Prompt | None = None
     """How to make the model's input from a row; if None, it is the row's input."""
+    special_tokens: bool = False
+    """Text is read with the special tokens that it names; otherwise the name of a special token in a text is text."""
 
     @classmethod
     def of(cls, value: Any) -> Dataset:

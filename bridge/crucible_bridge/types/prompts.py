@@ -32,7 +32,7 @@ class Prompt:
 
     Its messages are the system message, the prefix, the examples, the row and the suffix, in this order. A row whose
     prompt is one message of the user is text. A model without a chat template, and the renderer "raw", get the parts
-    joined to one text: an empty line between messages, a space before an answer. docs/prompts.md shows both.
+    joined to one text: an empty line between messages, target_delimiter before an answer. docs/prompts.md shows both.
     """
 
     system: str = ""
@@ -48,3 +48,9 @@ class Prompt:
     """Messages after the row."""
     few_shot: FewShot | None = None
     """Rows with their answers, before the row of the sample."""
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer where both are one text: before a measured target or choice, and before
+    the answers of examples. If None, one space, unless the prompt ends or the answer begins with white space;
+    none for embedded models and for a data set that ships with the worker. A prompt for generation does not end
+    with it. A chat template and the renderer "role_colon" have their own.
+    """

@@ -123,7 +123,7 @@ class EvaluatorSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "prompt", "where")
+    __slots__ = ("inline", "jsonl_path", "builtin", "hub", "file", "limit", "shuffle_seed", "skip_malformed", "prompt", "where", "special_tokens")
     class WhereEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class Dataset(_message.Message):
     SKIP_MALFORMED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     inline: InlineDataset
     jsonl_path: str
     builtin: str
@@ -151,21 +152,24 @@ class Dataset(_message.Message):
     skip_malformed: bool
     prompt: Prompt
     where: _containers.ScalarMap[str, str]
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    special_tokens: bool
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ..., special_tokens: bool = ...) -> None: ...
 
 class Prompt(_message.Message):
-    __slots__ = ("system", "template", "prefix", "suffix", "few_shot")
+    __slots__ = ("system", "template", "prefix", "suffix", "few_shot", "target_delimiter")
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     SUFFIX_FIELD_NUMBER: _ClassVar[int]
     FEW_SHOT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_DELIMITER_FIELD_NUMBER: _ClassVar[int]
     system: str
     template: str
     prefix: _types_pb2.Conversation
     suffix: _types_pb2.Conversation
     few_shot: FewShot
-    def __init__(self, system: _Optional[str] = ..., template: _Optional[str] = ..., prefix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., suffix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., few_shot: _Optional[_Union[FewShot, _Mapping]] = ...) -> None: ...
+    target_delimiter: str
+    def __init__(self, system: _Optional[str] = ..., template: _Optional[str] = ..., prefix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., suffix: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., few_shot: _Optional[_Union[FewShot, _Mapping]] = ..., target_delimiter: _Optional[str] = ...) -> None: ...
 
 class FewShot(_message.Message):
     __slots__ = ("source", "count", "seed")

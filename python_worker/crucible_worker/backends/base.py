@@ -54,6 +54,7 @@ __all__ = [
     "Backend",
     "Capability",
     "Model",
+    "Reading",
     "Rendered",
     "Tokenizer",
     "exceeds",
@@ -99,6 +100,16 @@ class Rendered:
     """The text before tokenization, with the marks of its template; None if that is not known."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a model reads the text of a data set."""
+
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer in one text; None is what the model's tokenizer says."""
+    special_tokens: bool = False
+    """Whether the names of special tokens in a text are these tokens, and not text."""
+
+
 class Tokenizer(abc.ABC):
     """The tokens of a model's text; available once the model is loaded."""
 
@@ -112,10 +123,19 @@ class Tokenizer(abc.ABC):
     """Whether `encode_chat` works; a model without a template gets plain text."""
     vocabulary: int | None = None
     """Number of its tokens: ids are below it; None if unknown."""
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer in one text; None is one space, unless white space stands there."""
 
     @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
-        """Token ids of plain text, with the special tokens that the model wants before it."""
+        """Token ids of plain text, with the special tokens that the model wants before it, and exactly one BOS token.
+
+        The name of a special token in the text is text, as in all that follow except `tokenize`, unless this is a
+        tokenizer `with_special_tokens`.
+
+        Raises:
+            InvalidField: it cannot be read as text (SPECIAL_TOKEN_IN_TEXT).
+        """
 
     @abc.abstractmethod
     async def encode_continuation(self, text: str) -> Sequence[int]:
@@ -128,6 +148,13 @@ class Tokenizer(abc.ABC):
         In the place of its images stand the ids -1, -2 and so on, in their order; also in what `render_chat` and
         `render_cookbook` return.
         """
+
+    def with_special_tokens(self) -> Tokenizer:
+        """The same tokenizer, which reads the names of special tokens in a text as these tokens.
+
+        Itself, if it makes no difference between them.
+        """
+        return self
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
         """Token ids of each text, as `encode` returns them, or `encode_continuation` if they are continuations.
@@ -240,6 +267,8 @@ class Model(abc.ABC):
     """How text is sent to a server that accepts it: "chat_template", "raw", or "auto" if the server decides."""
     resolved_renderer: str | None = None
     """What `auto` was resolved to before; None if that was not done."""
+    reading: Reading = Reading()
+    """How it reads text; an evaluation sets what its data set says."""
 
     _defined: frozenset[Capability] = frozenset()
 

@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any
 
 from crucible_bridge.types import Conversation, Datum, ModelInput, SamplingParams
-from crucible_worker.backends.base import Capability, Model, Tokenizer
+from crucible_worker.backends.base import Capability, Model, Reading, Tokenizer
 from crucible_worker.backends.distributions import Wanted
 
 __all__ = ["WrappedModel"]
@@ -73,6 +73,11 @@ class WrappedModel(Model):
     def renderer(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The model's."""
         return self._model.renderer
+
+    @property
+    def reading(self) -> Reading:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        """The model's."""
+        return self._model.reading
 
     def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> CoroutineType[Any, Any, Any]:
         """Through `_through`, as all that follow."""

@@ -29,10 +29,12 @@ __all__ = [
     "Samples",
     "Seed",
     "ShuffleSeed",
+    "SpecialTokens",
     "Step",
     "Stop",
     "SuiteFile",
     "System",
+    "TargetDelimiter",
     "Tasks",
     "Temperature",
     "Template",
@@ -109,6 +111,21 @@ Template = Annotated[
     typer.Option(
         metavar="TEXT|@FILE",
         help="User message of a row, from its columns: '{input}', or Jinja2, '{{ input }}'. [default: the row's input]",
+    ),
+]
+TargetDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Text between a prompt and its answer for a model without a chat template; '' for none. [default: one "
+        "space, unless the prompt ends or the answer begins with white space]",
+    ),
+]
+SpecialTokens = Annotated[
+    bool | None,
+    typer.Option(
+        "--special-tokens",
+        help="Read the special tokens that the data name, such as <|im_end|>. [default: their names are text]",
     ),
 ]
 FewShot = Annotated[

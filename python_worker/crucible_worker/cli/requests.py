@@ -69,6 +69,8 @@ _SUITES_SAY = (
         "renderer",
         "system",
         "template",
+        "target_delimiter",
+        "special_tokens",
         "few_shot",
     ),
     *("few_shot_seed", "max_tokens", "temperature", "seed", "stop", "max_unscored"),
@@ -89,6 +91,8 @@ class Typed:
     renderer: str | None = None
     system: str | None = None
     template: str | None = None
+    target_delimiter: str | None = None
+    special_tokens: bool | None = None
     few_shot: str | None = None
     few_shot_seed: int | None = None
     suite: str | None = None
@@ -274,7 +278,10 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
         raise InvalidField("--task", "replaces --data: give only one of them")
-    for option in ("where", "shuffle_seed", "grader", "renderer", "system", "template", "few_shot", "few_shot_seed"):
+    for option in (
+        *("where", "shuffle_seed", "grader", "renderer", "system", "template", "target_delimiter", "special_tokens"),
+        *("few_shot", "few_shot_seed"),
+    ):
         if typed.tasks and getattr(typed, option) not in (None, (), []):
             raise InvalidField(
                 f"--{option.replace('_', '-')}", "is for --data: a task of Inspect makes its questions itself"
@@ -326,6 +333,7 @@ def _samples(typed: Typed) -> Dataset:
         shuffle_seed=typed.shuffle_seed,
         where=_filter(typed.where),
         prompt=read_prompt(typed),
+        special_tokens=typed.special_tokens is True,
     )
 
 
@@ -350,7 +358,9 @@ def read_prompt(typed: Typed) -> Prompt | None:
             raise InvalidField("--few-shot", f"is {typed.few_shot[:60]!r}, not COUNT:SOURCE, as 5:jsonl:train.jsonl")
         within(int(count), bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, "--few-shot")
         few_shot = FewShot(source=source, count=int(count), seed=typed.few_shot_seed or 0)
-    prompt = Prompt(system=system, template=template, few_shot=few_shot)
+    delimiter = typed.target_delimiter
+    at_most_bytes(delimiter or "", bounds.PROMPT_TARGET_DELIMITER_MAX_BYTES, "--target-delimiter")
+    prompt = Prompt(system=system, template=template, few_shot=few_shot, target_delimiter=delimiter)
     return None if prompt == Prompt() else prompt
 
 

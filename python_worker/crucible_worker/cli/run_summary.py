@@ -28,8 +28,9 @@ from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import adjustments_text, another_model
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+from crucible_worker.runs.journal.records import Joint
 
-__all__ = ["RunSummary", "Shown", "unwritable", "write_error"]
+__all__ = ["RunSummary", "Shown", "joint_as_text", "unwritable", "write_error"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,8 @@ class RunSummary:
             write_table(sys.stdout, title, ("key", "value"), _rows(ran))
             return
         typer.echo(title)
+        if ran.joint is not None:
+            typer.echo(f"prompt ends {joint_as_text(ran.joint)}")
         kinds = {result.evaluator.kind for result in evaluation.results}
         known = {kind: info_if_known(kind, self.parts) for kind in kinds}
         for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
@@ -182,6 +185,12 @@ class RunSummary:
         return not found
 
 
+def joint_as_text(joint: Joint) -> str:
+    """How a prompt and its target meet, in one line: "...France?", target " Paris"."""
+    prompt, target = (json.dumps(text, ensure_ascii=not text.isprintable()) for text in (joint.prompt, joint.target))
+    return f"{prompt}, target {target}"
+
+
 def write_error(error: BridgeError, message: str, shown: Shown) -> None:
     """Write why nothing ran: a line on stderr, and an object for programs.
 
@@ -198,13 +207,15 @@ def _error_as_data(error: BridgeError, message: str) -> dict[str, Any]:
 
 def _as_data(each: Ran | NotRun) -> dict[str, Any]:
     if isinstance(each, Ran):
-        return evaluation_as_data(each.evaluation, each.first_unscored)
+        joint = None if each.joint is None else dataclasses.asdict(each.joint)
+        return {**evaluation_as_data(each.evaluation, each.first_unscored), "joint": joint}
     return {"error": _error_as_data(each.error, each.message)}
 
 
 def _rows(ran: Ran) -> list[Sequence[str]]:
     metrics = ran.evaluation.metrics
-    rows: list[Sequence[str]] = [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
+    rows: list[Sequence[str]] = [] if ran.joint is None else [["prompt ends", joint_as_text(ran.joint)]]
+    rows += [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
     rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
     for result in ran.evaluation.results:
         rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])

@@ -20,6 +20,7 @@ from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.journal.records import Joint
 from crucible_worker.runs.phases import Phase
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
@@ -42,6 +43,8 @@ class Ran:
     """The evaluation when it ended."""
     first_unscored: Mapping[str, SampleResult]
     """The first unscored sample of each evaluator, with its problem: the journal may be deleted with the command."""
+    joint: Joint | None = None
+    """How the first prompt and its target meet; None if a template joins them."""
 
     @property
     def succeeded(self) -> bool:
@@ -148,6 +151,7 @@ async def _one(
         name=asked.name,
         evaluation=evaluation,
         first_unscored=await _first_unscored(evaluations, evaluation),
+        joint=await evaluations.joint(evaluation.evaluation_id),
     )
 
 

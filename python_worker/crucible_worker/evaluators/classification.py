@@ -80,7 +80,7 @@ class Classification(
     sampled answer names; at most 26 labels."""
     measure: Decides = Measure.SUM
     form: Form = ChoiceForm.TEXT
-    delimiter: Delimiter = ""
+    delimiter: Delimiter = None
     client: Client = "auto"
     renderer: RendererName = "auto"
 

@@ -60,7 +60,14 @@ _PROBABILITY = "target_probability"
 _KEYS = (*ACCURACY_KEYS, *_BY_MEASURE, _PROBABILITY)
 
 Delimiter: TypeAlias = Annotated[
-    str, Meta(max_length=100, description="Text between question and choice, if the choice is text.")
+    str | None,
+    Meta(
+        max_length=100,
+        description=(
+            "Text between question and choice, if the choice is text. If null, the target delimiter of the data set "
+            "in plain text, and nothing after a chat template."
+        ),
+    ),
 ]
 """The type of the option `delimiter`."""
 Client: TypeAlias = Annotated[
@@ -105,7 +112,7 @@ class MultipleChoice(
 
     measure: Decides = Measure.SUM
     form: Form = ChoiceForm.TEXT
-    delimiter: Delimiter = ""
+    delimiter: Delimiter = None
     client: Client = _AUTO
     renderer: RendererName = "auto"
     reduce: ReduceAdded = Reduce.MEAN

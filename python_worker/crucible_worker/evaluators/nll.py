@@ -29,9 +29,17 @@ from crucible_worker.backends.base import Capability, Model
 from crucible_worker.backends.concurrently import concurrently
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.targets import TrainOnOption, check_measured, checked_targets, sequence_of
+from crucible_worker.evaluators.targets import (
+    ROLLING,
+    TrainOnOption,
+    Windows,
+    check_measured,
+    checked_targets,
+    sequence_of,
+)
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
 from crucible_worker.rendering import RendererName, render_supervised
+from crucible_worker.rendering.whole import is_whole, render_whole
 from crucible_worker.rendering.windows import windows_of
 
 __all__ = ["NLL", "WINDOWS_AT_ONCE", "Client", "Likelihoods", "mean_of"]
@@ -132,13 +140,15 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
 
     - a Datum with `target_tokens` and `weights`, both of its input's length, weights as given;
     - a conversation, whose messages have weight by `train_on`;
-    - text with a target (the first of several), whose tokens have weight 1, those of the input none.
+    - text with a target (the first of several), whose tokens have weight 1, those of the input none;
+    - text alone, all of whose tokens have weight 1, as `perplexity` measures it.
 
     `crucible_worker.rendering` says how text and conversations become tokens.
     """
 
     client: Client = _AUTO
     train_on: TrainOnOption = "last_assistant"
+    windows: Windows = ROLLING
     renderer: RendererName = "auto"
 
     def check_sample(self, sample: Sample) -> None:
@@ -157,15 +167,22 @@ class NLL(Likelihoods, kind="nll", keys={_NLL: "nats per unit of weight"}):
             or a token is impossible (-inf).
 
         Raises:
-            InvalidField: the sample lacks targets or weights, or they do not fit its input.
+            InvalidField: the sample lacks weights, or they do not fit its input; or a text has no tokens.
             FailedPrecondition: the sample cannot be rendered for this model, or the client is missing.
             BackendError: the model answered with NaN (reason NAN_LOGPROB), +inf, or another number of values.
         """
-        return await self.measure(await self.rendered(sample, context.model), context.model)
+        datum = await self.rendered(sample, context.model)
+        return await self.measure(datum, context.model, rolling=self.rolls(sample))
 
     async def rendered(self, sample: Sample, model: Model) -> Datum:
-        """Render a sample for a model; errors are those of `run`."""
+        """Render a sample for a model, text without a target as a whole; errors are those of `run`."""
+        if is_whole(sample.input, sample.targets):
+            return await render_whole(model.tokenizer, sample.input)
         return await render_supervised(model.tokenizer, sample, self.train_on, self.renderer)
+
+    def rolls(self, sample: Sample) -> bool:
+        """Whether a sample is measured in windows if it is longer than the context."""
+        return self.windows == ROLLING and is_whole(sample.input, sample.targets)
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:
         """`nll` over every measured sample; undefined if a weighted token was -inf, or nothing was measured."""

@@ -25,7 +25,7 @@ from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.prompted import Prompted
-from crucible_worker.rendering.whole import is_whole, render_behind, render_whole
+from crucible_worker.rendering.whole import render_behind, render_whole
 
 __all__ = ["BitsPerByte", "Perplexity"]
 
@@ -62,14 +62,11 @@ class Perplexity(_WholeTexts, NLL, kind=_PERPLEXITY, keys={_PERPLEXITY: "exp of 
             MEASURED with the sample's own perplexity as its score; without a score if it has none.
 
         Raises:
-            BridgeError: as for `NLL.run`; or a text has no tokens, or the model has no token to put before it.
+            BridgeError: as for `NLL.run`.
         """
         model = context.model
-        if whole := is_whole(sample.input, sample.targets):
-            datum = await render_whole(model.tokenizer, sample.input)
-        else:
-            datum = await self.rendered(sample, model)
-        outcome, logprobs = await self.measure_each(datum, model, rolling=self.windows == ROLLING and whole)
+        datum = await self.rendered(sample, model)
+        outcome, logprobs = await self.measure_each(datum, model, rolling=self.rolls(sample))
         own = None if outcome.score is None else _exp(outcome.score)
         kept = None if own is None or not self.intermediates else measured_group(datum, logprobs, own)
         return dataclasses.replace(outcome, score=own, group=kept)

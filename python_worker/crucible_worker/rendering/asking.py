@@ -94,7 +94,7 @@ async def _in_words(
     if renderer == ROLE_COLON:
         text = role_colon.prompt_text(messages_of(input))
         return await model.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
-    if renderer == RAW and (text := plain_text(input)) is not None:
+    if renderer == RAW and (text := plain_text(input, model.reading.target_delimiter)) is not None:
         return await model.sample_text(text, _stopped(params, stops_of(input)), num_samples, plain=True)
     raise FailedPrecondition(
         "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "

@@ -1,8 +1,6 @@
 """A question with several answers to choose from, as one prompt and the continuations whose likelihoods are compared.
 
-Each choice follows the question as text; or the question lists the choices with letters, and each letter follows it. If
-question and choice are plain text, they are encoded together, as a tokenizer may join the last characters of one with
-the first of the other: the prompt is then the common beginning of all these texts and of the question alone, in tokens.
+Each choice follows the question as text; or the question lists the choices with letters, and each letter follows it.
 """
 
 from __future__ import annotations
@@ -13,14 +11,12 @@ import json
 import string
 from collections.abc import Sequence
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_bridge.reasons import Reason
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, Datum, Sample
 from crucible_bridge.types.row_choices import two_readings
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.rendering.prompted import Prompted, before_next
-from crucible_worker.rendering.prompts import plain_of, render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, before_answer
+from crucible_worker.rendering.prompts import encode_answered, require_tokenizer
+from crucible_worker.rendering.renderers import AUTO
 
 __all__ = [
     "MAX_CHOICES",
@@ -122,7 +118,7 @@ def named_choice(target: str, choices: Sequence[str], labels: Sequence[str] = ()
 
 
 async def render_choices(
-    tokenizer: Tokenizer | None, sample: Sample, form: ChoiceForm, delimiter: str = "", renderer: str = AUTO
+    tokenizer: Tokenizer | None, sample: Sample, form: ChoiceForm, delimiter: str | None = None, renderer: str = AUTO
 ) -> Question:
     """Render a sample that `check_choices` has passed.
 
@@ -130,7 +126,8 @@ async def render_choices(
         tokenizer: the model's, if it has one.
         sample: text, a conversation, or a Datum with JSON lists of token ids as choices.
         form: which part of a choice follows the question.
-        delimiter: text before each choice.
+        delimiter: text before each choice, if the choice is text; None is the data set's in plain text, and none after
+            a template.
         renderer: see `renderers.py`.
 
     Raises:
@@ -143,17 +140,8 @@ async def render_choices(
         return Question(prompt=prompt, continuations=tokens, texts=[None] * len(tokens))
     known = require_tokenizer(tokenizer)
     asked, texts = _asked(sample.input, sample.choices, form)
-    plain = plain_of(known, asked, renderer)
-    # After "Answer:" in the same text, a letter follows a space; as a separate answer message, nothing precedes it.
-    before = ("" if plain is None else " ") if form is ChoiceForm.LETTERS else delimiter
-    if plain is not None and isinstance(asked, Prompted) and not before:
-        before = before_next(plain, "")
-    behind = [f"{before_answer(renderer)}{before}{text}" for text in texts]
-    if plain is not None:
-        prompt, continuations = await _encoded_together(known, plain, behind)
-    else:
-        prompt = (await render_question(known, asked, renderer)).tokens
-        continuations = await known.encode_all(behind, continuations=True)
+    before = delimiter if form is ChoiceForm.TEXT else None
+    prompt, continuations = await encode_answered(known, asked, texts, renderer, before)
     for index, continuation in enumerate(continuations):
         if not len(continuation):
             raise InvalidField(f"choices[{index}]", "has no tokens")
@@ -176,26 +164,6 @@ def _asked(
     else:
         last = dataclasses.replace(last, content=f"{last.content}{listed}")
     return dataclasses.replace(input, messages=(*before, last)), letters
-
-
-async def _encoded_together(
-    tokenizer: Tokenizer, asked: str, behind: Sequence[str]
-) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
-    question, *wholes = await tokenizer.encode_all([asked, *(f"{asked}{text}" for text in behind)])
-    if not question:
-        raise InvalidField("input", "has no tokens: a model needs at least one")
-    seam = min(_common(question, whole) for whole in wholes)
-    if seam == 0:
-        raise FailedPrecondition(
-            "the tokenizer joins the whole question with a choice: nothing is left before it", reason=Reason.NO_PROMPT
-        )
-    return question[:seam], [whole[seam:] for whole in wholes]
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """The number of equal tokens at the start of two sequences."""
-    pairs = enumerate(zip(first, second))
-    return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def _tokens_of(choice: str, index: int) -> list[int]:

@@ -3,10 +3,10 @@
     system message        Add the numbers.
                           (an empty line between messages)
     example               12+34=? 46
-                          (a space before an answer)
+                          (a space before an answer, or the target delimiter of the data set)
     row                   13+29=?
 
-The text ends with the question, so that a model's tokenizer can put the space into the first token of the answer.
+The text ends with the question: a model's tokenizer can put the space into the first token of the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MESSAGE_SEPARATOR", "Prompted", "before_next", "joined", "plain_text
 MESSAGE_SEPARATOR = "\n\n"
 """Between two messages: an empty line."""
 ANSWER_SEPARATOR = " "
-"""Between a message and the assistant's answer to it, unless there is white space already."""
+"""Between a prompt and its answer if no delimiter is given, unless there is white space already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,34 +32,46 @@ class Prompted(Conversation):
     """The question of the row, without additions of the prompt: a judge reads this text."""
 
 
-def plain_text(input: str | Conversation) -> str | None:
+def plain_text(input: str | Conversation, delimiter: str | None = None) -> str | None:
     """The input as text without a chat template; None for a conversation of a data set, which has roles.
 
     A conversation of one user message becomes the text of the message.
+
+    Args:
+        input: of a sample.
+        delimiter: before the answers of examples, see `before_next`.
     """
     if isinstance(input, str):
         return input
     if isinstance(input, Prompted):
-        return joined(input.messages)
+        return joined(input.messages, delimiter)
     messages = input.messages
     alone = len(messages) == 1 and messages[0].role == "user" and messages[0].is_text
     return messages[0].content if alone else None
 
 
-def joined(messages: Sequence[ChatMessage]) -> str:
-    """Messages as one text."""
+def joined(messages: Sequence[ChatMessage], delimiter: str | None = None) -> str:
+    """Messages as one text, with a delimiter before each answer, see `before_next`."""
     text = ""
     for index, message in enumerate(messages):
         if index:
             answers = message.role == "assistant" and messages[index - 1].role != "assistant"
-            text += before_next(text, message.content) if answers else MESSAGE_SEPARATOR
+            text += before_next(text, message.content, delimiter) if answers else MESSAGE_SEPARATOR
         text += message.content
     return text
 
 
-def before_next(question: str, answer: str) -> str:
-    """The text between a question and its answer."""
-    return "" if question[-1:].isspace() or answer[:1].isspace() else ANSWER_SEPARATOR
+def before_next(prompt: str, answer: str, delimiter: str | None = None) -> str:
+    """The text between a prompt and its answer: the one rule for examples, measured targets and choices.
+
+    Args:
+        prompt: the text before it.
+        answer: the text after it.
+        delimiter: this text; if None, one space, unless the prompt ends or the answer begins with white space.
+    """
+    if delimiter is not None:
+        return delimiter
+    return "" if prompt[-1:].isspace() or answer[:1].isspace() else ANSWER_SEPARATOR
 
 
 def stops_of(input: str | Conversation) -> tuple[str, ...]:

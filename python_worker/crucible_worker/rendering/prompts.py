@@ -10,7 +10,7 @@ from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.images import images_of, input_of
-from crucible_worker.rendering.prompted import Prompted, before_next, plain_text, stops_of
+from crucible_worker.rendering.prompted import before_next, plain_text, stops_of
 from crucible_worker.rendering.renderers import (
     AUTO,
     COOKBOOK,
@@ -22,10 +22,11 @@ from crucible_worker.rendering.renderers import (
 )
 
 __all__ = [
+    "encode_answered",
     "encode_conversation",
+    "encode_joined",
     "encode_text",
     "messages_of",
-    "opening_of",
     "plain_of",
     "render_prompt",
     "render_question",
@@ -86,17 +87,74 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
 def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
     """The text that a model gets unchanged; None if a template makes the prompt of messages."""
     if renderer == RAW or (renderer == AUTO and not tokenizer.has_chat_template):
-        return plain_text(input)
+        return plain_text(input, tokenizer.target_delimiter)
     if renderer == SERVED and isinstance(input, str) and not tokenizer.has_chat_template:
         return input
     return None
 
 
-def opening_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str, answer: str) -> str:
-    """The text between a prompt and a measured answer after it."""
-    if isinstance(input, Prompted) and (text := plain_of(tokenizer, input, renderer)) is not None:
-        return before_next(text, answer)
-    return before_answer(renderer)
+async def encode_answered(
+    tokenizer: Tokenizer,
+    input: str | Conversation,
+    answers: Sequence[str],
+    renderer: str,
+    delimiter: str | None = None,
+) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+    """The tokens of a prompt, and of each measured answer after it.
+
+    Plain text is encoded together with the answer, with the delimiter between them. A template makes the whole prompt,
+    and the answer follows it.
+
+    Args:
+        tokenizer: the model's.
+        input: the input of a Sample.
+        answers: texts, at least one.
+        renderer: see `renderers.py`.
+        delimiter: text before each answer; if None, the tokenizer's in plain text, and none after a template.
+
+    Raises:
+        FailedPrecondition: as of `render_question`; or the tokenizer joins the whole prompt with an answer (NO_PROMPT).
+        InvalidField: as of `render_question`.
+    """
+    check_input(input, renderer)
+    if (text := plain_of(tokenizer, input, renderer)) is not None:
+        known = tokenizer.target_delimiter if delimiter is None else delimiter
+        behind = [f"{before_next(text, one, known)}{one}" if one else "" for one in answers]
+        return await encode_joined(tokenizer, text, behind)
+    prompt = (await render_question(tokenizer, input, renderer)).tokens
+    opening = f"{before_answer(renderer)}{delimiter or ''}"
+    return prompt, await tokenizer.encode_all([f"{opening}{one}" for one in answers], continuations=True)
+
+
+async def encode_joined(
+    tokenizer: Tokenizer, prompt: str, continuations: Sequence[str]
+) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+    """The tokens of a text and of each continuation, encoded together as lm-evaluation-harness does.
+
+    White space at the end of the prompt belongs to the continuations. A tokenizer may join the last characters of the
+    prompt with the first ones of a continuation: such a token belongs to the continuation, and the prompt is the common
+    beginning of all these texts in tokens.
+
+    Raises:
+        FailedPrecondition: nothing is left before a continuation (NO_PROMPT).
+        InvalidField: the prompt has no tokens.
+    """
+    before = prompt.rstrip() or prompt
+    asked, *wholes = await tokenizer.encode_all([before, *(f"{prompt}{text}" for text in continuations)])
+    if not asked:
+        raise InvalidField("input", "has no tokens: a model needs at least one")
+    seam = min(_common(asked, whole) for whole in wholes)
+    if seam == 0:
+        raise FailedPrecondition(
+            "the tokenizer joins the whole prompt with an answer: nothing is left before it", reason=Reason.NO_PROMPT
+        )
+    return asked[:seam], [whole[seam:] for whole in wholes]
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of equal tokens at the start of two sequences."""
+    pairs = enumerate(zip(first, second))
+    return next((index for index, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def messages_of(input: str | Conversation) -> Sequence[ChatMessage]:

@@ -15,10 +15,9 @@ from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
 from crucible_worker.rendering.prompts import (
+    encode_answered,
     encode_conversation,
-    encode_text,
     messages_of,
-    opening_of,
     plain_of,
     require_tokenizer,
 )
@@ -40,7 +39,7 @@ async def render_supervised(
 
     - A Datum is passed through unchanged.
     - Text with targets: the prompt, weight 0, then the first target and the end-of-sequence token if the model has one,
-      weight 1.
+      weight 1. In plain text the target delimiter stands before the target, with weight 1.
     - A conversation: through the chat template. A message counts with the tokens that close it, and without those that
       open it; `train_on` says which ones, and with which weight. If its last message is not the assistant's, the first
       target becomes one, if the sample has targets.
@@ -100,20 +99,15 @@ async def _text(
     _check_targets(targets)
     if isinstance(input, Conversation) and any(message.weight for message in input.messages):
         raise InvalidField("input.messages", "has weights, and becomes a plain text, of which the target alone counts")
-    text = plain_of(tokenizer, input, renderer)
-    if text is None:  # also if `chat_template` is wanted and the model has none: the error says so
-        prompt = list(await encode_conversation(tokenizer, messages_of(input), generation_prompt=True))
-    else:
-        prompt = list(await encode_text(tokenizer, text, plain=True))
-    opening = opening_of(tokenizer, input, renderer, targets[0])
-    answer = list(await tokenizer.encode_continuation(f"{opening}{targets[0]}"))
+    prompt, (told,) = await encode_answered(tokenizer, input, targets[:1], renderer)
+    answer = list(told)
     if tokenizer.eos_token_id is not None and renderer != RAW:
         answer.append(tokenizer.eos_token_id)
     if not answer:
         raise InvalidField("targets[0]", "has no tokens")
     weights = np.zeros(len(prompt) + len(answer), np.float32)
     weights[len(prompt) :] = 1
-    return np.array(prompt + answer, np.int64), weights
+    return np.array([*prompt, *answer], np.int64), weights
 
 
 async def _messages(

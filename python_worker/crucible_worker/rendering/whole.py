@@ -11,7 +11,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.rendering.prompts import opening_of, render_question, require_tokenizer
+from crucible_worker.rendering.prompts import encode_answered, require_tokenizer
 from crucible_worker.rendering.renderers import AUTO
 
 __all__ = ["is_whole", "render_behind", "render_whole"]
@@ -42,6 +42,8 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
             reason=Reason.NO_PREFIX_TOKEN,
         )
     tokens = list(await known.encode_continuation(text))
+    if begin == known.bos_token_id:  # with special tokens, the text itself may begin with it
+        tokens = tokens[next((index for index, token in enumerate(tokens) if token != begin), len(tokens)) :]
     if not tokens:
         raise InvalidField("input", "has no tokens: there is nothing to measure")
     return _counted([begin], tokens)
@@ -50,7 +52,7 @@ async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
 async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: str = AUTO) -> Datum:
     """Render text with a target (the first of several): only the target's tokens count, and nothing follows them.
 
-    With `role_colon`, and if a prompt is joined to one text, the space before the target counts too.
+    The delimiter before the target counts too, and so does the space of `role_colon`.
 
     Raises:
         FailedPrecondition: the model has no tokenizer, or the renderer cannot be used with it.
@@ -58,12 +60,10 @@ async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: s
     """
     assert not isinstance(sample.input, Datum)  # the evaluators of bytes refuse it before
     known = require_tokenizer(tokenizer)
-    question = await render_question(known, sample.input, renderer)
-    opening = opening_of(known, sample.input, renderer, sample.targets[0])
-    tokens = list(await known.encode_continuation(f"{opening}{sample.targets[0]}"))
-    if not tokens:
+    prompt, (answer,) = await encode_answered(known, sample.input, sample.targets[:1], renderer)
+    if not answer:
         raise InvalidField("targets[0]", "has no tokens")
-    return _counted(list(question.tokens), tokens)
+    return _counted(list(prompt), list(answer))
 
 
 def _counted(before: list[int], tokens: list[int]) -> Datum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -197,6 +198,8 @@ def format_dataset(dataset: Dataset) -> str:
         words.append(f"shuffled by seed {dataset.shuffle_seed}")
     if dataset.skip_malformed:
         words.append("malformed lines skipped")
+    if dataset.special_tokens:
+        words.append("special tokens read")
     if dataset.prompt is not None:
         words.append(f"prompt with {_format_prompt(dataset.prompt)}")
     return ", ".join(words)
@@ -211,6 +214,8 @@ def _format_prompt(prompt: Prompt) -> str:
         "suffix": prompt.suffix,
     }
     words = [word for word, part in given.items() if part]
+    if prompt.target_delimiter is not None:
+        words.append(f"target delimiter {json.dumps(prompt.target_delimiter, ensure_ascii=False)}")
     if (few_shot := prompt.few_shot) is not None:
         words.append(f"{few_shot.count} examples of {few_shot.source} by seed {few_shot.seed}")
     return " and ".join(words)

@@ -9,7 +9,7 @@ from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import Problem
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.evaluators.base import HasAuxiliaryModels
+from crucible_worker.evaluators.base import HasAuxiliaryModels, measures_likelihoods
 from crucible_worker.runs.bounds import Patience
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
 from crucible_worker.runs.preparation import Plan, option_path
@@ -86,10 +86,15 @@ def auxiliary_models_of(
     transcript: Transcript | None,
     renderers: Mapping[str, str],
 ) -> Mapping[str, GatedModel | Unloaded]:
-    """The further models of an evaluator as one sample sees them, by name; likewise the renderers chosen for them."""
+    """The further models of an evaluator as one sample sees them, by name; likewise the renderers chosen for them.
+
+    A model that is measured as the evaluated one is reads text as that one does.
+    """
     models = plan.auxiliary_models.get(index)
     if not models:  # as a rule, and for every sample
         return {}
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
-    return {**unloaded, **gated_models(loaded, gate, patience.answered, transcript, renderers, patience.seconds_left)}
+    reading = plan.reading if measures_likelihoods(plan.evaluators[index][1]) else None
+    gated = gated_models(loaded, gate, patience.answered, transcript, renderers, patience.seconds_left, reading)
+    return {**unloaded, **gated}

@@ -12,7 +12,7 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, SampledSequence
-from crucible_worker.backends.base import Capability, Model, Rendered, Tokenizer
+from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer
 from crucible_worker.backends.distributions import Measured, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
@@ -156,15 +156,8 @@ class GatedModel(WrappedModel):
     """
 
     __slots__ = (
-        "_answered",
-        "_counts",
-        "_gate",
-        "_listener",
-        "_seconds_left",
-        "_tokenizer",
-        "calls",
-        "meter",
-        "resolved_renderer",
+        *("_answered", "_counts", "_gate", "_listener", "_reading", "_seconds_left", "_tokenizer"),
+        *("calls", "meter", "resolved_renderer"),
     )
 
     def __init__(
@@ -175,6 +168,7 @@ class GatedModel(WrappedModel):
         listener: CallListener | None = None,
         renderer: str | None = None,
         seconds_left: Callable[[], float | None] | None = None,
+        reading: Reading | None = None,
     ) -> None:
         """Of a model.
 
@@ -185,6 +179,7 @@ class GatedModel(WrappedModel):
             listener: receives prompts and answers.
             renderer: what `auto` was resolved to before.
             seconds_left: returns the seconds that the sample has left; None if its time has no end.
+            reading: how it reads text; the model's if None.
         """
         self.meter = meter = Meter()
         """Usage of the calls that got an answer, including their failed tries."""
@@ -196,14 +191,20 @@ class GatedModel(WrappedModel):
         self.calls = 0
         """Calls made, retries included."""
         self.resolved_renderer = renderer
+        self._reading = model.reading if reading is None else reading
         self._tokenizer: Tokenizer | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How it reads text."""
+        return self._reading
 
     @property
     def tokenizer(self) -> Tokenizer | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
-            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener)
+            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener, self._reading)
         return found
 
     async def _through(
@@ -239,6 +240,7 @@ def gated_models(
     transcript: Transcript | None = None,
     renderers: Mapping[str, str] | None = None,
     seconds_left: Callable[[], float | None] | None = None,
+    reading: Reading | None = None,
 ) -> Mapping[str, GatedModel]:
     """Further models as one sample sees them, by name."""
     known = renderers or {}
@@ -250,6 +252,7 @@ def gated_models(
             None if transcript is None else transcript.listener(name),
             known.get(name),
             seconds_left,
+            reading,
         )
         for name, model in models.items()
     }
@@ -333,10 +336,16 @@ _LOGPROBS: Mapping[Capability, Callable[[Any], Iterable[float]]] = {
 class _GatedTokenizer(Tokenizer):
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_gate", "_listener", "_tokenizer")
+    __slots__ = ("_gate", "_listener", "_reading", "_tokenizer")
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None) -> None:
-        self._gate, self._tokenizer, self._listener = gate, tokenizer, listener
+    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading) -> None:
+        self._gate, self._listener, self._reading = gate, listener, reading
+        self._tokenizer = tokenizer.with_special_tokens() if reading.special_tokens else tokenizer
+
+    @property
+    def target_delimiter(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        known = self._reading.target_delimiter
+        return self._tokenizer.target_delimiter if known is None else known
 
     @property
     def eos_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)

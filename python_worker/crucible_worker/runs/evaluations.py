@@ -57,9 +57,11 @@ from crucible_worker.runs.journal.queries import (
     extent_of,
     find,
     find_by_number,
+    find_rendering,
     list_rows,
     read_samples,
 )
+from crucible_worker.runs.journal.records import Joint
 from crucible_worker.runs.log_files import LogFiles
 from crucible_worker.runs.notes import Notes
 from crucible_worker.runs.own_events import OwnEvents
@@ -330,6 +332,15 @@ class Evaluations:
             NotFound: no evaluation has this id.
         """
         return evaluation_of(await self._look_up(evaluation_id))
+
+    async def joint(self, evaluation_id: str) -> Joint | None:
+        """How the first sample's prompt and target meet; None if a template joins them, or that is not known.
+
+        Raises:
+            NotFound: no evaluation has this id.
+        """
+        found = await self._journal.read(find_rendering, (await self._look_up(evaluation_id)).number)
+        return None if found is None else found.joint
 
     async def list(
         self,

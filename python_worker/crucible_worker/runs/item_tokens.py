@@ -98,7 +98,7 @@ async def datum_of(model: Model, item: str | Conversation, train_on: str, *, add
 
 
 async def text_tokens(model: Model, text: str, *, add_special_tokens: bool) -> np.ndarray:
-    """Token ids of text, shape (n,), int64, as the call Tokenize returns them.
+    """Token ids of text, shape (n,), int64, as the call Tokenize returns them, and with one BOS token at most.
 
     Raises:
         FailedPrecondition: the model has no tokenizer at hand (NO_TOKENIZER).
@@ -108,7 +108,13 @@ async def text_tokens(model: Model, text: str, *, add_special_tokens: bool) -> n
         (tokens,) = await tokenizer.tokenize([text], add_special_tokens=add_special_tokens)
     except BridgeError as error:
         raise at_field(error, "text", own="text") from error
-    return np.array(tokens, np.int64)
+    found = np.array(tokens, np.int64)
+    begin = tokenizer.bos_token_id
+    if add_special_tokens and begin is not None and found.size > 1 and (found[:2] == begin).all():
+        # The text itself begins with the token that the tokenizer puts before every text.
+        others = np.flatnonzero(found != begin)
+        found = found[(int(others[0]) if others.size else found.size) - 1 :]
+    return found
 
 
 async def _conversation_tokens(model: Model, conversation: Conversation, *, opened: bool) -> np.ndarray:

@@ -29,7 +29,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model
+from crucible_worker.backends.base import Backend, Model, Reading
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import (
@@ -117,6 +117,8 @@ class Plan:
     """Who requested it, if evaluators or the model stay there."""
     prompter: Prompter | None = None
     """Applies the prompt to samples; None if evaluators get them unchanged."""
+    reading: Reading = Reading()
+    """How the model reads the text of the data set."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -192,6 +194,14 @@ def option_path(index: int, name: str) -> str:
     if name.startswith(NAMED):
         return model_path(name.removeprefix(NAMED))
     return f"evaluators[{index}].options" + "".join(f'["{step}"]' for step in name.split("."))
+
+
+def _reading_of(dataset: Dataset) -> Reading:
+    """How a model reads the text of a data set; those that ship with the worker have no delimiter if none is given."""
+    delimiter = None if dataset.prompt is None else dataset.prompt.target_delimiter
+    if delimiter is None and isinstance(dataset.source, BuiltinDataset):
+        delimiter = ""
+    return Reading(target_delimiter=delimiter, special_tokens=dataset.special_tokens)
 
 
 def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
@@ -308,6 +318,7 @@ class Preparer:
             prices=self._sources.prices,
             caller=caller,
             prompter=prompter,
+            reading=_reading_of(request.dataset),
         )
 
     async def load(

@@ -31,9 +31,11 @@ from crucible_worker.evaluators.base import (
     HoldsProcesses,
     SampleContext,
     as_asked,
+    measures_likelihoods,
     stops_itself,
     wants_answers,
 )
+from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.preparation import Plan, Preparer
 from crucible_worker.runs.renderings import resolve
@@ -144,9 +146,11 @@ async def _prompt(
 
 async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:
     _, evaluator = plan.evaluators[index]
-    asked = _PromptRecorder(plan.model)
+    gate, likewise = CallGate(1), plan.reading if measures_likelihoods(evaluator) else None
+    asked = _PromptRecorder(GatedModel(plan.model, gate, reading=plan.reading))
     auxiliary_models: Mapping[str, Model] = {
-        name: _PromptRecorder(model) for name, model in plan.auxiliary_models.get(index, {}).items()
+        name: _PromptRecorder(GatedModel(model, gate, reading=likewise))
+        for name, model in plan.auxiliary_models.get(index, {}).items()
     }
     context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), auxiliary_models=auxiliary_models)
     if wants_answers(evaluator):

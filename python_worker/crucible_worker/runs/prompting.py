@@ -16,7 +16,7 @@ from typing import Any
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Dataset, FewShot, Prompt, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FewShot, Prompt, Sample
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.rendering import jinja_work
 from crucible_worker.rendering.prompted import Prompted
@@ -74,6 +74,10 @@ class Prompter:
             InvalidField: the template cannot be filled for this row (TEMPLATE_FAILED), or too few rows remain as its
                 examples (FEW_SHOT_REFUSED).
         """
+        if dataclasses.replace(self.prompt, target_delimiter=None) == Prompt():  # models apply it, see `Reading`
+            if isinstance(sample.input, Datum):
+                raise InvalidField(f"{_PROMPT}.target_delimiter", "is for text, and the row is tokens")
+            return sample
         question, answer = _answered(sample)
         system, asked = _parted(await self._row(question))
         if self.prompt.system:

@@ -10,19 +10,25 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import EvaluatorRendering, EvaluatorSpec
+from crucible_bridge.types import Datum, EvaluatorRendering, EvaluatorSpec
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.base import Evaluator, measures_likelihoods
+from crucible_worker.evaluators.base import Evaluator, as_asked, measures_likelihoods, stops_itself, wants_answers
 from crucible_worker.rendering import SERVED
 from crucible_worker.rendering.asking import resolved
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE
+from crucible_worker.rendering.choices import ChoiceForm, named_choice
+from crucible_worker.rendering.prompted import before_next, plain_text
+from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
 from crucible_worker.runs.auxiliary_models import Unloaded
+from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import find_rendering
-from crucible_worker.runs.journal.records import renderings_to_record
+from crucible_worker.runs.journal.records import Joint, renderings_to_record
 from crucible_worker.runs.preparation import Plan
 
-__all__ = ["of_auto", "pinned", "resolve"]
+__all__ = ["JOINT_CHARS", "first_joint", "of_auto", "pinned", "resolve"]
+
+JOINT_CHARS = 40
+"""Characters of a prompt's end, and of a target, that are recorded of the first sample."""
 
 _JUDGE = "judge"
 
@@ -43,15 +49,58 @@ def resolve(plan: Plan) -> tuple[EvaluatorRendering, ...]:
     )
 
 
-def pinned(transaction: Transaction, number: int, plan: Plan) -> Sequence[EvaluatorRendering]:
-    """The renderings for an attempt: those that the first attempt recorded, or records now."""
+async def first_joint(plan: Plan) -> Joint | None:
+    """How the first sample's prompt and target meet, for the first evaluator that gives the model plain text.
+
+    A target that is only generated is shown as a text that continues the prompt has it. None if every prompt is made by
+    a template, or the sample has no target, or is malformed. The model must be loaded.
+
+    Raises:
+        BridgeError: the prompt cannot be made.
+    """
+    sample = plan.samples[0]
+    if isinstance(sample, MalformedSample) or isinstance(sample.input, Datum):
+        return None
+    tokenizer = plan.model.tokenizer
+    delimiter = plan.reading.target_delimiter
+    if delimiter is None and tokenizer is not None:
+        delimiter = tokenizer.target_delimiter
+    for index, rendering in enumerate(resolve(plan)):
+        _, evaluator = plan.evaluators[index]
+        listed = getattr(evaluator, "form", None) == ChoiceForm.LETTERS  # they are part of the prompt
+        # An answer to "auto" is made by whoever has the template; what is measured with "auto" has none.
+        plain = rendering.renderer == RAW or (rendering.renderer == AUTO and measures_likelihoods(evaluator))
+        if index in plan.refused or stops_itself(evaluator) or listed or not plain:
+            continue
+        asked = as_asked(sample) if wants_answers(evaluator) else sample
+        if not asked.targets:
+            continue
+        applied = asked if plan.prompter is None else await plan.prompter.apply(asked)
+        assert not isinstance(applied.input, Datum)
+        if (prompt := plain_text(applied.input, delimiter)) is None:
+            continue
+        chosen = named_choice(asked.targets[0], asked.choices) if asked.choices else None
+        target = asked.targets[0] if chosen is None else asked.choices[chosen]
+        own = getattr(evaluator, "delimiter", None)
+        target = f"{before_next(prompt, target, own if isinstance(own, str) else delimiter)}{target}"
+        return Joint(
+            prompt=prompt if len(prompt) <= JOINT_CHARS else f"...{prompt[-JOINT_CHARS:]}",
+            target=target if len(target) <= JOINT_CHARS else f"{target[:JOINT_CHARS]}...",
+        )
+    return None
+
+
+def pinned(
+    transaction: Transaction, number: int, plan: Plan, joint: Joint | None = None
+) -> Sequence[EvaluatorRendering]:
+    """The renderings for an attempt: those that the first attempt recorded, or records now with the first joint."""
     kept = find_rendering(transaction, number)
     if kept is None:
         return [_served(plan, index, spec) for index, (spec, _) in enumerate(plan.evaluators)]
     if kept.evaluators:
         return kept.evaluators
     found = resolve(plan)
-    record = renderings_to_record(dataclasses.replace(kept, evaluators=found))
+    record = renderings_to_record(dataclasses.replace(kept, evaluators=found, joint=joint))
     transaction.execute("UPDATE evaluation_renderings SET record = ? WHERE number = ?", (record, number))
     return found
 

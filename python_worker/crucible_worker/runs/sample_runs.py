@@ -55,7 +55,7 @@ from crucible_worker.runs.preparation import Plan
 from crucible_worker.runs.probing import probe_likelihoods
 from crucible_worker.runs.questions import Questions
 from crucible_worker.runs.recording import FinishedSample, Recorded, Recorder, sample_bytes
-from crucible_worker.runs.renderings import of_auto, pinned
+from crucible_worker.runs.renderings import first_joint, of_auto, pinned
 from crucible_worker.runs.specification import sample_seed
 from crucible_worker.runs.transcripts import Transcript
 from crucible_worker.runs.usage import SampleKey, judged_usage
@@ -119,7 +119,13 @@ class SampleRuns:
         transcript = None if self.recorder is None else Transcript(room)
         listener = None if transcript is None else transcript.listener()
         model = GatedModel(
-            self.plan.model, self._gate, patience.answered, listener, lane.renderer, patience.seconds_left
+            self.plan.model,
+            self._gate,
+            patience.answered,
+            listener,
+            lane.renderer,
+            patience.seconds_left,
+            self.plan.reading,
         )
         auxiliary_models = auxiliary_models_of(
             self.plan, place.evaluator, self._gate, patience, transcript, lane.auxiliary_renderers
@@ -294,7 +300,11 @@ async def get_ready(
     await plan.model.find_engine()
     ready = await probe_likelihoods(await load_auxiliary_models(plan, gate), gate)
     await record_weights(ready, gate)
-    renderings = await journal.submit(lambda transaction: pinned(transaction, row.number, ready))
+    try:
+        joint = await first_joint(ready)
+    except BridgeError:  # it is the error of the first sample
+        joint = None
+    renderings = await journal.submit(lambda transaction: pinned(transaction, row.number, ready, joint))
     for evaluator in _process_holders(ready):
         await evaluator.get_ready()
     folder = folder_of(journal.folder, row)

@@ -108,8 +108,12 @@ def summarise(
         return EvaluatorResult(evaluator=spec, metrics=Metrics({}), n=n, n_unscored=n, problem=refused)
     counts = _Counts()
     metrics, problem = Metrics({}), None
+    results = counts.through(results_of(connection, number, index))
     try:
-        bare = evaluator.aggregate(counts.through(results_of(connection, number, index)))
+        try:
+            bare = evaluator.aggregate(result for result in results)
+        finally:
+            collections.deque(results, maxlen=0)  # an evaluator need not read all of them, and all are counted
         metrics = Metrics.of(
             {metric_key(prefix, spec, key): value for key, value in bare.values.items()},
             {metric_key(prefix, spec, key): reason for key, reason in bare.undefined.items()},

@@ -228,6 +228,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "PlannedEvaluation.models": {"maxProperties": 16, "propertyNames": {"maxLength": 4096}, "maxLength": 4096},
     "Prompt.system": {"maxLength": 65536},
     "Prompt.template": {"maxLength": 65536},
+    "Prompt.target_delimiter": {"maxLength": 400},
     "RankBy.metric": {"minLength": 1},
     "RawResponse.stop_reason": {"enum": ["", "stop", "length"]},
     "ReadDatasetRequest.offset": {"minimum": 0},

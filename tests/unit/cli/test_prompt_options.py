@@ -21,7 +21,9 @@ from crucible_worker.cli import app
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
 from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.run_summary import joint_as_text
 from crucible_worker.config import Settings
+from crucible_worker.runs.journal.records import Joint
 from tests.tables import rows
 
 
@@ -44,6 +46,9 @@ def test_flags_make_a_prompt(tmp_path: Path):
         few_shot=FewShot(source="jsonl:a:b.jsonl", count=3, seed=7),
     )
     assert request_of().dataset.prompt is None
+    assert request_of(target_delimiter="").dataset.prompt == Prompt(target_delimiter="")
+    assert not request_of().dataset.special_tokens
+    assert request_of(special_tokens=True).dataset.special_tokens
 
 
 @rows(
@@ -59,6 +64,7 @@ def test_flags_make_a_prompt(tmp_path: Path):
         ({"few_shot_seed": 1}, "--few-shot-seed", "--few-shot is not given"),
         ({"system": "@/no/such/file"}, "--system", "No such file"),
         ({"template": "@/"}, "--template", "Is a directory"),
+        ({"target_delimiter": "x" * 401}, "--target-delimiter", "400"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_flag(flags, flag, says):
@@ -74,6 +80,8 @@ def test_what_cannot_be_read_is_refused_by_its_flag(flags, flag, says):
         ({"renderer": "raw"}, "--renderer"),
         ({"system": "x"}, "--system"),
         ({"template": "x"}, "--template"),
+        ({"target_delimiter": ""}, "--target-delimiter"),
+        ({"special_tokens": True}, "--special-tokens"),
         ({"few_shot": "1:x"}, "--few-shot"),
         ({"few_shot_seed": 1}, "--few-shot-seed"),
     ],
@@ -99,6 +107,8 @@ def test_a_renderer_is_of_every_evaluator():
         ("dataset.prompt.few_shot.source", "--few-shot"),
         ("dataset.prompt.few_shot.count", "--few-shot"),
         ("dataset.prompt.few_shot.seed", "--few-shot-seed"),
+        ("dataset.prompt.target_delimiter", "--target-delimiter"),
+        ("dataset.special_tokens", "--special-tokens"),
         ("dataset.jsonl_path", "--data"),
         ("sample_id", "--sample"),
     ],
@@ -109,6 +119,19 @@ def test_errors_name_the_flag(field, flag):
     assert in_flags(error, Settings(), ("accuracy",)) == f"{flag} is wrong"
     if field.startswith("dataset.prompt"):
         assert in_flags(error, Settings(), (), "evaluations[1]") == f"evaluations[1].{field} is wrong"
+
+
+@rows(
+    ("prompt", "target", "text"),
+    [
+        ("...of France?", " Paris", '"...of France?", target " Paris"'),
+        ("A:\n", "b\tc", '"A:\\n", target "b\\tc"'),
+        ('say "é"', "\u202eż", '"say \\"é\\"", target "\\u202e\\u017c"'),
+    ],
+)
+def test_a_joint_is_one_line(prompt, target, text):
+    """What a terminal would interpret, or not show, is escaped."""
+    assert joint_as_text(Joint(prompt=prompt, target=target)) == text
 
 
 SHOWN = RenderSampleResponse(

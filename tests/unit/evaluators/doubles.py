@@ -13,11 +13,12 @@ from crucible_worker.evaluators.base import SampleContext
 
 @dataclasses.dataclass
 class Letters(Tokenizer):
-    """A tokenizer whose tokens are code points; without a chat template."""
+    """A tokenizer whose tokens are code points; without a chat template, and without a space before an answer."""
 
     bos_token_id: int | None = None
     eos_token_id: int | None = 0
     has_chat_template: bool = False
+    target_delimiter: str | None = ""
 
     async def encode(self, text: str) -> Sequence[int]:
         return [ord(character) for character in text]

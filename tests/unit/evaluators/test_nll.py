@@ -114,7 +114,7 @@ async def test_train_on_decides_which_messages_count() -> None:
 @rows(
     ("sample", "field"),
     [
-        (Sample(id="a", input="2="), "targets"),
+        (Sample(id="a", input=""), "input"),
         (
             Sample(id="a", input=Datum(model_input=ModelInput.of([5]), loss_fn_inputs={"weights": np.ones(1)})),
             "target_tokens",
@@ -141,7 +141,7 @@ async def test_train_on_decides_which_messages_count() -> None:
     ],
 )
 async def test_what_a_sample_lacks_is_named(sample: Sample, field: str) -> None:
-    """A sample without targets or weights of its input's length is refused, with the path of what is wrong."""
+    """A Datum without targets or weights of its length, or an empty text, is refused by the path of what is wrong."""
     model = Double(training=Training([-1.0, -1.0]))
 
     with pytest.raises(InvalidField) as caught:

@@ -56,7 +56,7 @@ def _model(values: Sequence[float], **tokenizer: Any) -> Double:
 
 
 @rows(("tokenizer", "before"), [({}, EOS), ({"bos_token_id": BOS}, BOS)])
-@rows("kind", ["perplexity", "bits_per_byte"])
+@rows("kind", ["nll", "perplexity", "bits_per_byte"])
 async def test_a_text_counts_as_a_whole(kind: str, tokenizer: dict[str, int], before: int) -> None:
     """Every token of it, the first one behind what begins a text, or ends the one before."""
     model = _model([-1.0, -3.0], **tokenizer)
@@ -67,7 +67,7 @@ async def test_a_text_counts_as_a_whole(kind: str, tokenizer: dict[str, int], be
     (datum,) = model.training.data
     assert datum.model_input.tokens().tolist() == [before, ord("a")]
     assert np.asarray(datum.loss_fn_inputs["target_tokens"]).tolist() == [ord("a"), ord("é")]
-    wanted = {"perplexity": math.exp(2), "bits_per_byte": 4 / LOG2 / 3}
+    wanted = {"nll": 2.0, "perplexity": math.exp(2), "bits_per_byte": 4 / LOG2 / 3}
     assert outcome.score == pytest.approx(wanted[kind])
     assert outcome.verdict is Verdict.MEASURED
 
@@ -173,7 +173,7 @@ class OwnLogprobs(Sampling):
     ("client", "asked"),
     [("training", [[EOS, 1, 2], [3, 4, 5], [4, 5, 6]]), ("sampling", [[EOS, 1, 2], [2, 3, 4], [4, 5, 6], [5, 6, 7]])],
 )
-@rows("kind", ["perplexity", "bits_per_byte"])
+@rows("kind", ["nll", "perplexity", "bits_per_byte"])
 async def test_a_text_beyond_the_context_is_measured_in_windows(kind: str, client: str, asked: list[list[int]]) -> None:
     """Every token once; a forward pass takes as many inputs as fit, a prompt holds the token measured last as well."""
     forward, logprobs = OwnForward(()), OwnLogprobs()

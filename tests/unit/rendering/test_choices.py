@@ -63,18 +63,20 @@ def words(found: Question) -> tuple[str, list[str]]:
 
 
 async def test_text_stands_behind_the_question() -> None:
-    """With the delimiter between them; a text begins with what the tokenizer begins it with."""
+    """After the evaluator's delimiter, or else one space; a text begins with what the tokenizer begins it with."""
     plain = await render_choices(Pairs(), question("46", "no"), ChoiceForm.TEXT)
-    parted = await render_choices(Pairs(), question("46", "no"), ChoiceForm.TEXT, " ")
+    parted = await render_choices(Pairs(), question("46", "no"), ChoiceForm.TEXT, "-")
+    bare = await render_choices(Pairs(), question("46", "no"), ChoiceForm.TEXT, "")
 
-    assert words(plain) == ("12=", ["46", "no"])
-    assert words(parted) == ("12=", [" 46", " no"])
-    assert (plain.texts, parted.texts) == (("46", "no"),) * 2
+    assert words(plain) == ("12=", [" 46", " no"])
+    assert words(parted) == ("12=", ["-46", "-no"])
+    assert words(bare) == ("12=", ["46", "no"])
+    assert (plain.texts, parted.texts, bare.texts) == (("46", "no"),) * 3
 
 
 async def test_the_seam_is_where_all_of_them_part() -> None:
     """A tokenizer that joins the question's end with a choice: both choices are measured from before that token."""
-    joined = await render_choices(Pairs(pairs=("=4",)), question("46", "no"), ChoiceForm.TEXT)
+    joined = await render_choices(Pairs(pairs=("=4",)), question("46", "no"), ChoiceForm.TEXT, "")
 
     assert words(joined) == ("12", ["=46", "=no"])
     assert [len(tokens) for tokens in joined.continuations] == [2, 3]
@@ -83,7 +85,7 @@ async def test_the_seam_is_where_all_of_them_part() -> None:
 async def test_a_question_that_is_joined_whole_cannot_be_asked() -> None:
     """Nothing would be left before the choices."""
     with pytest.raises(FailedPrecondition) as caught:
-        await render_choices(Pairs(pairs=("24",), begins=False), question("4", "5", input="2"), ChoiceForm.TEXT)
+        await render_choices(Pairs(pairs=("24",), begins=False), question("4", "5", input="2"), ChoiceForm.TEXT, "")
     assert caught.value.reason == "NO_PROMPT"
 
 
@@ -105,7 +107,7 @@ async def test_letters_stand_behind_a_list_of_the_choices() -> None:
 
 @pytest.mark.parametrize(
     ("renderer", "prompt", "choice"),
-    [("auto", "<u>2=<a>", "46"), ("raw", "12=", "46"), ("role_colon", "1User: 2=\n\nAssistant:", " 46")],
+    [("auto", "<u>2=<a>", "46"), ("raw", "12=", " 46"), ("role_colon", "1User: 2=\n\nAssistant:", " 46")],
 )
 async def test_renderers_decide_what_a_choice_follows(renderer: str, prompt: str, choice: str) -> None:
     """A choice stands where the model's answer would: raw goes on from the text, others answer a message."""

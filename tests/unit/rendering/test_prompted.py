@@ -1,9 +1,7 @@
 """What a prompt makes of a row: a conversation, and the one text that it is without a chat template."""
 
-import math
-from typing import cast
+import dataclasses
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,13 +139,61 @@ async def test_choices_stand_behind_the_text():
     assert [*letters.prompt, *letters.continuations[1]] == [BOS, *map(ord, f"{TEXT}\nA. 3\nB. 4\nAnswer: B")]
 
 
-async def test_text_without_a_prompt_is_rendered_as_before():
-    """Its numbers do not change: no space is put before the target of plain text."""
-    datum = await render_supervised(CharacterTokenizer(), Sample(input="1+1=", targets=("2",)))
+@rows(
+    ("prompt", "target", "delimiter", "measured"),
+    [
+        ("1+1=", "2", None, " 2"),
+        ("1+1=", " 2", None, " 2"),
+        ("1+1= ", "2", None, " 2"),
+        ("1+1=\n", "2", None, "\n2"),
+        ("1+1=", "2", "", "2"),
+        ("1+1=", "2", "\n", "\n2"),
+        ("1+1= ", "2", " -", "  -2"),
+        ("  ", "2", None, "2"),
+        ("1+1=", "", "-", ""),
+    ],
+)
+async def test_one_rule_joins_a_prompt_and_what_is_measured(prompt, target, delimiter, measured):
+    """The delimiter, or one space unless there is white space; white space that ends the prompt is measured as well.
 
-    targets = cast("np.ndarray", datum.loss_fn_inputs["target_tokens"])
-    assert counted(datum) == f"2{chr(EOS)}"
-    assert math.isclose(targets.size, len("1+1=2") + 1)
+    A prompt of white space alone remains before the target, and an empty target has no delimiter.
+    """
+    tokenizer = CharacterTokenizer(target_delimiter=delimiter)
+    alone, shot = Sample(input=prompt, targets=(target,)), prompted(("user", prompt))
+
+    for sample in (alone, dataclasses.replace(alone, input=shot)):
+        assert counted(await render_supervised(tokenizer, sample)) == f"{measured}{chr(EOS)}"
+    if target:
+        assert counted(await render_behind(tokenizer, alone)) == measured
+        choices = dataclasses.replace(alone, choices=(target, f"{target}!"))
+        found = await render_choices(tokenizer, choices, ChoiceForm.TEXT)
+        assert "".join(map(chr, found.continuations[0])) == measured
+        assert [*found.prompt, *found.continuations[0]] == [
+            BOS,
+            *map(ord, f"{prompt.rstrip() or prompt}{measured}"),
+        ]
+
+
+async def test_examples_have_the_delimiter_of_the_target():
+    """A model sees its examples as its own answer is measured; a prompt for generation ends with the question."""
+    tokenizer = CharacterTokenizer(target_delimiter=" -> ")
+    sample = Sample(input=prompted(*SHOTS), targets=("4",))
+
+    assert counted(await render_supervised(tokenizer, sample, renderer="raw")) == " -> 4"
+    asked = await render_question(tokenizer, prompted(*SHOTS), "raw")
+    assert "".join(map(chr, asked.tokens[1:])) == "Add.\n\n1+1= -> 2\n\n2+2="
+
+
+async def test_a_template_needs_no_delimiter():
+    """The chat template, and the form of role_colon, say what stands between a message and its answer."""
+    chat = CharacterTokenizer(has_chat_template=True, target_delimiter=" -> ")
+    sample = Sample(input="1+1=", targets=("2",), choices=("2", "3"))
+
+    assert counted(await render_supervised(chat, sample)) == f"2{chr(EOS)}"
+    assert counted(await render_supervised(chat, sample, renderer="role_colon")) == " 2\n\nUser:"
+    assert (await render_choices(chat, sample, ChoiceForm.TEXT)).continuations[0] == [ord("2")]
+    dashed = await render_choices(chat, sample, ChoiceForm.TEXT, "-")
+    assert dashed.continuations[0] == [*map(ord, "-2")]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), st.text("abC:?é", max_size=9)), min_size=1))

@@ -23,6 +23,7 @@ class CharacterTokenizer(Tokenizer):
     eos_token_id: int | None = EOS
     bos_token_id: int | None = BOS
     bos: tuple[int, ...] = (BOS,)
+    target_delimiter: str | None = None
     drops_earlier_thoughts: bool = False
 
     async def encode(self, text):
@@ -154,28 +155,28 @@ async def test_one_message_of_the_user_is_its_text(renderer, template):
     assert rendered.stop == ()
 
 
-async def test_a_raw_target_stands_alone():
+async def test_a_raw_target_follows_a_space():
     """Text as it stands has no end of sequence, though the model has one, and no template."""
     sample = Sample(input="1+1=", targets=("2",))
     datum = await render_supervised(CharacterTokenizer(has_chat_template=True), sample, renderer="raw")
 
-    assert counted(datum) == "2"
-    assert datum.model_input.tokens().tolist() == [BOS, *map(ord, "1+1=")]
+    assert counted(datum) == " 2"
+    assert datum.model_input.tokens().tolist() == [BOS, *map(ord, "1+1= ")]
 
 
 async def test_only_the_target_of_a_text_counts():
-    """The input has weight 0, the first target and the end of sequence have weight 1."""
+    """The input has weight 0, the delimiter, the first target and the end of sequence have weight 1."""
     datum = await render_supervised(CharacterTokenizer(), Sample(input="1+1=", targets=("2", "two")))
 
-    assert counted(datum) == "2" + chr(EOS)
-    assert datum.model_input.tokens().tolist() == [BOS, *map(ord, "1+1=2")]
+    assert counted(datum) == " 2" + chr(EOS)
+    assert datum.model_input.tokens().tolist() == [BOS, *map(ord, "1+1= 2")]
 
 
-async def test_without_an_end_of_sequence_the_target_stands_alone():
+async def test_without_an_end_of_sequence_none_is_measured():
     """No token is invented for a model that has none."""
     datum = await render_supervised(CharacterTokenizer(eos_token_id=None), Sample(input="1+1=", targets=("2",)))
 
-    assert counted(datum) == "2"
+    assert counted(datum) == " 2"
 
 
 async def test_text_needs_a_target():

@@ -6,12 +6,14 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EvaluatorRendering, EvaluatorSpec, Sample, SamplingParams
+from crucible_worker.backends.base import Reading
 from crucible_worker.evaluators import registry
 from crucible_worker.runs import claims, lifecycle
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal.records import Joint
 from crucible_worker.runs.preparation import Plan
-from crucible_worker.runs.renderings import of_auto, pinned, resolve
+from crucible_worker.runs.renderings import first_joint, of_auto, pinned, resolve
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 from tests.unit.rendering.test_asking import WordyModel
@@ -56,6 +58,34 @@ def plan_of(model, *specs: EvaluatorSpec, auxiliary_models=None) -> Plan:
 def spec(kind: str, **options) -> EvaluatorSpec:
     """A specification of an evaluator."""
     return EvaluatorSpec(kind=kind, options=options)
+
+
+ROW = Sample(id="a", input="1+1=", targets=("2",), choices=("3", "2"))
+
+
+@rows(
+    ("model", "specs", "row", "delimiter", "joint"),
+    [
+        (Base(), [spec("nll")], ROW, None, ("1+1=", " 2")),
+        (Base(), [spec("accuracy")], ROW, None, ("1+1=", " 2")),
+        (Base(), [spec("nll")], ROW, "", ("1+1=", "2")),
+        (Base(), [spec("multiple_choice", delimiter="-")], ROW, "", ("1+1=", "-2")),
+        (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("B",)), None, ("1+1=", " 2")),
+        (Base(), [spec("multiple_choice", form="letters"), spec("nll")], ROW, None, ("1+1=", " 2")),
+        (Base(), [spec("nll", renderer="role_colon")], ROW, None, None),
+        (Base(), [spec("nll")], dataclasses.replace(ROW, targets=()), None, None),
+        (Base(), [spec("nll")], dataclasses.replace(ROW, input="x" * 41 + "\n"), None, ("..." + "x" * 39 + "\n", "2")),
+        (Base(), [spec("nll")], dataclasses.replace(ROW, targets=("y" * 40,)), None, ("1+1=", " " + "y" * 39 + "...")),
+        (Chat(), [spec("nll"), spec("accuracy")], ROW, None, None),
+        (Chat(), [spec("nll"), spec("accuracy", renderer="raw")], ROW, None, ("1+1=", " 2")),
+        (WordyModel(), [spec("accuracy")], ROW, None, None),
+        (Served("raw"), [spec("accuracy")], ROW, None, ("1+1=", " 2")),
+    ],
+)
+async def test_how_the_first_prompt_and_its_target_meet(model, specs, row, delimiter, joint):
+    """Of the first evaluator that gives the model plain text; what a template or a server joins is not known."""
+    plan = dataclasses.replace(plan_of(model, *specs), samples=(row,), reading=Reading(target_delimiter=delimiter))
+    assert await first_joint(plan) == (None if joint is None else Joint(prompt=joint[0], target=joint[1]))
 
 
 @rows(

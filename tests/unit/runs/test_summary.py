@@ -1,13 +1,20 @@
 """From results to metrics: counts, keys, what fails an evaluator, and in which order results are read."""
 
+import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
+from crucible_worker.evaluators import registry
+from crucible_worker.metrics.scores import Reduce
 from crucible_worker.runs.summary import merged, summarise, unless_taken
+from tests.tables import rows
+from tests.unit.evaluators.test_registry import REQUIRED, SAMPLING
 from tests.unit.runs.journals import claim, commit, open_journal, owner_locks
 
 FOUR = (Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDECIDED, Verdict.ERROR)
@@ -47,11 +54,25 @@ def raising(error):
 @pytest.fixture
 async def found(tmp_path):
     """A function that summarises results of four samples by evaluators that end in this order."""
+    async with summarising(tmp_path, FOUR) as summarised:
+        yield summarised
+
+
+@pytest.fixture
+async def unscored(tmp_path):
+    """The same of samples without a score."""
+    async with summarising(tmp_path, (Verdict.UNDECIDED, Verdict.ERROR) * 2) as summarised:
+        yield summarised
+
+
+@contextlib.asynccontextmanager
+async def summarising(tmp_path, verdicts):
+    """A function that summarises results of samples with these verdicts."""
     async with open_journal(tmp_path) as journal:
         with owner_locks(tmp_path) as locks:
             row = (await claim(journal, locks)).row
-            for position in reversed(range(4)):
-                await commit(journal, row, position, FOUR[position])
+            for position in reversed(range(len(verdicts))):
+                await commit(journal, row, position, verdicts[position])
 
             async def summarised(*evaluators, samples=4, refused=None, prefix="", limits=None):
                 results = []
@@ -91,6 +112,53 @@ async def test_results_come_in_the_order_of_the_data_set(found):
     seen = []
     await found((spec(), Counting(lambda results: seen.extend(results) or Metrics({}))))
     assert [result.sample_id for result in seen] == ["0", "1", "2", "3"]
+
+
+@rows("read", [0, 1, 2, 4])
+async def test_results_that_an_evaluator_does_not_read_are_counted(found, read):
+    """An aggregate may return early, or close what it reads: every result was there, and none is missing."""
+
+    class Early(Counting):
+        def aggregate(self, results):
+            values: Any = iter(results)
+            count = sum(1 for _ in itertools.islice(values, read))
+            if read == 2:
+                values.close()
+            return Metrics.of({"count": float(count)})
+
+    _, (result,) = await found((spec(), Early(length)))
+    assert (result.problem, result.metrics.values) == (None, {"count": float(read)})
+    assert (result.n, result.n_scored, result.n_unscored, result.n_errors) == (4, 2, 2, 1)
+
+
+async def test_results_are_counted_if_aggregate_fails(found):
+    """The counts are those of the samples, whatever the evaluator made of them."""
+
+    class Failing(Counting):
+        def aggregate(self, results):
+            next(iter(results))
+            raise ZeroDivisionError
+
+    _, (result,) = await found((spec(), Failing(length)))
+    assert result.problem is not None
+    assert result.problem.reason == "EVALUATOR_FAILED"
+    assert (result.n_scored, result.n_unscored, result.n_errors) == (2, 2, 1)
+
+
+@rows("reduce", [None, *Reduce])
+@rows("kind", registry.EVALUATORS)
+async def test_no_evaluator_loses_samples(unscored, kind, reduce):
+    """Every evaluator finishes, with every value of its option `reduce`."""
+    properties = registry.info(kind).options_schema["properties"]
+    if reduce is not None and "reduce" not in properties:
+        return
+    options = {**REQUIRED.get(kind, {}), **({} if reduce is None else {"reduce": reduce.value})}
+    if kind == "pass_at_k":
+        options["samples_per_prompt"] = 4
+    specification = EvaluatorSpec(kind=kind, options=options)
+    evaluator = registry.create(specification, 0, SAMPLING)
+    _, (result,) = await unscored((specification, evaluator), samples=4 // evaluator.repeats)
+    assert (result.problem, result.n_unscored) == (None, 4)
 
 
 @pytest.mark.parametrize(

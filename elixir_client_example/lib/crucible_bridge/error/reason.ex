@@ -179,6 +179,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :served_name_differs
           | :server_not_started
           | :several_choices
+          | :special_token_in_text
           | :stalled
           | :state_dir_locked
           | :state_dir_unusable
@@ -259,16 +260,16 @@ defmodule CrucibleBridge.Error.Reason do
     permission_denied pickled_weights_refused prompt_differs prompt_too_long queue_full
     raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
     response_too_long retention rollout_failed rules_changed rules_differ samples_missing
-    sample_timeout sandbox_lost served_name_differs server_not_started several_choices stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed tools_unsupported too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    sample_timeout sandbox_lost served_name_differs server_not_started several_choices
+    special_token_in_text stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed tools_unsupported too_few_rollouts
+    too_many_calls too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -399,7 +400,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model's directory has no config.json.
   no The worker has no folder for models; start it with --model-root.
   no The model has no token that begins a text, so the first token cannot be measured.
-  no The tokenizer joins the whole question with a choice, so no token of the question is left.
+  no The tokenizer joins the whole prompt with an answer or a choice, so no token of the prompt is left.
   no The server gives no log-probabilities of a prompt.
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
   no The model or adapter has no weights in safetensors.
@@ -441,6 +442,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The server answers in the name of another model than the one requested; request the name that it has.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
   no The response names several choices; no grade says which of them counts.
+  no A text names a special token, and the model's tokenizer cannot read that name as text.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.
   no The state directory cannot be used; the message says why.

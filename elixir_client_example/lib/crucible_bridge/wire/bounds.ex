@@ -357,7 +357,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.Prompt => %{
       system: %{max_bytes: 65_536},
-      template: %{max_bytes: 65_536}
+      template: %{max_bytes: 65_536},
+      target_delimiter: %{max_bytes: 400}
     },
     V1.RankBy => %{
       metric: %{required: true},

@@ -189,7 +189,8 @@ class LocalBackend(Backend):
         match model:
             case EmbeddedModel(name):
                 # Their files have float16, and numpy computes in float32: the device must not change the answers.
-                return Checkpoint(directory=registry.path(name), default_dtype="float32")
+                # They were trained without a space before the answer, and have no token for one.
+                return Checkpoint(directory=registry.path(name), default_dtype="float32", target_delimiter="")
             case LocalModel(path):
                 return self._checkpoint(model, resolve(self._roots, path), self._roots)
             case HubModel():

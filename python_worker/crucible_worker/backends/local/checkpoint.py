@@ -22,6 +22,8 @@ class Checkpoint:
     """Element type if none is requested; if None, float32 on a CPU, and that of the files on CUDA."""
     device: str | None = None
     """"cpu", "cuda" or "cuda:N", or several of one kind, separated by commas; the host's own if None."""
+    target_delimiter: str | None = None
+    """Text between a prompt and its answer in one text, if it is known for this model; see `Tokenizer`."""
 
     @property
     def devices(self) -> tuple[str, ...]:

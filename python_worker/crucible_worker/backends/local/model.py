@@ -366,6 +366,7 @@ class HostedModel(Model):
                     bos_token_id=facts.bos,
                     eos_token_id=facts.eos,
                     has_chat_template=facts.has_chat_template,
+                    target_delimiter=self._checkpoint.target_delimiter,
                 )
         return facts
 

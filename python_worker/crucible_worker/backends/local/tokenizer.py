@@ -42,6 +42,14 @@ class HostedTokenizer(Tokenizer):
     """Number of its tokens: ids are below it; None if unknown."""
     alone: bool = False
     """Whether it was opened without its model."""
+    target_delimiter: str | None = None
+    """See `Tokenizer`."""
+    special_tokens: bool = False
+    """Whether the names of special tokens in a text are these tokens."""
+
+    def with_special_tokens(self) -> HostedTokenizer:
+        """The same tokenizer, which reads the names of special tokens in a text as these tokens."""
+        return dataclasses.replace(self, special_tokens=True)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of plain text, with the special tokens that the model wants before it."""
@@ -53,7 +61,9 @@ class HostedTokenizer(Tokenizer):
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> tuple[tuple[int, ...], ...]:
         """Encode several texts in one call, each like `encode` or `encode_continuation`."""
-        answers = await self._ask("encode", texts=list(texts), special=not continuations, closed=False)
+        answers = await self._ask(
+            "encode", texts=list(texts), special=not continuations, closed=False, named=self.special_tokens
+        )
         return _all_unpacked(answers)
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> tuple[int, ...]:
@@ -75,12 +85,13 @@ class HostedTokenizer(Tokenizer):
             "encode_chat",
             messages=[to_plain(message) for message in messages],
             generation_prompt=generation_prompt,
+            named=self.special_tokens,
         )
         return Rendered(tokens=tuple(tokens_from_bytes(answer["tokens"]).tolist()), text=answer["text"])
 
     async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> tuple[tuple[int, ...], ...]:
         """Token ids of each text, exactly as the tokenizer gives them."""
-        answers = await self._ask("encode", texts=list(texts), special=add_special_tokens, closed=True)
+        answers = await self._ask("encode", texts=list(texts), special=add_special_tokens, closed=True, named=True)
         return await asyncio.to_thread(_all_unpacked, answers)
 
     async def detokenize(self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> tuple[str, ...]:
@@ -105,6 +116,7 @@ class HostedTokenizer(Tokenizer):
             renderer=renderer,
             messages=[to_plain(message) for message in messages],
             train_on=train_on,
+            named=self.special_tokens,
         )
         return Rendered(**answer)
 

@@ -133,6 +133,10 @@ class ServedTokenizer(Tokenizer):
         """Number of its tokens."""
         return self.there().vocabulary
 
+    def with_special_tokens(self) -> ServedTokenizer:
+        """The same tokenizer, which reads the names of special tokens in a text as these tokens."""
+        return self if self._loaded is None else ServedTokenizer(self._loaded.with_special_tokens())
+
     async def encode(self, text: str) -> Sequence[int]:
         """Token ids of plain text, with the special tokens that the model wants before it.
 

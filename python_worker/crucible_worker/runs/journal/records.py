@@ -72,6 +72,7 @@ from crucible_worker.runs.journal.packing import pack, unpack
 __all__ = [
     "MAX_ROW_BYTES",
     "Ended",
+    "Joint",
     "Renderings",
     "apart_to_record",
     "evaluator_result_from_record",
@@ -130,6 +131,8 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         later["prompt"] = prompt
     if request.dataset.where:
         later["where"] = dict(request.dataset.where)
+    if request.dataset.special_tokens:
+        later["special_tokens"] = True
     if request.log_to:
         later["log_to"] = list(request.log_to)
     if request.models:
@@ -174,6 +177,7 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
             "source": _source_from_pair(data["dataset"]["source"]),
             "prompt": _prompt_from_map(kept.get("prompt")),
             "where": kept.get("where", {}),
+            "special_tokens": kept.get("special_tokens", False),
         }
     )
     if data["sampling"] is not None:
@@ -186,6 +190,16 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """How a prompt in plain text and its target meet."""
+
+    prompt: str
+    """The end of the prompt, after "..." if it is longer."""
+    target: str
+    """The delimiter and the beginning of the target, before "..." if it is longer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Renderings:
     """How the models of an evaluation are prompted."""
 
@@ -193,12 +207,15 @@ class Renderings:
     """Fingerprint of the examples of its prompt; empty if there are none, and until they have been read."""
     evaluators: tuple[EvaluatorRendering, ...] = ()
     """The resolved rendering of each evaluator, in the request's order; empty until the model is loaded."""
+    joint: Joint | None = None
+    """Of the first sample; None if a template joins prompt and target."""
 
 
 def renderings_to_record(renderings: Renderings) -> bytes:
     """Pack how models are prompted."""
     evaluators = [{**_fields(one), "others": dict(one.others)} for one in renderings.evaluators]
-    return pack({"examples_fingerprint": renderings.examples_fingerprint, "evaluators": evaluators})
+    joint = None if renderings.joint is None else _fields(renderings.joint)
+    return pack({"examples_fingerprint": renderings.examples_fingerprint, "evaluators": evaluators, "joint": joint})
 
 
 def renderings_from_record(record: bytes) -> Renderings:
@@ -207,6 +224,7 @@ def renderings_from_record(record: bytes) -> Renderings:
     return Renderings(
         examples_fingerprint=data["examples_fingerprint"],
         evaluators=tuple(EvaluatorRendering(**one) for one in data["evaluators"]),
+        joint=None if (joint := data.get("joint")) is None else Joint(**joint),  # earlier releases recorded none
     )
 
 

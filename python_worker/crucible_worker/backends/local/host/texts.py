@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +15,10 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, RawResponse
-from crucible_worker.backends.base import MAX_TEXT_BYTES
+from crucible_worker.backends.base import MAX_TEXT_BYTES, Rendered
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.chat_messages import from_plain
+from crucible_worker.backends.local.host.special_tokens import SpecialTokens
 from crucible_worker.backends.local.host.template_messages import place_of_images, template_messages, with_places
 from crucible_worker.rendering import tinker_cookbook
 
@@ -41,6 +43,7 @@ class Texts:
     def __init__(self, tokenizer: Any, max_rendered_chars: int) -> None:
         self._tokenizer = tokenizer
         self._max_rendered_chars = max_rendered_chars
+        self._special = SpecialTokens(tokenizer)
 
     def answer(self, message: dict[str, Any]) -> Any:
         """Answer a request: encode, encode_chat, decode, decode_all, render or parse.
@@ -52,10 +55,11 @@ class Texts:
         match message["op"]:
             case "encode":
                 encode = self._encoded if message["closed"] else self._encode_texts
-                return [_packed(tokens) for tokens in encode(message["texts"], special=message["special"])]
+                found = encode(message["texts"], special=message["special"], named=message["named"])
+                return [_packed(tokens) for tokens in found]
             case "encode_chat":
                 messages = [from_plain(plain) for plain in message["messages"]]
-                return self._encode_chat(messages, prompted=message["generation_prompt"])
+                return self._encode_chat(messages, prompted=message["generation_prompt"], named=message["named"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
@@ -67,14 +71,30 @@ class Texts:
                 return dataclasses.asdict(tinker_cookbook.parse(self._tokenizer, message["renderer"], response))
             case _:
                 messages = [from_plain(plain) for plain in message["messages"]]
-                rendered = tinker_cookbook.render(
-                    self._tokenizer, message["renderer"], messages, train_on=message["train_on"]
-                )
-                tokens = [token for token in rendered.tokens if token >= 0]
-                return {**dataclasses.asdict(rendered), "text": self._decoded(tokens, special=True)}
+                rendered, text = self._rendered(messages, message)
+                return {**dataclasses.asdict(rendered), "text": text}
 
-    def _encode_chat(self, messages: list[ChatMessage], *, prompted: bool) -> dict[str, Any]:
-        given = template_messages(messages, self._tokenizer.chat_template)
+    def _rendered(self, messages: list[ChatMessage], message: dict[str, Any]) -> tuple[Rendered, str]:
+        """A conversation by a renderer of tinker-cookbook, and its text."""
+        renderer, train_on = message["renderer"], message["train_on"]
+        hidden = None if message["named"] else self._special.hide(messages)
+        if hidden is None:
+            found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
+            return found, self._shown(found)
+        parted = tinker_cookbook.render(self._special.reader(), renderer, hidden, train_on=train_on)
+        if not self._special.hides(text := self._shown(parted)):
+            return parted, text
+        # This renderer has a separate tokenizer for messages: it must find no special tokens in them.
+        found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
+        self._special.check(found.tokens, self._special.count(parted.tokens))
+        return found, self._shown(found)
+
+    def _shown(self, rendered: Rendered) -> str:
+        return self._decoded([token for token in rendered.tokens if token >= 0], special=True)
+
+    def _encode_chat(self, messages: list[ChatMessage], *, prompted: bool, named: bool) -> dict[str, Any]:
+        hidden = None if named else self._special.hide(messages)
+        given = template_messages(messages if hidden is None else hidden, self._tokenizer.chat_template)
         images = sum(len(message.images) for message in messages)
         place = place_of_images(self._tokenizer, messages) if images else None
         try:
@@ -86,27 +106,48 @@ class Texts:
             raise InvalidField("messages", f"are refused by the chat template: {said}") from error
         if len(text) > self._max_rendered_chars:
             raise _beyond(f"the chat template makes {len(text):,} characters of the messages", self._max_rendered_chars)
-        (tokens,) = self._encoded([text], special=False)
+        if hidden is None:
+            (tokens,) = self._encoded([text], special=False, named=True)
+        else:
+            tokens, text = self._special.encode(text), self._special.restore(text)
+        tokens = self._begun_once(tokens)
         return {"tokens": _packed(tokens if place is None else with_places(tokens, place, images)), "text": text}
 
-    def _encode_texts(self, texts: list[str], *, special: bool) -> list[list[int]]:
-        wholes = self._encoded(texts, special=special)
+    def _encode_texts(self, texts: list[str], *, special: bool, named: bool) -> list[list[int]]:
+        wholes = self._encoded(texts, special=special, named=named)
         if special:
             # Some tokenizers also append an end token; a prompt must stay open.
             end = [self._tokenizer.eos_token_id]
             closed = [index for index, tokens in enumerate(wholes) if tokens[-1:] == end]
-            bares = self._encoded([texts[index] for index in closed], special=False)
+            bares = self._encoded([texts[index] for index in closed], special=False, named=named)
             for index, bare in zip(closed, bares, strict=True):
                 if bare[-1:] != end:
                     wholes[index].pop()
+            wholes = [self._begun_once(tokens) for tokens in wholes]
         return wholes
 
-    def _encoded(self, texts: list[str], *, special: bool) -> list[list[int]]:
+    def _begun_once(self, tokens: list[int]) -> list[int]:
+        """A prompt with one BOS token at its start, if there are several."""
+        begin = self._tokenizer.bos_token_id
+        if begin is None or tokens[:2] != [begin, begin]:
+            return tokens
+        return tokens[next((index for index, token in enumerate(tokens) if token != begin), len(tokens)) - 1 :]
+
+    @functools.cached_property
+    def _marks_around(self) -> int:
+        """Special tokens that the tokenizer puts around every text."""
+        return len(self._tokenizer("", add_special_tokens=True)["input_ids"])
+
+    def _encoded(self, texts: list[str], *, special: bool, named: bool) -> list[list[int]]:
         if not texts:
             return []
         asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        if not named:
+            asked |= self._special.as_text(texts)
         found: list[list[int]] = self._tokenizer(texts, add_special_tokens=special, **asked)["input_ids"]
         for text, tokens in zip(texts, found, strict=True):
+            if not named:
+                self._special.check(tokens, self._marks_around if special else 0)
             most = max(self._max_rendered_chars, MAX_TOKENS_PER_CHAR * len(text))
             if len(tokens) > most:
                 raise _beyond(f"the tokenizer makes {len(tokens):,} tokens of {len(text):,} characters", most)

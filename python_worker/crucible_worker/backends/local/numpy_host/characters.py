@@ -25,9 +25,10 @@ class Characters:
         self.end: int = self._vocabulary[json.loads((directory / "tokenizer_config.json").read_bytes())["eos_token"]]
         """The end-of-sequence token."""
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a text."""
-        return [self._vocabulary.get(piece, self._unknown) for piece in self._pieces.findall(text)]
+    def encode(self, text: str, *, named: bool) -> list[int]:
+        """Tokens of a text; the name of a special token is this token if `named`, and text otherwise."""
+        pieces = self._pieces.findall(text) if named else text
+        return [self._vocabulary.get(piece, self._unknown) for piece in pieces]
 
     def decode(self, tokens: Iterable[int], *, special: bool) -> str:
         """The text of tokens, with the special ones if `special`."""

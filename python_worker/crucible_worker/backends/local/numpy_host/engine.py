@@ -66,7 +66,8 @@ class _Opened:
                     for index in range(message["num_samples"])
                 ]
             case "encode":
-                return [tokens_to_bytes(np.array(self.characters.encode(text), np.int64)) for text in message["texts"]]
+                found = [self.characters.encode(text, named=message["named"]) for text in message["texts"]]
+                return [tokens_to_bytes(np.array(tokens, np.int64)) for tokens in found]
             case "decode":
                 return self.characters.decode(tokens_from_bytes(message["tokens"]).tolist(), special=message["special"])
             case "decode_all":
