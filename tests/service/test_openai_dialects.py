@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
+    EvaluatorSpec,
     OpenAIModel,
     SamplingParams,
     ServerEngine,
@@ -22,7 +24,7 @@ from crucible_worker.exports.every_eval_ever import _generation
 from crucible_worker.exports.inspect_log import Counts, header_of
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.facts import facts_of
-from tests.service.openai_kit import Reply, Request, ScriptedServer, remote, shout, worker_on
+from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, remote, shout, worker_on
 from tests.tables import rows
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
@@ -230,3 +232,25 @@ async def test_an_evaluation_says_that_a_temperature_was_not_applied(tmp_path: P
     described = _generation(evaluation)
     assert "temperature" not in described["generation_args"]
     assert described["additional_details"]["sampling_refused"] == text
+
+
+async def test_a_judge_whose_temperature_was_not_applied_is_named(tmp_path: Path):
+    """Its answers are part of the measurement: the evaluation names it by the option that it stands in."""
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET" or request.body["model"] != "judge":
+            return shout(request)
+        if "temperature" in request.body:
+            return NO_TEMPERATURE
+        return answer(request, json.dumps({"correct": {"reason": "So it is.", "score": 5}}))
+
+    options = {"judge": "openai:s/judge", "criteria": [{"name": "correct", "description": "Is it right?"}]}
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await bridge.evaluation.evaluate(
+            model=MODEL,
+            evaluators=[EvaluatorSpec(kind="rubric", options=options)],
+            dataset=Dataset(source=BuiltinDataset("arithmetic"), limit=2),
+            sampling=PARAMS,
+        )
+    assert evaluation.engine == ServerEngine(not_applied=("judge: temperature",))
+    assert facts_of(evaluation)["sampling refused"].startswith("judge: temperature was not applied")

@@ -640,3 +640,10 @@ async def test_a_request_that_waits_does_not_return_to_the_replica_that_failed_i
         stuck.cancel()
         assert await asyncio.wait_for(asyncio.gather(*others), 60) == [["B"], ["C"]]
         assert rig.asked == [3, 2]
+
+
+async def test_an_answer_that_cannot_be_used_is_sent_to_one_other_replica_and_no_further():
+    """The other replica is the repeat: its answer, paid for as well, is not requested again."""
+    async with fleet_of(*[lambda _: Reply({"choices": []})] * 3) as rig:
+        error = await error_of(rig.model.sample_text("hi", PARAMS))
+    assert (error.reason, error.retryable, sum(rig.asked)) == ("BACKEND_ANSWER", False, 2)

@@ -149,6 +149,26 @@ async def test_the_reward_of_a_problem(stop_reason: str, formed: str, reward: fl
     assert outcome.score == reward
 
 
+async def test_a_form_is_not_judged_without_knowing_how_the_answer_ended() -> None:
+    """A server that does not say whether an answer was truncated gives no reward: it is neither well formed nor not."""
+
+    class Model(ScriptedModel):
+        @property
+        def sampling(self) -> "Model":
+            return self
+
+        async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> Any:
+            return [SampledSequence(text="A!", tokens=(1,), stop_reason="")]
+
+    outcome = await _run(
+        Model(), grader="contains", format_grader="format", format_options={"form": "marks", "marks": ["!"]}
+    )
+
+    assert outcome.score is None
+    assert outcome.problem is not None
+    assert "does not report whether the answer was truncated" in outcome.problem.message
+
+
 class Chat(ScriptedModel):
     """Its template writes `END` after an answer; `EOS` is its end-of-sequence token. Both are special."""
 
