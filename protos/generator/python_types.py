@@ -164,7 +164,7 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem n_truncated_reasoning",
     ),
     Type(
         "SampleResult",

@@ -115,11 +115,11 @@ class RubricEvaluator(
             verdict=Verdict.MEASURED if grade.verdict.scored else grade.verdict,
             score=grade.score,
             output=answer.output,
-            method=method_of(found),
+            method=answer.no_answer or method_of(found),
             stop_reason=answer.sequence.stop_reason,
             output_tokens=answer.sequence.output_tokens,
             problem=problem,
-            measurements=measurements_of(found),
+            measurements={**measurements_of(found), **answer.counted},
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:

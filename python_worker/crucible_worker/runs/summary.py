@@ -11,6 +11,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Usage, Verdict
+from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import Reads, results_of
@@ -54,6 +55,7 @@ class _Counts:
     scored: int = 0
     errors: int = 0
     truncated: int = 0
+    truncated_reasoning: int = 0
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
@@ -61,6 +63,7 @@ class _Counts:
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
             self.truncated += result.stop_reason == "length"
+            self.truncated_reasoning += result.measurements.get(TRUNCATED_REASONING, 0) > 0
             yield result
 
 
@@ -123,6 +126,7 @@ def summarise(
         n_unscored=unscored,
         n_errors=counts.errors,
         n_truncated=counts.truncated,
+        n_truncated_reasoning=counts.truncated_reasoning,
         usage=usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )

@@ -18,6 +18,7 @@ from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.distributions import columns_of
 from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.openai.apart import with_parts_apart
 from crucible_worker.backends.openai.failures import final, garbage
 
 __all__ = [
@@ -49,7 +50,7 @@ def completion_answer(document: dict[str, Any], server: str, top: int = 0) -> Sa
         BackendError: it is invalid (BACKEND_ANSWER), or was truncated by the server's filter (BACKEND_FILTERED).
     """
     choice = only_choice(document, server)
-    return _sequence(document, choice, _text(choice, "text", server), server, top)
+    return with_parts_apart(_sequence(document, choice, _text(choice, "text", server), server, top), choice)
 
 
 def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
@@ -64,7 +65,7 @@ def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledS
     if message is None:
         raise garbage(server, "a choice without a message")
     text = "" if message.get("content") is None else _text(message, "content", server)
-    return _sequence(document, choice, text, server, top)
+    return with_parts_apart(_sequence(document, choice, text, server, top), message)
 
 
 def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             yield RecordedTurn(role="user", text="", tokens=seen, rollout=index)
         yield RecordedTurn(
             role="assistant",
-            text=_text_of(turn),
+            text=turn.output,
             reward=float(turn.reward),
             tokens=int(turn.said.output_tokens),
             rollout=index,

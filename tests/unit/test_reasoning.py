@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.rendering import part_thinking, without_thinking
+from crucible_worker.reasoning import part_thinking, without_thinking
 from tests.tables import rows
 
 PIECES = st.sampled_from(
@@ -48,15 +48,23 @@ PIECES = st.sampled_from(
         ("<think>a</think>\n<think>b", ""),
         ("<think>a</think>", ""),
         ("a</think>\n", ""),
-        ("46 <think>or", "46 <think>or"),
-        ("<think>a</think>46 <think>or", "46 <think>or"),
+        ("46 <think>or", "46"),
+        ("<think>a</think>46 <think>or", "46"),
         ("<thi<think>x</think>nk>46", "<thi nk>46"),
-        ("<THINK>46", "<THINK>46"),
+        ("<THINK>46", ""),
+        ("<Think>12+34</THINK>46", "46"),
+        ("[THINK]12+34[/THINK]46", "46"),
+        ("12+34[/THINK]46", "46"),
+        ("[think]46", "[think]46"),
+        ("<think>[/THINK]12</think>46", "46"),
+        ("<seed:think>12+34</seed:think>46", "46"),
+        ("\u25c1think\u25b712+34\u25c1/think\u25b746", "46"),
+        ("<|START_THINKING|>12+34<|END_THINKING|>46", "46"),
         ("", ""),
     ],
 )
 def test_what_is_left_is_the_answer(output: str, answer: str) -> None:
-    """Closed thoughts go, and all before a closing tag alone; an unclosed one is all there is, unless text precedes."""
+    """Reasoning goes, closed or not, and all before a closing tag alone; text before an unclosed one is the answer."""
     assert without_thinking(output) == answer
 
 
@@ -80,7 +88,7 @@ def test_a_million_tags_are_one_pass() -> None:
     assert without_thinking("<think>" * 1_000_000 + "46") == ""
     assert without_thinking("<think></think>" * 500_000 + "46") == "46"
     assert without_thinking("</think>" * 1_000_000 + "46") == "46"
-    assert without_thinking("46" + "<think>" * 1_000_000) == "46" + "<think>" * 1_000_000
+    assert without_thinking("46" + "<think>" * 1_000_000) == "46"
 
 
 @rows(
@@ -96,8 +104,8 @@ def test_a_million_tags_are_one_pass() -> None:
         ("<think>a</think>b</think>46<think>c</think>", "ab\n\nc"),
         ("<think>12+34 is", "12+34 is"),
         ("<think>a</think>\n<think>b", "a\n\nb"),
-        ("46 <think>or", ""),
-        ("<think>a</think>46 <think>or", "a"),
+        ("46 <think>or", "or"),
+        ("<think>a</think>46 <think>or", "a\n\nor"),
     ],
 )
 def test_what_is_removed_is_the_reasoning(output: str, reasoning: str) -> None:
