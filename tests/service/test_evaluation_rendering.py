@@ -17,7 +17,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
+from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import accuracy, asked, nll, refused, rig, samples_of

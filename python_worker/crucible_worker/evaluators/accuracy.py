@@ -80,13 +80,11 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         return answer, Outcome(
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
-            output=answer.output,
             extracted=shown(grade.extracted),  # the whole response is recorded next to it
             method=grade.method,
-            stop_reason=answer.sequence.stop_reason,
-            output_tokens=answer.sequence.output_tokens,
             problem=problem_of_grade(grade),
             measurements={**grade.measurements, **answer.counted},
+            **answer.recorded,
         )
 
     async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:

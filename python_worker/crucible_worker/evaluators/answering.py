@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, ToolCall
 from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.rendering import Finished, answer_of, ask
 
@@ -85,6 +85,23 @@ class Answer:
     """Characters of the output from the stop string on, which are not judged."""
 
     @property
+    def recorded(self) -> dict[str, Any]:
+        """What an outcome records of it, as arguments of `Outcome`."""
+        said = self.sequence
+        calls = (
+            ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
+            for call in said.tool_calls
+        )
+        return {
+            "output": self.output,
+            "reasoning": _unicode(said.reasoning),
+            "refusal": _unicode(said.refusal),
+            "tool_calls": tuple(calls),
+            "stop_reason": said.stop_reason,
+            "output_tokens": said.output_tokens,
+        }
+
+    @property
     def counted(self) -> dict[str, float]:
         """What an outcome counts of it, as measurements; nothing as a rule."""
         found = {
@@ -129,7 +146,7 @@ class Answering:
         (found,) = asked.answers
         output, replaced = _SURROGATES.subn("\ufffd", f"{found.sequence.text}{found.rest}")
         said = found.whole if self.thinking == KEEP_THINKING else found.answer
-        text = answer_of(_SURROGATES.sub("\ufffd", said), self.renderer)
+        text = answer_of(_unicode(said), self.renderer)
         return Answer(
             prompt=asked.prompt,
             sequence=found.sequence,
@@ -140,6 +157,10 @@ class Answering:
             unfinished=found.unfinished,
             after_stop=len(found.rest),
         )
+
+
+def _unicode(text: str) -> str:
+    return _SURROGATES.sub("\ufffd", text)
 
 
 def _why_none(found: Finished) -> str:

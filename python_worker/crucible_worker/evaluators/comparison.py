@@ -144,13 +144,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         answering = Answering(sampling=self.sampling, renderer=self.renderer)
         answer = await answering.answer(context.model, sample.input, context.seed)
         asked, reference = question_text(sample.input), sample.targets[0]
-        found = Outcome(
-            verdict=Verdict.MEASURED,
-            output=answer.output,
-            stop_reason=answer.sequence.stop_reason,
-            output_tokens=answer.sequence.output_tokens,
-            measurements=answer.counted,
-        )
+        found = Outcome(verdict=Verdict.MEASURED, measurements=answer.counted, **answer.recorded)
         try:
             text = await self.preprocess(answer.text)
         except Uncleanable as error:

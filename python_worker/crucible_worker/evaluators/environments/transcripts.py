@@ -56,6 +56,9 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             reward=float(turn.reward),
             tokens=int(turn.said.output_tokens),
             rollout=index,
+            reasoning=turn.said.reasoning,
+            refusal=turn.said.refusal,
+            tool_calls=turn.said.tool_calls,
         )
 
 
