@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.reasoning import part_thinking, without_thinking
+from crucible_worker.reasoning import opening_of_prompt, part_thinking, parted, without_thinking
 from tests.tables import rows
 
 PIECES = st.sampled_from(
@@ -81,6 +81,58 @@ def test_a_second_time_changes_nothing(output: str) -> None:
 def test_an_answer_behind_a_closed_thought_is_kept(thought: str, answer: str, tag: str) -> None:
     """Whatever the thought holds, text without tags behind its end is the answer."""
     assert without_thinking(f"<{tag}>{thought}</{tag}>{answer}") == answer.strip()
+
+
+HARMONY = "<|channel|>analysis<|message|>12\n+34<|end|><|start|>assistant<|channel|>final<|message|>46\nso"
+
+
+@rows(
+    ("output", "opening", "stops", "truncated", "found"),
+    [
+        ("46\n47", "", ("\n",), False, ("", "46", False, "\n47")),
+        ("a b c", "", ("c", "b"), False, ("", "a ", False, "b c")),
+        ("", "", ("\n",), False, ("", "", False, "")),
+        ("<think>a\nb</think>46\n47", "", ("\n",), False, ("a\nb", "46", False, "\n47")),
+        ("a\nb</think>46\n47", "<think>", ("\n",), False, ("a\nb", "46", False, "\n47")),
+        ("a\nb</think>46\n47", "", ("\n",), False, ("a\nb", "46", False, "\n47")),
+        ("46\n<think>a\nb</think>47", "", ("\n",), False, ("", "46", False, "\n<think>a\nb</think>47")),
+        ("\n<think>a</think>46\n47", "", ("\n",), False, ("a", "46", False, "\n47")),
+        ("12+34 is 46", "<think>", (), True, ("12+34 is 46", "", True, "")),
+        ("12+34 is 46", "<think>", ("is",), False, ("12+34 is 46", "", True, "")),
+        ("12+34 is 46", "", (), True, ("", "12+34 is 46", False, "")),
+        ("46 <think>or", "", (), True, ("or", "", True, "")),
+        ("46 <think>or", "", (), False, ("or", "46", False, "")),
+        ("[THINK]a\n[/THINK]46\n47", "", ("\n",), False, ("a", "46", False, "\n47")),
+        (HARMONY, "", ("\n",), False, ("12\n+34", "46", False, "\nso")),
+        (f"{HARMONY}<|return|>", "", (), False, ("12\n+34", "46\nso", False, "")),
+        (HARMONY[:36], "", (), True, ("12\n+34", "", True, "")),
+        (HARMONY[30:], "<|channel|>analysis<|message|>", (), False, ("12\n+34", "46\nso", False, "")),
+        ("12+34", "<|channel|>analysis<|message|>", (), True, ("12+34", "", True, "")),
+    ],
+)
+def test_a_stop_string_ends_an_answer_and_no_reasoning(output, opening, stops, truncated, found) -> None:
+    """The first one after the reasoning; reasoning that is not finished has no answer after it."""
+    parts = parted(output, opening=opening, stops=stops, truncated=truncated)
+
+    assert (parts.reasoning, parts.answer, parts.unfinished, output[parts.end :]) == found
+
+
+@rows(
+    ("prompt", "opening"),
+    [
+        ("Q<think>\n", "<think>"),
+        ("Q[THINK]", "[THINK]"),
+        ("Q<think>\n\n</think>\n\n", ""),
+        ("Q</think>", ""),
+        ("<think> Q", ""),
+        ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>analysis<|message|>"),
+        ("<|start|>assistant<|channel|>final<|message|>", ""),
+        ("", ""),
+    ],
+)
+def test_a_prompt_may_open_the_reasoning(prompt: str, opening: str) -> None:
+    """By the tag that it ends with."""
+    assert opening_of_prompt(prompt) == opening
 
 
 def test_a_million_tags_are_one_pass() -> None:

@@ -73,7 +73,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
 
 
 def _without_end(evaluator: EvaluatorSpec, state: EvaluationState) -> dict[str, Any]:
-    counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated"))
+    counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated", "n_truncated_reasoning"))
     why = "did not end: it has no metrics" if state.terminal else "has not ended"
     return {"label": evaluator.label, "kind": evaluator.kind, **counts, "problem": why}
 
@@ -87,6 +87,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_unscored": result.n_unscored,
         "n_errors": result.n_errors,
         "n_truncated": result.n_truncated,
+        "n_truncated_reasoning": result.n_truncated_reasoning,
         "problem": problem_text(result.problem) or None,
     }
 

@@ -131,6 +131,7 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
         "n_scored": float(result.n_scored),
         "n_unscored": float(result.n_unscored),
         "n_errors": float(result.n_errors),
+        "n_truncated_reasoning": float(result.n_truncated_reasoning),
     }
     failed = result.problem is not None
     return _event(
