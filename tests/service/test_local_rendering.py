@@ -1,5 +1,6 @@
 """Renderers on a model of the local backend: what its host makes of them, and where its answers end."""
 
+import itertools
 import shutil
 
 import numpy as np
@@ -173,7 +174,7 @@ def saying(folder, template, chain):
         model.model.norm.weight.fill_(1.0)
         for token in range(size):
             model.model.embed_tokens.weight[token, token] = 1.0
-        for before, after in zip(ids, ids[1:]):
+        for before, after in itertools.pairwise(ids):
             model.lm_head.weight[after, before] = 1.0
     model.save_pretrained(folder)
 
