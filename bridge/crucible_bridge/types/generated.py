@@ -416,9 +416,8 @@ class SampleResult:
     truncated: tuple[TruncatedPart, ...] = ()
     """What of sample, prompt, turns and reasoning is not there whole; empty where everything is."""
     reasoning: str = ""
-    """The reasoning of the output, without tags: that in `output`, and that which the model's server returned apart
-    from it. This field and the next two are recorded by RECORD_FULL and RECORD_OUTPUTS, for evaluators of one
-    answer.
+    """The reasoning, without tags: of `output`, and what the model's server returned apart from it. This field and
+    the next two are recorded by RECORD_FULL and RECORD_OUTPUTS, for evaluators of one answer.
     """
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""

@@ -386,7 +386,7 @@ class SampledSequence:
     top_logprobs: np.ndarray | None = dataclasses.field(default=None, compare=False)
     """Their log-probabilities, float64 of the same shape, nats, under the unmodified distribution. -inf beside -1."""
     reasoning: str = ""
-    """The reasoning, without tags: that in the text, and that which the model's server returned apart from the text. Of
+    """The reasoning, without tags: of the text, and what the model's server returned apart from the text. Of
     a backend: only the latter."""
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""

@@ -45,7 +45,7 @@ class Turn:
     logprobs: np.ndarray | None = None
     """Log-probability of each of them, nats, float32; None likewise."""
     reasoning: str = ""
-    """Its reasoning, without tags: that in its text, and that which the model's server returned apart from the text."""
+    """Its reasoning, without tags: of its text, and what the model's server returned apart from the text."""
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""
     tool_calls: tuple[ToolCall, ...] = ()

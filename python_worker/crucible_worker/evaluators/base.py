@@ -187,7 +187,7 @@ class Outcome:
     turns_left_out: int = 0
     """Bytes of turns that did not fit."""
     reasoning: str = ""
-    """The reasoning, without tags: that in the output, and that which a server returned apart."""
+    """The reasoning, without tags: of the output, and what a server returned apart."""
     refusal: str = ""
     """The refusal that a server returned in place of an answer."""
     tool_calls: tuple[ToolCall, ...] = ()
