@@ -198,7 +198,7 @@ async def worker_on(
 ) -> AsyncIterator[Bridge]:
     """A client of a worker that knows the server as `s`, and what tokens cost; settings are those of the server."""
     known = (OpenAIServer(name="s", base_url=server.url, **settings),)
-    further = {} if limits is None else {"limits": limits}
+    further: dict[str, Any] = {} if limits is None else {"limits": limits}
     told = Settings(port=0, state_dir=folder / "state", openai_servers=known, prices=prices, **further).validate()
     async with Worker(told) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge

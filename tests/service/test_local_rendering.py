@@ -167,7 +167,7 @@ def saying(folder, template, chain):
         eos_token_id=tokenizer.eos_token_id,
     )
     model = AutoModelForCausalLM.from_config(config)
-    ids = tokenizer.convert_tokens_to_ids(list(chain))
+    ids = [tokenizer.convert_tokens_to_ids(piece) for piece in chain]
     with torch.no_grad():
         for weights in model.parameters():
             weights.zero_()
