@@ -164,7 +164,8 @@ TYPES = (
     Type(
         "EvaluatorResult",
         needed="evaluator metrics",
-        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem n_correct unscored_by_reason",
+        order="evaluator metrics n n_scored n_unscored n_errors n_truncated usage problem n_correct unscored_by_reason"
+        " n_truncated_reasoning",
     ),
     Type(
         "SampleResult",

@@ -20,6 +20,7 @@ from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.served import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 
 KEY = "canary-7c2f9b1e5d"
@@ -202,11 +203,17 @@ async def remote(script: Script = shout, **settings: Any) -> AsyncIterator[tuple
 
 @contextlib.asynccontextmanager
 async def worker_on(
-    server: ScriptedServer, folder: Path, *, prices: tuple[ModelPrice, ...] = (), **settings: Any
+    server: ScriptedServer,
+    folder: Path,
+    *,
+    prices: tuple[ModelPrice, ...] = (),
+    limits: WorkerLimits | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bridge]:
     """A client of a worker that knows the server as `s`, and what tokens cost; settings are those of the server."""
     known = (OpenAIServer(name="s", base_url=server.url, **settings),)
-    told = Settings(port=0, state_dir=folder / "state", openai_servers=known, prices=prices).validate()
+    further: dict[str, Any] = {} if limits is None else {"limits": limits}
+    told = Settings(port=0, state_dir=folder / "state", openai_servers=known, prices=prices, **further).validate()
     async with Worker(told) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge
 

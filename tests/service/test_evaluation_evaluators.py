@@ -54,7 +54,13 @@ async def test_an_evaluator_that_cannot_work_fails_alone():
     assert kinds.count(EventKind.EVALUATOR_EXCEPTION) == kinds.count(EventKind.EVALUATOR_COMPLETE) == 1
     assert kinds[-2:] == [EventKind.EVALUATION_COMPLETE, EventKind.EVALUATION_STOP]
     assert exception.problem == broken.problem
-    assert exception.measurements == {"n": 2.0, "n_scored": 0.0, "n_unscored": 2.0, "n_errors": 0.0}
+    assert exception.measurements == {
+        "n": 2.0,
+        "n_scored": 0.0,
+        "n_unscored": 2.0,
+        "n_errors": 0.0,
+        "n_truncated_reasoning": 0.0,
+    }
 
 
 async def test_evaluators_that_all_cannot_work_fail_the_evaluation():

@@ -17,7 +17,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
+from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import accuracy, asked, nll, refused, rig, samples_of
@@ -54,8 +54,13 @@ async def test_thoughts_are_recorded_and_not_graded():
     assert results["long"].stop_reason == "length"
     assert evaluation.metrics.values["accuracy"] == 2 / 6
     assert evaluation.results[0].n_truncated == 2
+    assert evaluation.results[0].n_truncated_reasoning == 1
     (reported,) = report["evaluations"]
     assert reported["evaluators"][0]["n_truncated"] == 2
+    assert reported["evaluators"][0]["n_truncated_reasoning"] == 1
+    assert results["right"].reasoning == results["opened"].reasoning == "1 + 1 is 2"
+    assert results["cut"].reasoning.startswith("2, or is it")
+    assert results["long"].reasoning == ""
 
 
 async def test_a_renderer_is_part_of_what_is_asked():

@@ -12,6 +12,7 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
+from crucible_worker.evaluators.answering import NO_ANSWER
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.code_kit import needs_sandbox
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, refused, samples_of
@@ -79,8 +80,12 @@ async def test_no_injection_of_a_model_changes_its_score():
 
     assert len(samples) >= 50
     assert all(CANARY in sample.output for sample in samples)
-    assert {sample.score for sample in samples} == {HONEST / 10}
-    assert evaluation.metrics.values["rubric_score"] == pytest.approx(HONEST / 10)
+    # Two of them are reasoning alone, by the marks of a model, and so no answer.
+    silent = {sample.sample_id: sample.score for sample in samples if sample.method == NO_ANSWER}
+    assert silent == {"marks of Harmony": 0.0, "marks of Magistral": 0.0}
+    assert {sample.score for sample in samples if sample.sample_id not in silent} == {HONEST / 10}
+    share = (len(samples) - len(silent)) / len(samples)
+    assert evaluation.metrics.values["rubric_score"] == pytest.approx(share * HONEST / 10)
 
 
 async def test_a_judge_grades_for_accuracy():

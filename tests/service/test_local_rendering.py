@@ -1,5 +1,6 @@
 """Renderers on a model of the local backend: what its host makes of them, and where its answers end."""
 
+import itertools
 import shutil
 
 import numpy as np
@@ -18,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
-from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
+from crucible_worker.rendering import ask, render_prompt, render_supervised, sample_answers
 from crucible_worker.rendering.prompts import render_question
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, HeldTokenizer, byte_tokenizer, inputs_of
@@ -120,6 +121,104 @@ async def test_a_special_token_stops_where_its_text_is_a_stop_string(local):
             assert after.stop_reason == "stop"
         else:
             assert after.tokens == before.tokens
+
+
+PIECES = {
+    "Q": False,
+    "\n": False,
+    "12\n+": False,
+    "34; ": False,
+    "46": False,
+    "; ": False,
+    "no": False,
+    "<think>": True,
+    "</think>": True,
+    "[THINK]": True,
+    "[/THINK]": True,
+    "<end>": True,
+}
+"""The tokens of the model that says a text, and whether they are special."""
+
+
+def saying(folder, template, chain):
+    """Make a model without chance: after each piece comes the next one of a chain."""
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    made = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    made.decoder = decoders.Fuse()
+    made.add_tokens([AddedToken(piece, normalized=False, special=special) for piece, special in PIECES.items()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>", unk_token="<unk>")
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    size = len(tokenizer)
+    config = AutoConfig.for_model(
+        "llama",
+        vocab_size=size,
+        hidden_size=size + size % 2,
+        intermediate_size=2,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    ids = [tokenizer.convert_tokens_to_ids(piece) for piece in chain]
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()
+        model.model.norm.weight.fill_(1.0)
+        for token in range(size):
+            model.model.embed_tokens.weight[token, token] = 1.0
+        for before, after in itertools.pairwise(ids):
+            model.lm_head.weight[after, before] = 1.0
+    model.save_pretrained(folder)
+
+
+OPENED = "{{ messages[0]['content'] + '<think>\\n' }}"
+PLAIN = "{{ messages[0]['content'] }}"
+
+
+@rows(
+    ("name", "template", "chain", "stop", "max_tokens", "found"),
+    [
+        (
+            "opened",
+            OPENED,
+            ["\n", "12\n+", "34; ", "</think>", "46", "; ", "no", "<end>"],
+            ("\n", ";"),
+            20,
+            ("46", "12\n+34;", False, "stop", 5),
+        ),
+        ("cut", OPENED, ["\n", "12\n+", "34; ", "46", "<end>"], (), 3, ("", "12\n+34; 46", True, "length", 3)),
+        ("open", OPENED, ["\n", "12\n+", "34; ", "46", "<end>"], ("\n",), 20, ("", "12\n+34; 46", True, "stop", 4)),
+        (
+            "tagged",
+            PLAIN,
+            ["Q", "[THINK]", "12\n+", "[/THINK]", "46", "; ", "no", "<end>"],
+            ("; n",),
+            20,
+            ("46", "12\n+", False, "stop", 6),
+        ),
+        ("plain", PLAIN, ["Q", "46", "; ", "no", "<end>"], (), 20, ("46; no", "", False, "stop", 4)),
+    ],
+)
+async def test_a_local_model_is_stopped_after_its_reasoning_alone(
+    root, local, name, template, chain, stop, max_tokens, found
+):
+    """Tags that are special tokens are seen; a stop string in reasoning, which the prompt may open, ends nothing."""
+    saying(root / name, template, chain)
+    model = await load(local, LocalModel(name))
+
+    asked = await ask(model, "Q", SamplingParams(max_tokens=max_tokens, temperature=0.0, stop=stop))
+
+    (one,) = asked.answers
+    said = one.sequence
+    assert (one.answer, said.reasoning, one.unfinished, said.stop_reason, len(said.tokens)) == found
 
 
 async def test_renderers_of_a_model_without_a_chat_template(local):

@@ -23,8 +23,10 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
     ToolCall,
+    TruncatedPart,
     Verdict,
 )
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MISFITS_PER_CALL
 from tests.service.evaluation_kit import numbered, refused, samples_of, state_of
 from tests.service.openai_kit import (
@@ -81,6 +83,78 @@ async def test_accuracy_of_text_and_conversations(tmp_path):
     ]
     assert (results["cut"].stop_reason, results["cut"].output_tokens) == ("length", 8)
     assert backends["openai"] == ""
+
+
+SAID = {
+    "apart": {"content": "2", "reasoning_content": "1\n+1"},
+    "inside": {"content": "<think>1\n+1</think>2"},
+    "beyond": {"content": "2\nQ: 3+3"},
+    "within": {"content": None, "reasoning": "1+1, or 2", "finish_reason": "length"},
+    "stopped": {"content": "", "reasoning": "1+1"},
+    "refused": {"content": None, "refusal": "I cannot"},
+    "called": {"content": None, "tool_calls": [{"id": "c", "function": {"name": "add", "arguments": "{}"}}]},
+}
+"""Messages of a server, by the question; the finish reason is "stop" if there is none."""
+
+
+@pytest.mark.parametrize("record", [Record.FULL, Record.OUTPUTS, Record.NONE])
+async def test_what_comes_with_an_answer_is_recorded_and_not_graded(tmp_path, record):
+    """Reasoning, refusals, calls of tools, and text after a stop string: the cause of an answer that is none."""
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return refusal(404)
+        message = dict(SAID[request.text])
+        reason = message.pop("finish_reason", "stop")
+        return Reply({"choices": [{"message": message, "finish_reason": reason}], "usage": {"completion_tokens": 3}})
+
+    samples = [Sample(id=name, input=name, targets=("2",)) for name in SAID]
+    params = SamplingParams(max_tokens=8, stop=("\n",))
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path) as bridge:
+        evaluation = await accuracy_of(bridge, samples, sampling=params, record=record)
+        found = {result.sample_id: result for result in await samples_of(bridge, evaluation.evaluation_id)}
+
+    right = {name for name, result in found.items() if result.verdict is Verdict.CORRECT}
+    assert right == {"apart", "inside", "beyond"}
+    assert {result.verdict for name, result in found.items() if name not in right} == {Verdict.INCORRECT}
+    assert {name: found[name].method for name in ("within", "stopped", "refused", "called")} == {
+        "within": "no answer: truncated at max_tokens during the reasoning",
+        "stopped": "no answer: ended during the reasoning",
+        "refused": "no answer: refused",
+        "called": "no answer: called a tool",
+    }
+    assert evaluation.results[0].n_truncated_reasoning == 2
+    assert evaluation.results[0].n_truncated == 1
+    assert found["beyond"].stop_reason == "stop"
+    assert found["beyond"].measurements == {"characters_after_stop": 7.0}
+    none = record is Record.NONE
+    outputs = {name: "" if none else said["content"] or "" for name, said in SAID.items()}
+    assert {name: result.output for name, result in found.items()} == outputs
+    said = ("", "") if none else ("1\n+1", "1\n+1")
+    assert (found["apart"].reasoning, found["inside"].reasoning) == said
+    assert found["within"].reasoning == ("" if none else "1+1, or 2")
+    assert found["refused"].refusal == ("" if none else "I cannot")
+    assert found["called"].tool_calls == (() if none else (ToolCall(name="add", arguments="{}", id="c"),))
+
+
+async def test_recorded_reasoning_is_bounded(tmp_path):
+    """Its end is left out beyond the limit of a sample's record, and the record says so."""
+
+    def script(request: Request) -> Reply:
+        if request.method == "GET":
+            return refusal(404)
+        message = {"content": "2", "reasoning": "ab" * 4_000}
+        return Reply({"choices": [{"message": message, "finish_reason": "stop"}]})
+
+    limits = WorkerLimits(max_sample_record_bytes=4_096)
+    async with ScriptedServer(script).serving() as server, worker_on(server, tmp_path, limits=limits) as bridge:
+        evaluation = await accuracy_of(bridge, [Sample(id="s", input="q", targets=("2",))])
+        (result,) = await samples_of(bridge, evaluation.evaluation_id)
+
+    assert result.verdict is Verdict.CORRECT
+    assert result.reasoning == "ab" * 2_048
+    lost = TruncatedPart(part="reasoning", bytes=8_000 - 4_096, limit="max_sample_record_bytes")
+    assert lost in result.truncated
 
 
 def reasons(results):

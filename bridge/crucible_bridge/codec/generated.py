@@ -772,6 +772,7 @@ def evaluator_result_to_v1(value: EvaluatorResult) -> evaluation_pb2.EvaluatorRe
         problem=None if value.problem is None else problem_to_v1(value.problem),
         n_correct=value.n_correct,
         unscored_by_reason={unicode_text(key): item for key, item in value.unscored_by_reason.items()},
+        n_truncated_reasoning=value.n_truncated_reasoning,
     )
 
 
@@ -793,6 +794,7 @@ def evaluator_result_from_v1(message: evaluation_pb2.EvaluatorResult, field: str
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         n_correct=message.n_correct if message.HasField("n_correct") else None,
         unscored_by_reason=dict(sorted(message.unscored_by_reason.items())),
+        n_truncated_reasoning=message.n_truncated_reasoning,
     )
 
 
@@ -819,6 +821,9 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         turns=[turn_to_v1(item) for item in value.turns],
         usage=None if value.usage is None else usage_to_v1(value.usage),
         truncated=[truncated_part_to_v1(item) for item in value.truncated],
+        reasoning=unicode_text(value.reasoning),
+        refusal=unicode_text(value.refusal),
+        tool_calls=[tool_call_to_v1(item) for item in value.tool_calls],
     )
 
 
@@ -852,6 +857,9 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         turns=each_decoded(turn_from_v1, message.turns, child(field, "turns")),
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
         truncated=each_decoded(truncated_part_from_v1, message.truncated, child(field, "truncated")),
+        reasoning=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
     )
 
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from crucible_bridge.arrays import floats
 from crucible_bridge.codec.bulk import vector_from_v1
-from crucible_bridge.codec.data import array_from_v1, array_to_v1
+from crucible_bridge.codec.data import array_from_v1, array_to_v1, tool_call_from_v1
 from crucible_bridge.codec.fields import child, unicode_text
+from crucible_bridge.codec.transcripts import sendable_calls
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import SampledSequence
 from crucible_bridge.v1 import models_pb2 as pb
@@ -75,6 +76,9 @@ def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
         reasoning_tokens=sequence.reasoning_tokens,
         top_tokens=None if sequence.top_tokens is None else array_to_v1(sequence.top_tokens),
         top_logprobs=None if sequence.top_logprobs is None else floats_to_v1(sequence.top_logprobs),
+        reasoning=unicode_text(sequence.reasoning),
+        refusal=unicode_text(sequence.refusal),
+        tool_calls=sendable_calls(sequence.tool_calls),
     )
 
 
@@ -104,4 +108,7 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
         reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,
         top_tokens=top_tokens,
         top_logprobs=top_logprobs,
+        reasoning=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=tuple(tool_call_from_v1(call, field) for call in message.tool_calls),
     )

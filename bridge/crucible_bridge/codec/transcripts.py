@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from crucible_bridge.codec.data import (
     conversation_to_v1,
     datum_from_v1,
     sample_to_v1,
+    tool_call_from_v1,
+    tool_call_to_v1,
 )
 from crucible_bridge.codec.fields import child, unicode_text
 from crucible_bridge.errors import InvalidField
@@ -37,6 +40,7 @@ __all__ = [
     "recorded_sample_to_v1",
     "sample_prompt_from_v1",
     "sample_prompt_to_v1",
+    "sendable_calls",
     "turn_from_v1",
     "turn_to_v1",
 ]
@@ -120,6 +124,9 @@ def turn_to_v1(turn: Turn) -> evaluation_pb2.Turn:
         model=turn.model,
         token_ids=_array_to_v1(turn.token_ids),
         logprobs=_array_to_v1(turn.logprobs),
+        reasoning=unicode_text(turn.reasoning),
+        refusal=unicode_text(turn.refusal),
+        tool_calls=sendable_calls(turn.tool_calls),
     )
 
 
@@ -141,6 +148,21 @@ def turn_from_v1(message: evaluation_pb2.Turn, field: str) -> Turn:
         model=message.model,
         token_ids=_array_from_v1(message, "token_ids", field),
         logprobs=_array_from_v1(message, "logprobs", field),
+        reasoning=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=tuple(tool_call_from_v1(call, field) for call in message.tool_calls),
+    )
+
+
+def sendable_calls(calls: Iterable[ToolCall]) -> list[types_pb2.ToolCall]:
+    """Encode calls of tools that a model wrote: text that is not Unicode becomes U+FFFD."""
+    return [tool_call_to_v1(call) for call in _unicode_calls(calls)]
+
+
+def _unicode_calls(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(name=unicode_text(call.name), arguments=unicode_text(call.arguments), id=unicode_text(call.id))
+        for call in calls
     )
 
 
@@ -149,15 +171,11 @@ def _sendable(conversation: Conversation) -> Conversation:
 
 
 def _sendable_message(message: ChatMessage) -> ChatMessage:
-    calls = (
-        ToolCall(name=unicode_text(call.name), arguments=unicode_text(call.arguments), id=unicode_text(call.id))
-        for call in message.tool_calls
-    )
     return ChatMessage(
         role=unicode_text(message.role),
         content="" if message.parts else unicode_text(message.content),
         parts=tuple(map(_sendable_part, message.parts)),
-        tool_calls=tuple(calls),
+        tool_calls=_unicode_calls(message.tool_calls),
         tool_call_id=unicode_text(message.tool_call_id),
         name=unicode_text(message.name),
         reasoning=unicode_text(message.reasoning),

@@ -363,6 +363,8 @@ class EvaluatorResult:
     """Those with verdict CORRECT, full marks; None if the evaluator has no right and wrong."""
     unscored_by_reason: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Those without a score, by the reason of their problem: "UNDECIDED", "SEVERAL_CHOICES", "SAMPLE_TIMEOUT", ..."""
+    n_truncated_reasoning: int = 0
+    """Those with an output that ended within its reasoning, at a limit or otherwise: they have no answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +382,9 @@ class SampleResult:
     score: float | None = None
     """Finite; None where unscored. accuracy, multiple_choice: 0 to 1, 1 is right. nll: nats per unit of weight."""
     output: str = ""
-    """What the model generated; empty where nothing was."""
+    """What the model generated, its reasoning with its tags and all that a server sent after a stop string included;
+    empty where nothing was, or only what `reasoning`, `refusal` and `tool_calls` have.
+    """
     extracted: str = ""
     """What the grader took for the answer, at most 1,000 characters."""
     method: str = ""
@@ -414,7 +418,15 @@ class SampleResult:
     usage: Usage | None = None
     """What it took and gave in its last run. Absent where no model was queried, or where an earlier release ran it."""
     truncated: tuple[TruncatedPart, ...] = ()
-    """What of sample, prompt and turns is not there whole; empty where everything is."""
+    """What of sample, prompt, turns and reasoning is not there whole; empty where everything is."""
+    reasoning: str = ""
+    """The reasoning, without tags: of `output`, and what the model's server returned apart from it. This field and
+    the next two are recorded by RECORD_FULL and RECORD_OUTPUTS, for evaluators of one answer.
+    """
+    refusal: str = ""
+    """The refusal that the server returned in place of an answer; empty if there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the server returned. One that cannot be parsed has no name, and its text as its arguments."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
+from crucible_bridge.types.data import ToolCall
 from crucible_bridge.types.hub import REPO_ID
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
@@ -363,7 +364,8 @@ class SampledSequence:
     """What a model generated."""
 
     text: str
-    """The generated text, the stop string not included."""
+    """The generated text, with its reasoning and the reasoning's tags, up to the first stop string after the
+    reasoning. Of a backend: it may have more."""
     tokens: tuple[int, ...]
     """Generated token ids; empty if a server reports only their number."""
     logprobs: tuple[float, ...] | None = None
@@ -384,6 +386,13 @@ class SampledSequence:
     then by id; None if none were requested. -1 where a server names fewer."""
     top_logprobs: np.ndarray | None = dataclasses.field(default=None, compare=False)
     """Their log-probabilities, float64 of the same shape, nats, under the unmodified distribution. -inf beside -1."""
+    reasoning: str = ""
+    """The reasoning, without tags: of the text, and what the model's server returned apart from the text. Of
+    a backend: only the latter."""
+    refusal: str = ""
+    """The refusal that the server returned in place of an answer; empty if there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the server returned; one that cannot be parsed has no name, and its text as its arguments."""
 
     @property
     def output_tokens(self) -> int:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from crucible_bridge.types.data import Conversation
+from crucible_bridge.types.data import Conversation, ToolCall
 
 __all__ = ["SamplePrompt", "TokenPrompt", "Turn"]
 
@@ -44,3 +44,9 @@ class Turn:
     """The tokens generated, int32; None unless `intermediates` of the evaluator is set."""
     logprobs: np.ndarray | None = None
     """Log-probability of each of them, nats, float32; None likewise."""
+    reasoning: str = ""
+    """Its reasoning, without tags: of its text, and what the model's server returned apart from the text."""
+    refusal: str = ""
+    """The refusal that the server returned in place of an answer; empty if there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that the server returned; one that cannot be parsed has no name, and its text as its arguments."""

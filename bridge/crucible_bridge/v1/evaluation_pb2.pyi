@@ -347,7 +347,7 @@ class SkippedLine(_message.Message):
     def __init__(self, id: _Optional[str] = ..., index: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class EvaluatorResult(_message.Message):
-    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "usage", "n_correct", "unscored_by_reason")
+    __slots__ = ("evaluator", "metrics", "n", "n_scored", "n_unscored", "n_errors", "problem", "n_truncated", "n_truncated_reasoning", "usage", "n_correct", "unscored_by_reason")
     class UnscoredByReasonEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +363,7 @@ class EvaluatorResult(_message.Message):
     N_ERRORS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     N_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    N_TRUNCATED_REASONING_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     N_CORRECT_FIELD_NUMBER: _ClassVar[int]
     UNSCORED_BY_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -374,10 +375,11 @@ class EvaluatorResult(_message.Message):
     n_errors: int
     problem: _types_pb2.Problem
     n_truncated: int
+    n_truncated_reasoning: int
     usage: _types_pb2.Usage
     n_correct: int
     unscored_by_reason: _containers.ScalarMap[str, int]
-    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., n_truncated_reasoning: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version")
@@ -507,7 +509,7 @@ class SamplePrompt(_message.Message):
     def __init__(self, text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., token_count: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("role", "text", "reward", "tokens", "rollout", "model", "token_ids", "logprobs")
+    __slots__ = ("role", "text", "reward", "tokens", "rollout", "model", "token_ids", "logprobs", "reasoning", "refusal", "tool_calls")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
@@ -516,6 +518,9 @@ class Turn(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     role: str
     text: str
     reward: float
@@ -524,7 +529,10 @@ class Turn(_message.Message):
     model: str
     token_ids: _types_pb2.Tensor
     logprobs: _types_pb2.Tensor
-    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., reward: _Optional[float] = ..., tokens: _Optional[int] = ..., rollout: _Optional[int] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ...) -> None: ...
+    reasoning: str
+    refusal: str
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
+    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., reward: _Optional[float] = ..., tokens: _Optional[int] = ..., rollout: _Optional[int] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
 
 class TruncatedPart(_message.Message):
     __slots__ = ("part", "bytes", "limit")
@@ -537,7 +545,7 @@ class TruncatedPart(_message.Message):
     def __init__(self, part: _Optional[str] = ..., bytes: _Optional[int] = ..., limit: _Optional[str] = ...) -> None: ...
 
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated", "reasoning", "refusal", "tool_calls")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -565,6 +573,9 @@ class SampleResult(_message.Message):
     TURNS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
     repeat: int
@@ -585,7 +596,10 @@ class SampleResult(_message.Message):
     turns: _containers.RepeatedCompositeFieldContainer[Turn]
     usage: _types_pb2.Usage
     truncated: _containers.RepeatedCompositeFieldContainer[TruncatedPart]
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ...) -> None: ...
+    reasoning: str
+    refusal: str
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()

@@ -183,7 +183,7 @@ def _whole(data: Mapping[str, Any]) -> str:
 
 async def _write_table(results: AsyncIterator[SampleResult]) -> None:
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.records import asked_text
+    from crucible_worker.reports.records import asked_text, shown_output
 
     rows = [
         [
@@ -192,7 +192,7 @@ async def _write_table(results: AsyncIterator[SampleResult]) -> None:
             result.verdict.value if result.score is None else f"{result.verdict.value} {result.score:.6g}",
             _short(asked_text(result)),
             _short("" if result.sample is None else ", ".join(result.sample.targets)),
-            _short(result.output if result.problem is None else result.problem.message),
+            _short(shown_output(result) if result.problem is None else result.problem.message),
         ]
         async for result in results
     ]

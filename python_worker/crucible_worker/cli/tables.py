@@ -72,6 +72,7 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
                 "n_correct": result.n_correct,
                 "unscored_by_reason": dict(result.unscored_by_reason),
                 "n_truncated": result.n_truncated,
+                "n_truncated_reasoning": result.n_truncated_reasoning,
                 "usage": usage_as_data(result.usage),
                 "first_unscored": _sample_as_data(first_unscored.get(result.evaluator.label)),
                 "problem": _as_data(result.problem),

@@ -77,19 +77,14 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         answering = Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
         answer = await answering.answer(context.model, sample.input, context.seed)
         grade = await self._graded(answer, sample, context)
-        measurements = dict(grade.measurements)
-        if answer.replaced:
-            measurements["replaced_code_points"] = float(answer.replaced)
         return answer, Outcome(
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
-            output=answer.output,
             extracted=shown(grade.extracted),  # the whole response is recorded next to it
             method=grade.method,
-            stop_reason=answer.sequence.stop_reason,
-            output_tokens=answer.sequence.output_tokens,
             problem=problem_of_grade(grade),
-            measurements=measurements,
+            measurements={**grade.measurements, **answer.counted},
+            **answer.recorded,
         )
 
     async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:

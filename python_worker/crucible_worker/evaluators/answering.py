@@ -4,28 +4,55 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, ToolCall
 from crucible_worker.backends.base import ANSWERING, Model
-from crucible_worker.rendering import answer_of, ask, without_thinking
+from crucible_worker.rendering import Finished, answer_of, ask
 
-__all__ = ["KEEP_THINKING", "REMOVE_THINKING", "Answer", "Answering", "Thinking", "check_sampling_client"]
+__all__ = [
+    "KEEP_THINKING",
+    "NO_ANSWER",
+    "NO_ANSWER_CALLED",
+    "NO_ANSWER_CUT",
+    "NO_ANSWER_OPEN",
+    "NO_ANSWER_REFUSED",
+    "REMOVE_THINKING",
+    "TRUNCATED_REASONING",
+    "Answer",
+    "Answering",
+    "Thinking",
+    "check_sampling_client",
+]
 
 REMOVE_THINKING: Final = "remove"
 KEEP_THINKING: Final = "keep"
 """Whether the reasoning is part of an answer."""
 
+NO_ANSWER = "no answer: only reasoning"
+"""The method of a verdict on an answer that is reasoning alone."""
+NO_ANSWER_CUT = "no answer: truncated at max_tokens during the reasoning"
+"""The same, if the output was truncated before an answer."""
+NO_ANSWER_OPEN = "no answer: ended during the reasoning"
+"""The same, if the output ended otherwise before the reasoning did."""
+NO_ANSWER_REFUSED = "no answer: refused"
+"""The same, if the model's server reports a refusal in place of an answer."""
+NO_ANSWER_CALLED = "no answer: called a tool"
+"""The same, if it reports calls of tools alone."""
+
+TRUNCATED_REASONING = "truncated_reasoning"
+"""The measurement of a sample with answers that end within their reasoning: how many."""
+
 Thinking: TypeAlias = Annotated[
     Literal["remove", "keep"],
     Meta(
         description=(
-            "remove: the text between <think> and </think>, or <thinking> and </thinking>, is not graded; a "
-            "sample's record keeps it. An answer with nothing else is wrong. keep: it is graded as well."
+            "remove: reasoning, such as the text between <think> and </think>, is not graded; a sample's record "
+            "has it. An answer with nothing else is wrong. keep: it is graded as well."
         )
     ),
 ]
@@ -43,15 +70,46 @@ class Answer:
     sequence: SampledSequence
     """What it generated."""
     output: str
-    """The text of the prompt, with U+FFFD in place of each invalid code point."""
+    """The text of it all, also of what a server sent from a stop string on, with U+FFFD in place of each invalid code
+    point."""
     replaced: int
     """How many those are."""
-    said: str
-    """The output without the marks that only end it, as the renderer parses it."""
     text: str
-    """The text to judge: the output, without its reasoning if that is removed."""
-    only_thought: bool
-    """Whether the output is not empty and all of it is reasoning."""
+    """The text to judge: the output up to a stop string, without its reasoning if that is removed, and without the
+    marks that the renderer writes around every message."""
+    no_answer: str = ""
+    """Why there is no answer, if the text is empty for a reason that is known."""
+    unfinished: bool = False
+    """Whether it ends within its reasoning."""
+    after_stop: int = 0
+    """Characters of the output from the stop string on, which are not judged."""
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What an outcome records of it, as arguments of `Outcome`."""
+        said = self.sequence
+        calls = (
+            ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
+            for call in said.tool_calls
+        )
+        return {
+            "output": self.output,
+            "reasoning": _unicode(said.reasoning),
+            "refusal": _unicode(said.refusal),
+            "tool_calls": tuple(calls),
+            "stop_reason": said.stop_reason,
+            "output_tokens": said.output_tokens,
+        }
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """What an outcome counts of it, as measurements; nothing as a rule."""
+        found = {
+            "replaced_code_points": self.replaced,
+            TRUNCATED_REASONING: int(self.unfinished),
+            "characters_after_stop": self.after_stop,
+        }
+        return {name: float(count) for name, count in found.items() if count}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +143,34 @@ class Answering:
         if len(asked.answers) != 1:
             message = f"was asked for one answer and gave {len(asked.answers)}"
             raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
-        (sequence,) = asked.answers
-        output, replaced = _SURROGATES.subn("\ufffd", sequence.text)
-        said = answer_of(output, self.renderer)
-        text = said if self.thinking == KEEP_THINKING else without_thinking(said)
+        (found,) = asked.answers
+        output, replaced = _SURROGATES.subn("\ufffd", f"{found.sequence.text}{found.rest}")
+        said = found.whole if self.thinking == KEEP_THINKING else found.answer
+        text = answer_of(_unicode(said), self.renderer)
         return Answer(
             prompt=asked.prompt,
-            sequence=sequence,
+            sequence=found.sequence,
             output=output,
             replaced=replaced,
-            said=said,
             text=text,
-            only_thought=bool(said) and not text,
+            no_answer="" if text.strip() else _why_none(found),
+            unfinished=found.unfinished,
+            after_stop=len(found.rest),
         )
+
+
+def _unicode(text: str) -> str:
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def _why_none(found: Finished) -> str:
+    if found.unfinished:
+        return NO_ANSWER_CUT if found.sequence.stop_reason == "length" else NO_ANSWER_OPEN
+    if found.sequence.refusal:
+        return NO_ANSWER_REFUSED
+    if found.sequence.tool_calls:
+        return NO_ANSWER_CALLED
+    return NO_ANSWER if found.whole.strip() and not found.answer.strip() else ""
 
 
 def check_sampling_client(model: Model, kind: str, who: str = "the model") -> None:

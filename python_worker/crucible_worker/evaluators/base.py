@@ -26,6 +26,7 @@ from crucible_bridge.types import (
     Sample,
     SampleResult,
     SamplingParams,
+    ToolCall,
     TrajectoryGroup,
     Turn,
     Verdict,
@@ -168,7 +169,7 @@ class Outcome:
     score: float | None = None
     """A finite number whose meaning the evaluator defines; None if the sample is unscored."""
     output: str = ""
-    """What the model said."""
+    """What the model said, its reasoning with its tags included."""
     extracted: str = ""
     """What the grader parsed as the answer."""
     method: str = ""
@@ -188,6 +189,12 @@ class Outcome:
     the calls of every model are recorded anyway."""
     turns_left_out: int = 0
     """Bytes of turns that did not fit."""
+    reasoning: str = ""
+    """The reasoning, without tags: of the output, and what a server returned apart."""
+    refusal: str = ""
+    """The refusal that a server returned in place of an answer."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools that a server returned."""
 
     @classmethod
     def of(cls, found: bool | float, **measurements: float) -> Outcome:

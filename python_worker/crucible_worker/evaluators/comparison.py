@@ -144,12 +144,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         answering = Answering(sampling=self.sampling, renderer=self.renderer)
         answer = await answering.answer(context.model, sample.input, context.seed)
         asked, reference = question_text(sample.input), sample.targets[0]
-        found = Outcome(
-            verdict=Verdict.MEASURED,
-            output=answer.output,
-            stop_reason=answer.sequence.stop_reason,
-            output_tokens=answer.sequence.output_tokens,
-        )
+        found = Outcome(verdict=Verdict.MEASURED, measurements=answer.counted, **answer.recorded)
         try:
             text = await self.preprocess(answer.text)
         except Uncleanable as error:
@@ -158,7 +153,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         if reason:
             return _undecided(found, reason)
         if says_nothing(text, (reference,)):
-            return dataclasses.replace(found, score=0.0, method=NO_CONTENT)
+            return dataclasses.replace(found, score=0.0, method=answer.no_answer or NO_CONTENT)
         if text != answer.text:
             found = dataclasses.replace(found, extracted=shown(text))
         orders = ((reference, text), (text, reference))
@@ -187,7 +182,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
             said.append(await judge.ask(asked))
             preference = judgement(said[-1].text)
             if preference is None:
-                problem, tokens = _invalid(said[-1]), token_measurements(*spent(said))
+                problem, tokens = _invalid(said[-1]), {**found.measurements, **token_measurements(*spent(said))}
                 return dataclasses.replace(found, verdict=Verdict.ERROR, problem=problem, measurements=tokens)
             preferences.append(preference)
         behind, before = preferences
@@ -196,7 +191,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
             found,
             score=(behind - before + 2) / 4,
             method=BOTH_ORDERS,
-            measurements={**places, **token_measurements(*spent(said))},
+            measurements={**found.measurements, **places, **token_measurements(*spent(said))},
         )
 
 

@@ -26,8 +26,6 @@ from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 __all__ = [
     "DEFAULT_GRADER",
     "JUDGE",
-    "NO_ANSWER",
-    "NO_ANSWER_CUT",
     "Graded",
     "GraderName",
     "check_question",
@@ -40,11 +38,6 @@ __all__ = [
 
 JUDGE = "grader_options.judge"
 """The option that names a grader's judge."""
-
-NO_ANSWER = "no answer: only reasoning"
-"""The method of a verdict on an answer that is reasoning alone."""
-NO_ANSWER_CUT = "no answer: truncated at max_tokens during the reasoning"
-"""The same, if the output was truncated before an answer."""
 
 GraderName: TypeAlias = Annotated[
     str,
@@ -158,7 +151,7 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
 
 
 async def grade_answer(grader: Grader, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
-    """Grade what a model answered; an answer that is only reasoning is wrong, and no judge is queried about it.
+    """Grade what a model answered; without an answer it is wrong, and no judge is queried about it.
 
     Raises:
         InvalidField: `check_question` refuses the sample.
@@ -168,10 +161,9 @@ async def grade_answer(grader: Grader, answer: Answer, sample: Sample, context: 
     grade = await grader_for(grader, sample, context).grade(answer.text, sample.targets, sample.choices)
     if grade.verdict.scored and not (grade.score is not None and 0 <= grade.score <= 1):
         raise InternalError(f"the grader said {grade.verdict} with score {grade.score}", reason=Reason.BAD_SCORE)
-    if not answer.only_thought or not grade.verdict.scored:
+    if not answer.no_answer or not grade.verdict.scored:
         return grade
-    method = NO_ANSWER_CUT if answer.sequence.stop_reason == "length" else NO_ANSWER
-    return Grade(verdict=Verdict.INCORRECT, score=0.0, method=method)
+    return Grade(verdict=Verdict.INCORRECT, score=0.0, method=answer.no_answer)
 
 
 def problem_of_grade(grade: Grade) -> Problem | None:

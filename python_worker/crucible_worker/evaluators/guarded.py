@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     Sample,
     SampleResult,
     SamplingParams,
+    ToolCall,
     TrajectoryGroup,
     Turn,
     Verdict,
@@ -202,8 +203,8 @@ class Guarded:
         if not (_is_number(outcome.score) if outcome.verdict.scored else outcome.score is None):
             raise self._failed(f"said {outcome.verdict} with score {str(outcome.score)[:60]}")
         texts = (outcome.output, outcome.extracted, outcome.method, outcome.stop_reason)
-        if not all(isinstance(text, str) for text in texts):
-            raise self._failed("gave an output, extract, method or stop reason that is no text")
+        if not all(isinstance(text, str) for text in (*texts, outcome.reasoning, outcome.refusal)):
+            raise self._failed("gave an output, extract, method, stop reason, reasoning or refusal that is no text")
         if not isinstance(outcome.output_tokens, numbers.Integral) or outcome.output_tokens < 0:
             raise self._failed(f"gave {str(outcome.output_tokens)[:60]} output tokens")
         return Outcome(
@@ -218,6 +219,9 @@ class Guarded:
             measurements=self._measurements(outcome),
             group=self._group(outcome),
             turns=self._turns(outcome),
+            reasoning=shorten(outcome.reasoning, MAX_OUTPUT_BYTES),
+            refusal=shorten(outcome.refusal, MAX_OUTPUT_BYTES),
+            tool_calls=self._tool_calls(outcome),
         )
 
     def _problem(self, outcome: Outcome) -> Problem | None:
@@ -247,6 +251,13 @@ class Guarded:
             return given.checked("group")
         except Exception as error:  # its fields may contain anything
             raise self._failed(f"gave rollouts that are none: {told(error)}", error) from error
+
+    def _tool_calls(self, outcome: Outcome) -> tuple[ToolCall, ...]:
+        calls = tuple(outcome.tool_calls)
+        for call in calls:
+            if not isinstance(call, ToolCall) or not all(isinstance(text, str) for text in dataclasses.astuple(call)):
+                raise self._failed("gave tool calls that are no ToolCalls of texts")
+        return calls
 
     def _turns(self, outcome: Outcome) -> tuple[Turn, ...]:
         turns = tuple(outcome.turns)

@@ -15,7 +15,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, Metrics, Sample, SampleResult
 from crucible_worker.backends.base import Model
-from crucible_worker.evaluators.answering import KEEP_THINKING, Answering
+from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
 from crucible_worker.evaluators.environments.caller import CallerProblem, caller_of
@@ -144,7 +144,6 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             grader=grader_for(self.judging, sample, context),
             format=self.format,
             format_coef=self.format_coef,
-            keep_thinking=self.thinking == KEEP_THINKING,
             stopped=self._stopped(sample, context.model) if self.require_stop_sequence_for_format else None,
         )
         problem = Problem(sample=sample, rules=rules, size=self.group_size, tag_by=self.tag_by)

@@ -90,7 +90,13 @@ class Rollout(
         answer, outcome = await self.answered(sample, context)
         if context.keeps_turns:
             said = Turn(
-                role="assistant", text=answer.output, reward=outcome.score, tokens=answer.sequence.reported_tokens
+                role="assistant",
+                text=outcome.output,
+                reward=outcome.score,
+                tokens=answer.sequence.reported_tokens,
+                reasoning=outcome.reasoning,
+                refusal=outcome.refusal,
+                tool_calls=outcome.tool_calls,
             )
             outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:

@@ -114,12 +114,10 @@ class RubricEvaluator(
         return Outcome(
             verdict=Verdict.MEASURED if grade.verdict.scored else grade.verdict,
             score=grade.score,
-            output=answer.output,
-            method=method_of(found),
-            stop_reason=answer.sequence.stop_reason,
-            output_tokens=answer.sequence.output_tokens,
+            method=answer.no_answer or method_of(found),
             problem=problem,
-            measurements=measurements_of(found),
+            measurements={**measurements_of(found), **answer.counted},
+            **answer.recorded,
         )
 
     def aggregate(self, results: Iterable[SampleResult]) -> Metrics:

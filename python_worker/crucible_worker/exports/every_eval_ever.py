@@ -40,7 +40,7 @@ from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import own_model
 from crucible_worker.reports.facts import adjustments_text, another_model, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
-from crucible_worker.reports.records import asked_text, record_as_data
+from crucible_worker.reports.records import asked_text, record_as_data, said_as_data
 
 __all__ = ["SamplesFile", "description_of", "folder_of", "identity_of"]
 
@@ -183,7 +183,11 @@ def _sample(evaluation: Evaluation, result: SampleResult, main_key: str | None) 
         "evaluation": {"score": result.score, "is_correct": result.verdict is Verdict.CORRECT},
         "performance": {"latency_ms": max(result.duration_ns, 0) / 1e6},
         "error": problem_text(result.problem) or None,
-        "metadata": {**(record["metadata"] or {}), "crucible_repeat": str(result.repeat)},
+        "metadata": {
+            **(record["metadata"] or {}),
+            **_texts({f"crucible_{name}": value for name, value in said_as_data(result).items()}),
+            "crucible_repeat": str(result.repeat),
+        },
     }
     if turns:
         row["messages"] = [

@@ -32,6 +32,7 @@ from crucible_bridge.types import (
 from crucible_worker.exports.names import dataset_name, utc
 from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import format_own_model
+from crucible_worker.reasoning import part_thinking
 from crucible_worker.reports.facts import another_model, format_dataset, problem_text
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import record_as_data
@@ -251,6 +252,7 @@ def _score_of(result: EvaluatorResult, metric_prefix: str) -> dict[str, Any]:
         "n_correct": result.n_correct,
         "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
+        "n_truncated_reasoning": result.n_truncated_reasoning,
         "problem": result.problem,
     }
     return {
@@ -271,6 +273,8 @@ def _score(result: SampleResult, main: SampleResult) -> dict[str, Any]:
         "measurements": result.measurements,
         "problem": result.problem,
         "truncated": result.truncated,
+        "refusal": result.refusal,
+        "tool_calls": result.tool_calls,
         "usage": result.usage,
     }
     if result is not main:
@@ -293,7 +297,7 @@ def _score(result: SampleResult, main: SampleResult) -> dict[str, Any]:
 def _output(result: SampleResult, model: str) -> dict[str, Any]:
     if not result.output and not result.stop_reason:
         return {"model": model, "choices": []}
-    message = {"role": "assistant", "content": result.output, "source": "generate", "model": model}
+    message = {"role": "assistant", "content": _content(result), "source": "generate", "model": model}
     output: dict[str, Any] = {
         "model": model,
         "choices": [{"message": message, "stop_reason": _STOP_REASONS.get(result.stop_reason, "unknown")}],
@@ -325,9 +329,16 @@ def _messages(result: SampleResult, model: str) -> list[dict[str, Any]]:
             exchange = [_message("user", f"({count:,} tokens)")]
         case None:
             exchange = []
-    if result.output:
-        exchange.append({"role": "assistant", "content": result.output, "source": "generate", "model": model})
+    if result.output or result.reasoning:
+        exchange.append({"role": "assistant", "content": _content(result), "source": "generate", "model": model})
     return exchange
+
+
+def _content(result: SampleResult) -> str | list[dict[str, Any]]:
+    """The output; after its reasoning, if the model's server returned that apart from it."""
+    if not result.reasoning or result.reasoning == part_thinking(result.output)[0]:
+        return result.output
+    return [{"type": "reasoning", "reasoning": result.reasoning}, {"type": "text", "text": result.output}]
 
 
 def _turn(turn: Turn, model: str) -> dict[str, Any]:

@@ -25,8 +25,8 @@ An answer that the response takes back (`<answer>41</answer> is wrong`) does not
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
 no answers, nor are formulas and numbers that the text rules out ("it is not 5").
 
-Text in `<think>...</think>` is not part of the answer, nor is the text before a `</think>` that was not opened in
-the response; a block that is never closed reaches to the end.
+Reasoning is not part of the answer, see `crucible_worker.reasoning`: text in `<think>...</think>`, text before a
+`</think>` that was not opened in the response; a block that is never closed reaches to the end.
 
 Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
 last `boxes.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
@@ -66,6 +66,7 @@ from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_
 from crucible_worker.grading.retraction import is_taken_back, without_retracted
 from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged, may_hold_tag
 from crucible_worker.grading.wrapped import without_special_tokens
+from crucible_worker.reasoning import reasoning_spans
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
@@ -77,7 +78,6 @@ MAX_STEPS_PER_CHARACTER = 20
 MAX_WHOLE_WORDS = 4
 """A response of one line that has more words is a sentence, not an answer."""
 
-_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _BLANK = re.compile(r"\s")
 _MAX_CUT = 1_000  # characters of a word that is skipped at the start of the tail
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+)?")
@@ -227,22 +227,15 @@ def _in_content(content: str, how: str) -> Extraction:
 
 def spoken(text: str) -> str:
     """A response without its reasoning."""
-    if "<" not in text or not _THINKING.search(text):
+    spans = reasoning_spans(text)
+    if not spans:
         return text
-    pieces: list[str] = []
-    start, inside = 0, False
-    for tag in _THINKING.finditer(text):
-        if tag[1]:
-            if not inside:
-                # The block was opened in the prompt: the text before is reasoning too.
-                pieces.clear()
-            start, inside = tag.end(), False
-        elif not inside:
-            pieces.append(text[start : tag.start()])
-            inside = True
-    if not pieces and not inside:
-        return text[start:]
-    return "\n".join(pieces if inside else [*pieces, text[start:]])
+    starts = [*(start for start, _ in spans), len(text)]
+    ends = [0, *(end for _, end in spans)]
+    pieces = [text[end:start] for end, start in zip(ends, starts, strict=True)]
+    # Nothing stands before reasoning that the output begins with, nor after reasoning that ends it.
+    first, last = int(not spans[0][0]), len(pieces) - (spans[-1][1] == len(text))
+    return "\n".join(pieces[first:last])
 
 
 def _tail(said: str) -> str:

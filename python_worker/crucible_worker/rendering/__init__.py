@@ -1,6 +1,6 @@
 """From text and conversations to tokens: prompts for a model, and tokens to train on."""
 
-from crucible_worker.rendering.asking import Answered, ask, sample_answers
+from crucible_worker.rendering.asking import Answered, Finished, ask, finished, opening_of_tokens, sample_answers
 from crucible_worker.rendering.prompts import render_prompt
 from crucible_worker.rendering.renderers import (
     RENDERER_PATTERN,
@@ -11,13 +11,13 @@ from crucible_worker.rendering.renderers import (
     check_renderer,
 )
 from crucible_worker.rendering.supervised import render_supervised
-from crucible_worker.rendering.thinking import part_thinking, reasoning_spans, without_thinking
 from crucible_worker.rendering.train_on import TrainOn, check_weights
 
 __all__ = [
     "RENDERER_PATTERN",
     "SERVED",
     "Answered",
+    "Finished",
     "RendererName",
     "TrainOn",
     "answer_of",
@@ -25,10 +25,9 @@ __all__ = [
     "check_input",
     "check_renderer",
     "check_weights",
-    "part_thinking",
-    "reasoning_spans",
+    "finished",
+    "opening_of_tokens",
     "render_prompt",
     "render_supervised",
     "sample_answers",
-    "without_thinking",
 ]

@@ -1,4 +1,7 @@
-"""How a model is queried for answers: in tokens if its tokenizer is at hand, in words if only its server has it."""
+"""How a model is queried for answers: in tokens if its tokenizer is at hand, in words if only its server has it.
+
+What comes back is separated here, for every backend: reasoning, answer, and what a server sent after a stop string.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,32 @@ from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import ANSWERING, Capability, Model
+from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, TokensChunk
+from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
+from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.images import images_of, input_of
 from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
 
-__all__ = ["Answered", "ask", "resolved", "sample_answers"]
+__all__ = ["Answered", "Finished", "ask", "finished", "opening_of_tokens", "resolved", "sample_answers"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A continuation, separated."""
+
+    sequence: SampledSequence
+    """It: its text ends at the first stop string after its reasoning, and `reasoning` has all of that."""
+    answer: str
+    """The text without the reasoning; empty if that is not finished."""
+    whole: str
+    """The text with the reasoning, also if a server returned that apart."""
+    unfinished: bool
+    """Whether it ends within its reasoning: then it has no answer."""
+    rest: str
+    """What a server sent from the stop string on."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -24,8 +44,40 @@ class Answered:
 
     prompt: ModelInput | None
     """The prompt in tokens; None if the model's server made them."""
-    answers: Sequence[SampledSequence]
+    answers: Sequence[Finished]
     """Its answers."""
+
+
+def finished(sequence: SampledSequence, stops: Sequence[str], opening: str = "") -> Finished:
+    """Separate what a model generated.
+
+    A server that returns reasoning apart, and nothing else, has stopped within it: at its token limit, or at a stop
+    string, which servers apply to reasoning as well.
+
+    Args:
+        sequence: what the backend returned; its tokens are not changed.
+        stops: the stop strings.
+        opening: the tag of reasoning with which the prompt ended, see `opening_of_prompt`.
+    """
+    text, apart = sequence.text, sequence.reasoning
+    parts = parted(text, opening="" if apart else opening, stops=stops, truncated=sequence.stop_reason == "length")
+    ended = parts.end < len(text)
+    told = text[: parts.end]
+    silent = bool(apart) and not (parts.answer.strip() or sequence.refusal or sequence.tool_calls)
+    if ended or parts.reasoning:
+        sequence = dataclasses.replace(
+            sequence,
+            text=told,
+            reasoning="\n\n".join(filter(None, (apart, parts.reasoning))),
+            stop_reason="stop" if ended else sequence.stop_reason,
+        )
+    return Finished(
+        sequence=sequence,
+        answer=parts.answer,
+        whole=f"<think>\n{apart}\n</think>\n\n{told}" if apart else told,
+        unfinished=parts.unfinished or silent,
+        rest=text[parts.end :],
+    )
 
 
 async def sample_answers(
@@ -36,8 +88,9 @@ async def sample_answers(
     *,
     renderer: str = AUTO,
 ) -> Sequence[SampledSequence]:
-    """The answers of `ask`; raises what it raises."""
-    return (await ask(model, input, params, num_samples, renderer=renderer)).answers
+    """The answers of `ask`, each with its reasoning in its text; raises what that raises."""
+    asked = await ask(model, input, params, num_samples, renderer=renderer)
+    return [answer.sequence for answer in asked.answers]
 
 
 async def ask(
@@ -71,6 +124,7 @@ async def ask(
         raise FailedPrecondition("the model has no sampling client", reason=Reason.MISSING_CLIENT)
     if isinstance(input, ModelInput | Datum):
         prompt = input.model_input if isinstance(input, Datum) else input
+        opening = await opening_of_tokens(tokenizer, prompt)
     elif Capability.SAMPLE_TEXT in able and (tokenizer is None or Capability.SAMPLE not in able):
         chosen = resolved(model, renderer)
         if renderer == AUTO and chosen == RAW and plain_text(input) is None:
@@ -80,23 +134,44 @@ async def ask(
         begun = model.resolved_renderer == SERVED
         rendered = await render_question(tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
         prompt, params = input_of(rendered.tokens, images_of(input)), _stopped(params, rendered.stop)
-    return Answered(prompt=prompt, answers=await model.sample(prompt, params, num_samples))
+        if rendered.text is None:
+            opening = await opening_of_tokens(tokenizer, prompt)
+        else:
+            opening = opening_of_prompt(rendered.text)
+    sampled = await model.sample(prompt, params, num_samples)
+    return Answered(prompt=prompt, answers=[finished(one, params.stop, opening) for one in sampled])
+
+
+async def opening_of_tokens(tokenizer: Tokenizer | None, prompt: ModelInput) -> str:
+    """The tag of reasoning with which a prompt in tokens ends; empty if there is none, or if its text is not known."""
+    last = prompt.chunks[-1] if prompt.chunks else None
+    if tokenizer is None or not isinstance(last, TokensChunk):
+        return ""
+    return opening_of_prompt(await tokenizer.show([int(token) for token in last.tokens[-OPENING_TOKENS:]]))
 
 
 async def _in_words(
     model: Model, input: str | Conversation, params: SamplingParams, num_samples: int, renderer: str
-) -> Sequence[SampledSequence]:
+) -> Sequence[Finished]:
     check_input(input, renderer)
-    if renderer in (AUTO, SERVED):
-        return await model.sample_text(input, params, num_samples)
-    if renderer == CHAT_TEMPLATE:
-        return await model.sample_text(Conversation(tuple(messages_of(input))), params, num_samples)
+    if renderer in (AUTO, SERVED, CHAT_TEMPLATE):
+        # The server makes the prompt: whether it opens reasoning is not known.
+        asked = Conversation(tuple(messages_of(input))) if renderer == CHAT_TEMPLATE else input
+        sampled = await model.sample_text(asked, params, num_samples)
+        return [finished(one, params.stop) for one in sampled]
     if renderer == ROLE_COLON:
-        text = role_colon.prompt_text(messages_of(input))
-        return await model.sample_text(text, _stopped(params, (role_colon.STOP,)), num_samples, plain=True)
-    if renderer == RAW and (text := plain_text(input, model.reading.target_delimiter)) is not None:
-        return await model.sample_text(text, _stopped(params, stops_of(input)), num_samples, plain=True)
-    raise FailedPrecondition(
+        text, stop = role_colon.prompt_text(messages_of(input)), (role_colon.STOP,)
+    elif renderer == RAW and (plain := plain_text(input, model.reading.target_delimiter)) is not None:
+        text, stop = plain, stops_of(input)
+    else:
+        raise _no_cookbook()
+    params, opening = _stopped(params, stop), opening_of_prompt(text)
+    sampled = await model.sample_text(text, params, num_samples, plain=True)
+    return [finished(one, params.stop, opening) for one in sampled]
+
+
+def _no_cookbook() -> FailedPrecondition:
+    return FailedPrecondition(
         "the model's tokenizer lies with its server, and tinker-cookbook's renderers need one at hand, as local models "
         "have it",
         reason=Reason.NO_COOKBOOK_TOKENIZER,

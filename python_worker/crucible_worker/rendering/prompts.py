@@ -80,8 +80,8 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
             raise InvalidField("input.messages", "is empty")
         return await known.render_cookbook(renderer.removeprefix(COOKBOOK), messages)
     if (text := plain_of(known, input, renderer)) is not None:
-        return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input))
-    return Rendered(tokens=await encode_conversation(known, messages_of(input), generation_prompt=True))
+        return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input), text=text)
+    return await _rendered(known, messages_of(input), generation_prompt=True)
 
 
 def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
@@ -198,6 +198,10 @@ async def encode_conversation(
         FailedPrecondition: the model has no chat template.
         InvalidField: there is no message, or the template refuses them.
     """
+    return (await _rendered(tokenizer, messages, generation_prompt=generation_prompt)).tokens
+
+
+async def _rendered(tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
     if not tokenizer.has_chat_template:
         raise FailedPrecondition(
             "the model has no chat template: a conversation cannot be rendered for it; the renderer role_colon needs "
@@ -206,4 +210,4 @@ async def encode_conversation(
         )
     if not messages:
         raise InvalidField("input.messages", "is empty")
-    return await tokenizer.encode_chat(messages, generation_prompt=generation_prompt)
+    return await tokenizer.render_chat(messages, generation_prompt=generation_prompt)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 
 from crucible_bridge.types import ParsedResponse, RawResponse, Termination, ToolCall, UnparsedToolCall
+from crucible_worker.reasoning import parted
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.renderers import RAW, ROLE_COLONS, answer_of
 from crucible_worker.rendering.stops import Stops
-from crucible_worker.rendering.thinking import part_thinking, reasoning_spans
 
 __all__ = ["MAX_CALL_CHARS", "parse_text"]
 
@@ -28,8 +28,8 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
 
     - `raw`: the text as it stands. `role_colon`: the answer without the white space around it. Neither has reasoning or
       calls of tools.
-    - `auto` and `chat_template`: reasoning as `thinking.py` separates it, and calls of tools as JSON with a name and
-      arguments in `<tool_call>...</tool_call>`.
+    - `auto` and `chat_template`: reasoning as `crucible_worker.reasoning` separates it, and calls of tools as JSON with
+      a name and arguments in `<tool_call>...</tool_call>`.
 
     Args:
         response: for its `stop_reason`.
@@ -39,7 +39,7 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
     """
     if renderer in ROLE_COLONS:
         return _role_colon(response, text, stops, renderer)
-    content, termination, rest = _ended(text, stops)
+    content, termination, rest = _ended(text, stops, plain=renderer == RAW)
     if termination is Termination.TRUNCATED and response.stop_reason == _STOPPED:
         termination = Termination.STOP
     if rest.strip():
@@ -49,16 +49,26 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
     return _message(content, termination, stops.opening)
 
 
-def _ended(text: str, stops: Stops) -> tuple[str, Termination, str]:
-    """The text before the first thing that ends it, how it ended, and the text after that."""
-    ends = [(text.find(stop), Termination.STOP, stop) for stop in stops.texts if stop]
-    if stops.end and stops.end not in stops.texts:
-        ends.append((text.find(stops.end), Termination.EOS, stops.end))
-    found = [end for end in ends if end[0] >= 0]
+def _ended(text: str, stops: Stops, *, plain: bool) -> tuple[str, Termination, str]:
+    """The text before the first thing after its reasoning that ends it, how it ended, and the text after that."""
+    ends = {stop: Termination.STOP for stop in stops.texts if stop}
+    if stops.end:
+        ends.setdefault(stops.end, Termination.EOS)
+    found = [(at, stop) for stop in ends if (at := text.find(stop)) >= 0]
     if not found:
         return text, Termination.TRUNCATED, ""
-    start, termination, stop = min(found, key=lambda end: end[0])
-    return text[:start], termination, text[start + len(stop) :]
+    if not plain:
+        parts = parted(text, opening=stops.opening, stops=tuple(ends))
+        ended = next((stop for stop in ends if text.startswith(stop, parts.end)), None)
+        last = next((stop for stop in ends if text.rstrip().endswith(stop)), None)
+        if ended is not None:
+            found = [(parts.end, ended)]
+        elif last is not None:
+            found = [(text.rindex(last), last)]
+        elif not parts.unfinished:
+            return text, Termination.TRUNCATED, ""
+    start, stop = min(found)
+    return text[:start], ends[stop], text[start + len(stop) :]
 
 
 def _role_colon(response: RawResponse, text: str, stops: Stops, renderer: str) -> ParsedResponse:
@@ -81,25 +91,19 @@ def _message(content: str, termination: Termination, opening: str) -> ParsedResp
     if opening and not content.lstrip().startswith(opening):
         content = f"{opening}{content}"
     clean = termination in (Termination.STOP, Termination.EOS)
-    if clean and _is_open(content):
+    parts = parted(content)
+    if clean and parts.open:
         termination = Termination.MALFORMED
-    reasoning, said = part_thinking(content)
-    said, calls, unparsed = _without_calls(said)
+    said, calls, unparsed = _without_calls(parts.answer)
     if clean and unparsed:
         termination = Termination.MALFORMED
     return ParsedResponse(
         text=said,
-        reasoning=reasoning,
+        reasoning=parts.reasoning,
         tool_calls=tuple(calls),
         unparsed_tool_calls=tuple(unparsed),
         termination=termination,
     )
-
-
-def _is_open(content: str) -> bool:
-    """Whether reasoning extends to the end because nothing closes it."""
-    spans = reasoning_spans(content)
-    return bool(spans) and spans[-1][1] == len(content) and not content.endswith(("</think>", "</thinking>"))
 
 
 def _without_calls(text: str) -> tuple[str, list[ToolCall], list[UnparsedToolCall]]:

@@ -51,7 +51,7 @@ async def encode_prompt(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -
         tokens += await tokenizer.encode_continuation(_header(message.role))
         tokens += await tokenizer.encode_continuation(_content(message))
     tokens += await tokenizer.encode_continuation(_header("assistant"))
-    return Rendered(tokens=tokens, stop=(STOP,))
+    return Rendered(tokens=tokens, stop=(STOP,), text=prompt_text(messages))
 
 
 async def encode_weighted(

@@ -9,6 +9,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Tokenizer
+from crucible_worker.reasoning import opening_of_prompt
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLONS
@@ -113,4 +114,4 @@ async def _opening(tokenizer: Tokenizer) -> str:
         text = (await tokenizer.render_chat((ChatMessage("user", _QUESTION),), generation_prompt=True)).text or ""
     except InvalidField:
         return ""
-    return next((tag for tag in ("<think>", "<thinking>") if text.rstrip().endswith(tag)), "")
+    return opening_of_prompt(text)

@@ -25,7 +25,7 @@ from crucible_worker.reports.facts import (
     usage_as_data,
 )
 from crucible_worker.reports.plain import plain
-from crucible_worker.reports.records import record_as_data
+from crucible_worker.reports.records import record_as_data, said_as_data
 
 __all__ = ["evaluation_as_json", "render_json", "sample_as_data"]
 
@@ -112,6 +112,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_correct": result.n_correct,
         "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
+        "n_truncated_reasoning": result.n_truncated_reasoning,
         "usage": usage_as_data(result.usage),
         "problem": _problem(result.problem),
     }
@@ -135,6 +136,7 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "extracted": sample.extracted,
         "method": sample.method,
         "stop_reason": sample.stop_reason,
+        **said_as_data(sample),
         "usage": usage_as_data(sample.usage),
         "problem": _problem(sample.problem),
         **record_as_data(sample),

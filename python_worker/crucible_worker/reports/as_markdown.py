@@ -17,7 +17,7 @@ from crucible_worker.reports.facts import (
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.metric_keys import without_equal_strict
 from crucible_worker.reports.plain import replace_surrogates
-from crucible_worker.reports.records import asked_text
+from crucible_worker.reports.records import asked_text, shown_output
 from crucible_worker.reports.sentences import unscored_warnings
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
@@ -109,7 +109,8 @@ def _titled(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def _evaluators(evaluation: Evaluation) -> Iterator[str]:
-    header = ["evaluator", "kind", "n", "n_scored", "n_unscored", "n_errors", "n_truncated", "problem"]
+    counts = ["n", "n_scored", "n_unscored", "n_errors", "n_truncated", "n_truncated_reasoning"]
+    header = ["evaluator", "kind", *counts, "problem"]
     rows = (
         [
             result.evaluator.label,
@@ -149,7 +150,14 @@ def _tokens_row(label: str, model: str, usage: Usage) -> Sequence[str]:
 
 
 def _counts(result: EvaluatorResult) -> Sequence[int]:
-    return (result.n, result.n_scored, result.n_unscored, result.n_errors, result.n_truncated)
+    return (
+        result.n,
+        result.n_scored,
+        result.n_unscored,
+        result.n_errors,
+        result.n_truncated,
+        result.n_truncated_reasoning,
+    )
 
 
 def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
@@ -164,7 +172,7 @@ def _failures(failures: Sequence[SampleResult]) -> Iterator[str]:
             "" if sample.sample is None else ", ".join(sample.sample.targets),
             sample.stop_reason,
             sample.extracted,
-            sample.output,
+            shown_output(sample),
             problem_text(sample.problem),
         ]
         for sample in failures

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crucible_bridge.types import Conversation, Datum, SamplePrompt, SampleResult, TokenPrompt, Turn, message_text
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    SamplePrompt,
+    SampleResult,
+    TokenPrompt,
+    ToolCall,
+    Turn,
+    message_text,
+)
 
-__all__ = ["asked_text", "prompt_as_data", "record_as_data"]
+__all__ = ["asked_text", "prompt_as_data", "record_as_data", "said_as_data", "shown_output"]
 
 
 def record_as_data(result: SampleResult) -> dict[str, Any]:
@@ -33,6 +42,28 @@ def prompt_as_data(prompt: SamplePrompt | None) -> Any:
     if isinstance(prompt, Conversation):
         return _messages(prompt)
     return {"tokens": prompt.token_count} if isinstance(prompt, TokenPrompt) else prompt
+
+
+def said_as_data(said: SampleResult | Turn) -> dict[str, Any]:
+    """What an answer has besides its text, as far as there is any: reasoning, refusal, calls of tools."""
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in said.tool_calls]
+    found = {"reasoning": said.reasoning, "refusal": said.refusal, "tool_calls": calls}
+    return {name: value for name, value in found.items() if value}
+
+
+def shown_output(result: SampleResult) -> str:
+    """The output for people: without one, why there is none, as far as that is recorded."""
+    if result.output.strip():
+        return result.output
+    if result.refusal:
+        return f'(refused: "{result.refusal}")'
+    if result.tool_calls:
+        return f"(called {', '.join(_called(call) for call in result.tool_calls)})"
+    return f"({result.method})" if result.reasoning and result.method else result.output
+
+
+def _called(call: ToolCall) -> str:
+    return f"the tool {call.name}" if call.name else "a tool in a form that cannot be parsed"
 
 
 def asked_text(result: SampleResult) -> str:
@@ -68,4 +99,5 @@ def _turn_as_data(turn: Turn) -> Mapping[str, Any]:
         "tokens": turn.tokens,
         "rollout": turn.rollout,
         "model": turn.model,
+        **said_as_data(turn),
     }

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
-from crucible_worker.rendering.thinking import reasoning_spans
+from crucible_worker.reasoning import reasoning_spans
 from crucible_worker.reports.as_json import sample_as_data
 from crucible_worker.reports.facts import reported_tokens
 from crucible_worker.reports.plain import plain, replace_surrogates
-from crucible_worker.reports.records import asked_text, record_as_data
+from crucible_worker.reports.records import asked_text, record_as_data, shown_output
 
 __all__ = [
     "MAX_ROW_CHARS",
@@ -36,7 +36,7 @@ def row_as_data(n: int, result: SampleResult) -> dict[str, Any]:
         result: it.
     """
     reasoning = reasoning_span(result.output)
-    said = result.output if reasoning is None else result.output[reasoning[1] :].strip()
+    said = shown_output(result) if reasoning is None else result.output[reasoning[1] :].strip()
     return {
         "n": n,
         "evaluator": replace_surrogates(result.evaluator),

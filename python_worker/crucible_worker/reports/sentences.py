@@ -11,7 +11,7 @@ from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, w
 
 __all__ = ["evaluator_sentences", "event_sentence", "metric_text", "reasons_text", "unscored_warnings"]
 
-_COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors", "n_correct"})
+_COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors", "n_correct", "n_truncated_reasoning"})
 """Measurements of an evaluator's end that are not metrics."""
 
 WARNED_SHARE = 0.02
@@ -51,7 +51,9 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
             problem = result.problem
             why = "no metric is defined" if problem is None else f"{problem.reason}: {problem.message}"
             shown = [f"{result.evaluator.label}: {why}"]
-        sentences.append(f"{', '.join(shown)}, {result.n_scored:,} of {result.n:,} scored")
+        cut = result.n_truncated_reasoning
+        ended = f", {cut:,} without an answer: truncated within the reasoning" if cut else ""
+        sentences.append(f"{', '.join(shown)}, {result.n_scored:,} of {result.n:,} scored{ended}")
     return sentences
 
 
@@ -91,6 +93,7 @@ def event_sentence(evaluation: Evaluation, event: Event, infos: Infos) -> str:
             metrics=Metrics({key: value for key, value in measured.items() if not _is_count(key)}),
             n=int(measured.get("n", 0)),
             n_scored=int(measured.get("n_scored", 0)),
+            n_truncated_reasoning=int(measured.get("n_truncated_reasoning", 0)),
             problem=event.problem,
         )
         for spec in evaluation.request.evaluators

@@ -75,7 +75,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
 
 
 def _without_end(evaluator: EvaluatorSpec, state: EvaluationState) -> dict[str, Any]:
-    counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated"))
+    counts = dict.fromkeys(("n", "n_scored", "n_unscored", "n_errors", "n_truncated", "n_truncated_reasoning"))
     why = "did not end: it has no metrics" if state.terminal else "has not ended"
     return {"label": evaluator.label, "kind": evaluator.kind, **counts, "problem": why}
 
@@ -91,6 +91,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
         "n_correct": result.n_correct,
         "unscored_by_reason": dict(result.unscored_by_reason),
         "n_truncated": result.n_truncated,
+        "n_truncated_reasoning": result.n_truncated_reasoning,
         "problem": problem_text(result.problem) or None,
     }
 

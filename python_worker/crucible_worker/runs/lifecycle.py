@@ -26,6 +26,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.runs import checkpoint_results, run_events
 from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.contents import said_to_record
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.journal.records import (
     Ended,
@@ -101,7 +102,13 @@ def commit_samples(
         recorder: writes what is recorded of these samples.
     """
     records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
-    usages = [usage_to_record(one.took or one.sample.usage) for one in kept]
+    usages = [
+        usage_to_record(
+            one.took or one.sample.usage,
+            said_to_record(one.sample, () if one.recorded is None else one.recorded.turns),
+        )
+        for one in kept
+    ]
     transaction.insert(
         "INSERT OR REPLACE INTO sample_records VALUES",
         [

@@ -38,7 +38,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.nll import nll_parts
-from crucible_worker.rendering import SERVED, render_prompt, sample_answers
+from crucible_worker.rendering import SERVED, finished, opening_of_tokens, render_prompt, sample_answers
 from crucible_worker.runs.batches import Ask, Bounds, ask_all
 from crucible_worker.runs.item_tokens import datum_of
 from crucible_worker.runs.specification import sample_seed
@@ -184,7 +184,9 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
 async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int) -> SampledItem:
     prompt = await _prompt(model, item.prompt)
     if top:
-        answers = await model.sample_with_top(prompt, params, item.num_samples, top)
+        opening = await opening_of_tokens(model.tokenizer, prompt) if isinstance(prompt, ModelInput) else ""
+        sampled = await model.sample_with_top(prompt, params, item.num_samples, top)
+        answers = [finished(one, params.stop, opening).sequence for one in sampled]
     else:
         answers = await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED)
     sequences = tuple(answers)

@@ -136,6 +136,7 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
         "n_unscored": float(result.n_unscored),
         "n_errors": float(result.n_errors),
         **({} if result.n_correct is None else {"n_correct": float(result.n_correct)}),
+        "n_truncated_reasoning": float(result.n_truncated_reasoning),
     }
     failed = result.problem is not None
     return _event(

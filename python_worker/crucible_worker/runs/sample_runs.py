@@ -47,7 +47,7 @@ from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.datasets import MalformedSample
 from crucible_worker.runs.evaluation_files import folder_of
 from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.contents import kernel_of, turns_bytes
+from crucible_worker.runs.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
 from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.outcomes import weight, why_not_kept
@@ -155,7 +155,7 @@ class SampleRuns:
         recorded = None
         if transcript is not None and self.recorder is not None and not isinstance(given, MalformedSample):
             turns = transcript.turns(outcome.turns) if keeps_turns else ()
-            size = transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            size = said_bytes(result) + transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
             left_out = transcript.left_out + outcome.turns_left_out if keeps_turns else 0
             held = None if self.recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
@@ -174,7 +174,7 @@ class SampleRuns:
     def _result(
         self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
     ) -> SampleResult:
-        return SampleResult(
+        result = SampleResult(
             evaluator=label,
             sample_id=sample_id,
             repeat=place.repeat,
@@ -190,7 +190,11 @@ class SampleRuns:
             problem=outcome.problem,
             measurements=outcome.measurements,
             group=outcome.group,
+            reasoning=outcome.reasoning if self._says else "",
+            refusal=outcome.refusal if self._says else "",
+            tool_calls=outcome.tool_calls if self._says else (),
         )
+        return bounded_said(result, self._limits.max_sample_record_bytes)
 
     def _usage_of(
         self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]

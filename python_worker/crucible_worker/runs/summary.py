@@ -12,6 +12,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Usage, Verdict
+from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.faults import logged, with_id
 from crucible_worker.runs.journal.queries import Reads, results_of
@@ -59,6 +60,7 @@ class _Counts:
     correct: int = 0
     right_and_wrong: bool = False
     reasons: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter[str])
+    truncated_reasoning: int = 0
 
     def through(self, results: Iterator[SampleResult]) -> Iterator[SampleResult]:
         for result in results:
@@ -71,6 +73,7 @@ class _Counts:
             if not result.verdict.scored:
                 problem = result.problem
                 self.reasons[result.verdict.name if problem is None else problem.reason] += 1
+            self.truncated_reasoning += result.measurements.get(TRUNCATED_REASONING, 0) > 0
             yield result
 
 
@@ -139,6 +142,7 @@ def summarise(
         n_truncated=counts.truncated,
         n_correct=counts.correct if counts.right_and_wrong else None,
         unscored_by_reason=dict(counts.reasons.most_common()),
+        n_truncated_reasoning=counts.truncated_reasoning,
         usage=usage,
         problem=problem or _too_many_unscored(unscored, n, limits),
     )

@@ -24,7 +24,8 @@ from crucible_bridge.types import (
     Turn,
     message_text,
 )
-from crucible_worker.runs.journal.contents import prompt_bytes, text_bytes
+from crucible_worker.reasoning import opening_of_prompt, parted
+from crucible_worker.runs.journal.contents import prompt_bytes, said_bytes, text_bytes
 
 __all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "CallListener", "Transcript"]
 
@@ -86,7 +87,7 @@ class Transcript:
     def _record(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
-            size += text_bytes(answer.text)
+            size += text_bytes(answer.text) + said_bytes(answer)
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
         if self.size + size > self._most:
@@ -172,5 +173,18 @@ def _turns_of(call: _Call) -> list[Turn]:
     if turns:
         # The tokens of the whole prompt are counted with its last turn.
         turns[-1] = dataclasses.replace(turns[-1], tokens=prompt_tokens)
-    said = [Turn(role="assistant", text=answer.text, tokens=answer.reported_tokens, model=model) for answer in answers]
-    return turns + said
+    opening = opening_of_prompt(prompt) if isinstance(prompt, str) else ""
+    return turns + [_turn_of(model, answer, opening) for answer in answers]
+
+
+def _turn_of(model: str, answer: SampledSequence, opening: str) -> Turn:
+    written = parted(answer.text, opening="" if answer.reasoning else opening).reasoning
+    return Turn(
+        role="assistant",
+        text=answer.text,
+        tokens=answer.reported_tokens,
+        model=model,
+        reasoning="\n\n".join(filter(None, (answer.reasoning, written))),
+        refusal=answer.refusal,
+        tool_calls=answer.tool_calls,
+    )

@@ -314,3 +314,34 @@ def test_samples_of_one_prompt_have_seeds_of_their_own():
     assert len(set(seeds)) == 4
     assert all(seed is not None and 0 <= seed <= MAX_SEED for seed in seeds)
     assert seeded(SamplingParams(max_tokens=4), 3).seed is None
+
+
+@rows(
+    ("message", "found"),
+    [
+        ({"content": "46", "reasoning_content": "12+34"}, ("46", "12+34", "", ())),
+        ({"content": "46", "reasoning": " 12+34\n"}, ("46", "12+34", "", ())),
+        ({"content": "46", "reasoning": None, "reasoning_content": ""}, ("46", "", "", ())),
+        ({"content": "46", "reasoning": [{"text": "12"}, "+34"]}, ("46", "12+34", "", ())),
+        (
+            {"content": "46", "reasoning_details": [{"type": "reasoning.text", "text": "12+34"}]},
+            ("46", "12+34", "", ()),
+        ),
+        ({"content": "46", "reasoning_content": 7, "refusal": {}}, ("46", "", "", ())),
+        ({"content": None, "refusal": "I cannot"}, ("", "", "I cannot", ())),
+        (
+            {"content": None, "tool_calls": [{"id": "c", "function": {"name": "show", "arguments": '{"n": 1}'}}]},
+            ("", "", "", (ToolCall(name="show", arguments='{"n": 1}', id="c"),)),
+        ),
+        (
+            {"content": None, "function_call": {"name": "show", "arguments": {"n": 1}}},
+            ("", "", "", (ToolCall(name="show", arguments='{"n": 1}', id=""),)),
+        ),
+        ({"content": None, "tool_calls": ["show"]}, ("", "", "", (ToolCall(name="", arguments='"show"', id=""),))),
+    ],
+)
+def test_what_a_server_returns_apart_from_the_text_is_read(message, found):
+    """Reasoning under any of its names, as text or in parts, a refusal, calls of tools; none of it is an error."""
+    answer = chat_answer(chat(message=message), "s")
+
+    assert (answer.text, answer.reasoning, answer.refusal, answer.tool_calls) == found

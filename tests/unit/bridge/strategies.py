@@ -370,6 +370,7 @@ evaluator_results = st.builds(
     n_unscored=i64,
     n_errors=i64,
     n_truncated=i64,
+    n_truncated_reasoning=i64,
     usage=optional(usages),
     problem=optional(problems),
 )

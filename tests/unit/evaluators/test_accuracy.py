@@ -18,8 +18,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import Accuracy
+from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT, NO_ANSWER_OPEN
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.evaluators.graded import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.grading.base import Grade, GraderType
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.parts import GradingParts
@@ -133,7 +133,7 @@ async def test_invalid_code_points_are_replaced() -> None:
         ("<think>46</think>47", "stop", Verdict.INCORRECT, "47", "exact"),
         ("so it is 46</think>46", "stop", Verdict.CORRECT, "46", "exact"),
         ("<think>46", "length", Verdict.INCORRECT, "", NO_ANSWER_CUT),
-        ("<think>46", "stop", Verdict.INCORRECT, "", NO_ANSWER),
+        ("<think>46", "stop", Verdict.INCORRECT, "", NO_ANSWER_OPEN),
         ("<think>46</think>", "stop", Verdict.INCORRECT, "", NO_ANSWER),
     ],
 )

@@ -46,22 +46,23 @@ async def test_what_is_no_character_is_replaced_and_counted():
 
 
 @rows(
-    ("said", "thinking", "text", "only_thought"),
+    ("said", "thinking", "text", "no_answer"),
     [
-        ("<think>x</think>46", "remove", "46", False),
-        ("<think>x</think>", "remove", "", True),
-        ("<think>x</think>46", KEEP_THINKING, "<think>x</think>46", False),
-        ("<think>x</think>", KEEP_THINKING, "<think>x</think>", False),
-        ("", "remove", "", False),
+        ("<think>x</think>46", "remove", "46", ""),
+        ("<think>x</think>", "remove", "", "no answer: only reasoning"),
+        ("<think>x", "remove", "", "no answer: ended during the reasoning"),
+        ("<think>x</think>46", KEEP_THINKING, "<think>x</think>46", ""),
+        ("<think>x</think>", KEEP_THINKING, "<think>x</think>", ""),
+        ("", "remove", "", ""),
     ],
 )
-async def test_thoughts_are_no_part_of_an_answer(said, thinking, text, only_thought):
+async def test_thoughts_are_no_part_of_an_answer(said, thinking, text, no_answer):
     """Unless they are kept; the output has them either way."""
     answering = Answering(sampling=GREEDY, thinking=thinking)
 
     answer = await answering.answer(Double(sampling=Sampling(answers=[said])), "q")
 
-    assert (answer.output, answer.text, answer.only_thought) == (said, text, only_thought)
+    assert (answer.output, answer.text, answer.no_answer) == (said, text, no_answer)
 
 
 @pytest.mark.parametrize("answers", [(), ("a", "b")])

@@ -19,12 +19,10 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.evaluators.accuracy import Accuracy
-from crucible_worker.evaluators.answering import Answer
+from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT, Answer
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.evaluators.graded import (
     JUDGE,
-    NO_ANSWER,
-    NO_ANSWER_CUT,
     check_question,
     grade_answer,
     grader_of,
@@ -48,9 +46,8 @@ def answered(text: str, *, said: str | None = None, stop_reason: str = "stop") -
     """An answer, of which this is to be graded."""
     whole = text if said is None else said
     sequence = SampledSequence(text=whole, tokens=(1,), stop_reason=stop_reason)
-    return Answer(
-        prompt=None, sequence=sequence, output=whole, replaced=0, said=whole, text=text, only_thought=not text
-    )
+    why = NO_ANSWER_CUT if stop_reason == "length" else NO_ANSWER
+    return Answer(prompt=None, sequence=sequence, output=whole, replaced=0, text=text, no_answer="" if text else why)
 
 
 def context(judge: ScriptedModel | None = None) -> SampleContext:

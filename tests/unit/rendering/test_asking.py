@@ -8,7 +8,7 @@ import pytest
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Capability, Model, Rendered
-from crucible_worker.rendering import sample_answers
+from crucible_worker.rendering import ask, finished, sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
@@ -23,7 +23,8 @@ class WordyModel(Model):
 
     fingerprint = "wordy"
 
-    def __init__(self) -> None:
+    def __init__(self, text: str = "words") -> None:
+        self.text = text
         self.asked: list[object] = []
         self.params: list[SamplingParams] = []
 
@@ -34,7 +35,7 @@ class WordyModel(Model):
     async def sample_text(self, input, params, num_samples=1, *, plain=False):
         self.asked.append(f"plain: {input}" if plain else input)
         self.params.append(params)
-        return [SampledSequence(text="words", tokens=(), token_count=2)] * num_samples
+        return [SampledSequence(text=self.text, tokens=(), token_count=2)] * num_samples
 
     async def compute_logprobs(self, prompt):
         return [None]
@@ -117,6 +118,75 @@ async def test_what_words_cannot_say_is_refused():
     assert refused.value.reason == "NO_COOKBOOK_TOKENIZER"
 
 
+@rows(
+    ("sequence", "stops", "opening", "found"),
+    [
+        (SampledSequence(text="46", tokens=()), (), "", ("46", "46", "", False, "", "stop")),
+        (
+            SampledSequence(text="46\nQ: 1", tokens=(), stop_reason="length"),
+            ("\n",),
+            "",
+            ("46", "46", "", False, "\nQ: 1", "stop"),
+        ),
+        (
+            SampledSequence(text="46", tokens=(), reasoning="12+34"),
+            (),
+            "<think>",
+            ("46", "46", "12+34", False, "", "stop"),
+        ),
+        (
+            SampledSequence(text="", tokens=(), reasoning="12+", stop_reason="length"),
+            (),
+            "",
+            ("", "", "12+", True, "", "length"),
+        ),
+        (
+            SampledSequence(text="", tokens=(), reasoning="12+", refusal="no"),
+            (),
+            "",
+            ("", "", "12+", False, "", "stop"),
+        ),
+        (
+            SampledSequence(text="12+34 is 46", tokens=(), stop_reason="length"),
+            (),
+            "<think>",
+            ("12+34 is 46", "", "12+34 is 46", True, "", "length"),
+        ),
+        (
+            SampledSequence(text="a\n</think>46\n", tokens=()),
+            ("\n",),
+            "<think>",
+            ("a\n</think>46", "46", "a", False, "\n", "stop"),
+        ),
+    ],
+)
+def test_what_a_backend_returns_is_separated(sequence, stops, opening, found):
+    """Into text, answer, reasoning, whether that is finished, and what came after a stop string; tokens stay."""
+    one = finished(sequence, stops, opening)
+
+    said = one.sequence
+    assert (said.text, one.answer, said.reasoning, one.unfinished, one.rest, said.stop_reason) == found
+    assert one.sequence.tokens == sequence.tokens
+
+
+@rows("text", ["<think>12\n+34</think>46\nmore", "12\n+34</think>46\nmore", "[THINK]12\n+34[/THINK]46\nmore"])
+async def test_the_same_text_is_the_same_answer_of_every_backend(text):
+    """In tokens and in words, a text that the prompt opened and one that it did not, alone and behind the gate."""
+    params = SamplingParams(max_tokens=99, stop=("\n",))
+    in_tokens, in_words = ScriptedModel(answer=lambda prompt: text), WordyModel(text)
+    asked = [
+        await ask(model, "hi", params, renderer=renderer)
+        for model, renderer in (
+            (in_tokens, "auto"),
+            (in_words, "auto"),
+            (in_words, "raw"),
+            (GatedModel(in_tokens, CallGate(10)), "auto"),
+        )
+    ]
+
+    assert [(one.answers[0].answer, one.answers[0].sequence.reasoning) for one in asked] == [("46", "12\n+34")] * 4
+
+
 @dataclasses.dataclass
 class AskedInTokens(ScriptedModel):
     """Keeps how it was to be sampled."""
@@ -128,16 +198,23 @@ class AskedInTokens(ScriptedModel):
         return await super().sample(prompt, params, num_samples)
 
 
-@pytest.mark.parametrize(("given", "sent"), [((), (STOP,)), (("\n",), ("\n", STOP)), ((STOP, "\n"), (STOP, "\n"))])
-async def test_stop_sequences_come_behind_those_of_the_request(given, sent):
-    """Each once; and a prompt that is tokens already brings none."""
+@rows(
+    ("given", "sent", "text"),
+    [
+        ((), (STOP,), "USER: HI\n\nASSISTANT:"),
+        (("\n",), ("\n", STOP), "USER: HI"),
+        ((STOP, "\n"), (STOP, "\n"), "USER: HI"),
+    ],
+)
+async def test_stop_sequences_come_behind_those_of_the_request(given, sent, text):
+    """Each once, and they end the answer of a backend that does not know them; tokens as a prompt bring none."""
     model = AskedInTokens()
     params = SamplingParams(max_tokens=99, stop=given)
 
     (answer,) = await sample_answers(model, "hi", params, renderer="role_colon")
     await sample_answers(model, ModelInput.of([7]), params, renderer="role_colon")
 
-    assert answer.text == "USER: HI\n\nASSISTANT:"
+    assert answer.text == text
     assert [one.stop for one in model.params] == [sent, given]
 
 

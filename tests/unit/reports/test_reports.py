@@ -53,7 +53,15 @@ def _evaluation(step: int | None = 400, **changes: Any) -> Evaluation:
     )
     problem = Problem(reason="TOO_MANY_UNSCORED", message="3 of 8 samples are unscored")
     result = EvaluatorResult(
-        evaluator=SPEC, metrics=METRICS, n=8, n_scored=5, n_unscored=3, n_errors=2, n_truncated=4, problem=problem
+        evaluator=SPEC,
+        metrics=METRICS,
+        n=8,
+        n_scored=5,
+        n_unscored=3,
+        n_errors=2,
+        n_truncated=4,
+        n_truncated_reasoning=1,
+        problem=problem,
     )
     fields: dict[str, Any] = {
         "evaluation_id": f"e-{step}",
@@ -102,7 +110,7 @@ def test_markdown_says_what_was_found() -> None:
     assert ["strict/accuracy", "0.75"] in cells
     assert ["strict/accuracy_stderr", "only one sample was scored"] in cells
     problem = "TOO_MANY_UNSCORED: 3 of 8 samples are unscored"
-    assert ["strict", "accuracy", "8", "5", "3", "2", "4", problem] in cells
+    assert ["strict", "accuracy", "8", "5", "3", "2", "4", "1", problem] in cells
     assert ["concurrency", "8"] in cells
     assert ["model", "embedded:arithmetic@400"] in cells
     assert ["step", "400"] in cells
@@ -139,7 +147,7 @@ def test_markdown_says_what_it_took() -> None:
     for label in ("strict", "all"):
         assert [label, "embedded:arithmetic@400", "1,234", "-", "5", "60", "9", "1", "0.125"] in cells
         assert [label, "openai:lab/j (judge)", "7", "-", "-", "2", "1", "0", "-"] in cells
-    assert not [row for row in cells if row[0] == "nll" and len(row) == 9]
+    assert not [row for row in cells if row[0] == "nll" and row[1].startswith("embedded:")]
     assert ["engine", "vllm 0.9.1 fp\\|1"] in cells
 
 

@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     Turn,
     Verdict,
 )
-from crucible_worker.rendering import part_thinking, reasoning_spans
+from crucible_worker.reasoning import part_thinking, reasoning_spans
 from crucible_worker.reports.samples import (
     MAX_ROW_CHARS,
     answers_as_data,
@@ -67,7 +67,7 @@ def test_the_extracted_part_is_where_it_was_said_last(output: str, extracted: st
         ("<think>a</think>4<think>b</think>6", "<think>a</think>"),
         ("<think>a", "<think>a"),
         ("46", None),
-        ("46 <think>a", None),
+        ("46 <think>a", "<think>a"),
     ],
 )
 def test_the_reasoning_is_what_graders_do_not_see(output: str, reasoning: str | None) -> None:

@@ -15,9 +15,11 @@ from crucible_bridge.types import (
     Problem,
     SampleResult,
     ServerEngine,
+    ToolCall,
     Usage,
     Verdict,
 )
+from crucible_worker.runs.journal.contents import said_to_record, with_said
 from crucible_worker.runs.journal.records import (
     MAX_ROW_BYTES,
     Ended,
@@ -29,10 +31,12 @@ from crucible_worker.runs.journal.records import (
     request_to_record,
     result_from_record,
     result_to_record,
+    said_of_usage,
     sample_from_record,
     sample_to_record,
     usage_to_record,
 )
+from tests.tables import rows
 from tests.unit.bridge.strategies import (
     engines,
     evaluator_results,
@@ -151,3 +155,34 @@ def test_records_of_releases_before_have_no_usage():
         del data[name]
     read = result_from_record(pack(data))
     assert (read.usage, read.results[0].usage, read.engine) == (None, None, None)
+
+
+@rows(
+    ("output", "reasoning", "refusal", "calls"),
+    [
+        ("46", "", "", ()),
+        ("<think>12+34</think>46", "12+34", "", ()),
+        ("12+34 is 46", "12+34 is 46", "", ()),
+        ("46", "12+34", "no", (ToolCall(name="add", arguments="{}", id="c"), ToolCall(name="", arguments="[", id=""))),
+    ],
+)
+def test_what_an_answer_has_besides_its_text_is_recorded(output, reasoning, refusal, calls):
+    """With the usage, where earlier releases do not look; reasoning of the output is not stored a second time."""
+    usage = Usage(calls=1, prompt_tokens=2, output_tokens=3)
+    sample = SampleResult(
+        evaluator="accuracy",
+        sample_id="s",
+        verdict=Verdict.CORRECT,
+        score=1.0,
+        output=output,
+        reasoning=reasoning,
+        refusal=refusal,
+        tool_calls=calls,
+    )
+
+    record = usage_to_record(usage, said_to_record(sample, ()))
+    bare = sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample), record)
+    found, _ = with_said(bare, said_of_usage(record))
+
+    assert found == dataclasses.replace(sample, usage=usage)
+    assert bare.reasoning == bare.refusal == ""

@@ -62,6 +62,7 @@ defmodule CrucibleBridge.Telemetry.Event do
   # What events count; no metric_prefix stands before them.
   @counts Map.new(
             ~w(total done unscored samples_per_second score output_tokens n n_scored n_unscored n_errors sample_count
+               n_truncated_reasoning
                tokens count correct questions_done questions_total lag_steps lag_seconds
                concurrency previous_concurrency)a,
             &{Atom.to_string(&1), &1}

@@ -103,6 +103,10 @@ class HostedTokenizer(Tokenizer):
         """The text of tokens, without the special ones."""
         return await self._ask("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=False)
 
+    async def decode_answer(self, tokens: Sequence[int]) -> str:
+        """The text of generated tokens: without the special ones, except those that mark reasoning."""
+        return await self._ask("decode_answer", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
+
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""
         return await self._ask("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=True)

@@ -19,6 +19,7 @@ from crucible_bridge.types import SampledSequence
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.distributions import columns_of, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.openai.apart import with_parts_apart
 from crucible_worker.backends.openai.failures import final, garbage
 
 __all__ = [
@@ -90,7 +91,7 @@ def completion_answer(document: dict[str, Any], server: str, top: int = 0) -> Sa
     if choice.get("text") is None:
         raise garbage(server, "an answer without text")
     message = _plain({"content": choice["text"]}, server)
-    return _sequence(document, choice, message["content"], server, top)
+    return with_parts_apart(_sequence(document, choice, message["content"], server, top), {**choice, **message})
 
 
 def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledSequence:
@@ -105,7 +106,7 @@ def chat_answer(document: dict[str, Any], server: str, top: int = 0) -> SampledS
     if message is None:
         raise garbage(server, "a choice without a message")
     message = _plain(message, server)
-    return _sequence(document, choice, message["content"], server, top)
+    return with_parts_apart(_sequence(document, choice, message["content"], server, top), message)
 
 
 def only_choice(document: dict[str, Any], server: str) -> dict[str, Any]:

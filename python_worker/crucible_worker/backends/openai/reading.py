@@ -49,9 +49,17 @@ _PARTS = [
 ]
 _TEXT = (_SCALAR, _PARTS)
 """A text, or a list of its parts."""
+_REASONING = (_SCALAR, [{"text": _SCALAR, "thinking": _SCALAR, "content": _SCALAR, "summary": _SCALAR}])
+_FUNCTION = {"name": _SCALAR, "arguments": (_SCALAR, [{_ANY: _SCALAR}])}
 _CHOICE = {
     "text": _TEXT,
-    "message": {"content": _TEXT},
+    "message": {
+        "content": _TEXT,
+        **dict.fromkeys(("reasoning_content", "reasoning", "thinking", "reasoning_details"), _REASONING),
+        "refusal": _SCALAR,
+        "tool_calls": (_SCALAR, [{"id": _SCALAR, "type": _SCALAR, "function": _FUNCTION}]),
+        "function_call": _FUNCTION,
+    },
     "finish_reason": _SCALAR,
     "token_ids": [_SCALAR],
     "logprobs": _LOGPROBS,

@@ -20,6 +20,7 @@ from crucible_worker.backends.tinker.requests import check_target_rows, check_ta
 from crucible_worker.backends.tinker.session import Session
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, Tokenizers
+from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Sampled, Sampler, Trainer
@@ -130,7 +131,9 @@ class ServedModel(Model):
             # The caller needs one error, not an ExceptionGroup.
             raise failed.exceptions[0] from None
         samples = [sample for task in tasks for sample in task.result()]
-        return tuple([await _read(tokenizer, sample, params.stop) for sample in samples])
+        # A stop string within the reasoning does not end an answer.
+        opening = opening_of_prompt(await tokenizer.show(tokens[-OPENING_TOKENS:])) if params.stop else ""
+        return tuple([await _read(tokenizer, sample, params.stop, opening) for sample in samples])
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:
         """Log-probability of every token of a prompt given those before it, nats; the first is None.
@@ -261,8 +264,8 @@ class ServedModel(Model):
         return service.training(await self._session.call(lambda: service.trainer(self._state_path), self._state_path))
 
 
-async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]) -> SampledSequence:
-    """A sample with its text, which ends before the first stop string.
+async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str], opening: str) -> SampledSequence:
+    """A sample with its text, which ends before the first stop string after the reasoning.
 
     It also ends at the end-of-sequence token: some servers stop only at the given strings.
     """
@@ -271,15 +274,15 @@ async def _read(tokenizer: ServedTokenizer, sample: Sampled, stop: Sequence[str]
         length = tokens.index(end) + 1
         tokens, logprobs, reason = tokens[:length], None if logprobs is None else logprobs[:length], "stop"
         top = None if top is None else (top[0][:length], top[1][:length])
-    text = await tokenizer.decode(tokens)
+    text = await tokenizer.decode_answer(tokens)
     if exceeds(text):
         raise final(f"a sample of more than {MAX_TEXT_BYTES:,} bytes of text", Reason.BACKEND_ANSWER)
-    cuts = [cut for string in stop if (cut := text.find(string)) >= 0]
+    answer_end = parted(text, opening=opening, stops=stop).end
     return SampledSequence(
-        text=text[: min(cuts)] if cuts else text,
+        text=text[:answer_end],
         tokens=tokens,
         logprobs=logprobs,
-        stop_reason="stop" if cuts else reason,
+        stop_reason="stop" if answer_end < len(text) else reason,
         cached_prompt_tokens=cached,
         top_tokens=None if top is None else top[0],
         top_logprobs=None if top is None else top[1],

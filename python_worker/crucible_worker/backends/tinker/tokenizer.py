@@ -194,6 +194,10 @@ class ServedTokenizer(Tokenizer):
         """The text of tokens, without the special ones."""
         return await self.there().decode(tokens)
 
+    async def decode_answer(self, tokens: Sequence[int]) -> str:
+        """The text of generated tokens: without the special ones, except those that mark reasoning."""
+        return await self.there().decode_answer(tokens)
+
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""
         return await self.there().show(tokens)

@@ -113,8 +113,9 @@ class Env(Protocol):
 
         Args:
             action: its token ids, including those that ended it; empty if the model's server reports no ids.
-            extra: a dict: `stop_reason`, "stop" or "length", and `text`, the answer as text; empty if the answer
-                was truncated after a token id that the environment named.
+            extra: a dict: `stop_reason`, "stop" or "length"; `text`, the answer as text, without its reasoning
+                unless the evaluator's `thinking` is keep, and empty if it was truncated after a token id that the
+                environment named; `no_answer`, why there is no answer, or empty.
         """
         ...
 
@@ -165,7 +166,7 @@ class Action:
     stop_reason: str
     """"stop" or "length"."""
     text: str
-    """The answer as text."""
+    """The answer as text, as `step` received it."""
 
     @property
     def logprobs(self) -> list[float]:
@@ -211,6 +212,10 @@ class Turn:
     """The observation in tokens; None if the model's server made them."""
     said: SampledSequence
     """The model's answer, as its backend reports it."""
+    output: str = ""
+    """The text of all that the model generated, with its reasoning."""
+    unfinished: bool = False
+    """Whether it ends within its reasoning."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -231,8 +231,9 @@ async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, Shown
 
 
 async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[Any, Shown, Sequence[str | int]]]:
-    action = _action(answer.sequence, answer.said)
-    step = await env.step(list(action.tokens), extra={"stop_reason": action.stop_reason, "text": action.text})
+    action = _action(answer.sequence, answer.text)
+    told = {"stop_reason": action.stop_reason, "text": action.text, "no_answer": answer.no_answer}
+    step = await env.step(list(action.tokens), extra=told)
     for name in ("reward", "episode_done"):
         if not hasattr(step, name):
             raise ForeignFailure(Reason.BAD_ENVIRONMENT, f"stepped to a {type(step).__name__}, which has no {name}")
@@ -246,6 +247,8 @@ async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[An
         logs=getattr(step, "logs", {}),
         seen=answer.prompt,
         said=answer.sequence,
+        output=answer.output,
+        unfinished=answer.unfinished,
     )
     following = getattr(step, "next_observation", "")
     if done:
@@ -292,7 +295,7 @@ def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
         cached_prompt_tokens=said.cached_prompt_tokens,
     )
     # The text of the part alone is not known.
-    return dataclasses.replace(answer, sequence=cut, output="", said="", text="")
+    return dataclasses.replace(answer, sequence=cut, output="", text="", no_answer="", unfinished=False)
 
 
 def _as_datum(tokens: ModelInput) -> Datum:

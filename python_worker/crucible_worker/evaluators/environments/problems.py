@@ -22,7 +22,6 @@ from crucible_worker.evaluators.environments.base import Observation, StepResult
 from crucible_worker.evaluators.environments.group import Ungraded
 from crucible_worker.evaluators.graded import problem_of_grade
 from crucible_worker.grading.base import Grade, Grader, with_labels
-from crucible_worker.rendering import without_thinking
 
 __all__ = ["Problem", "Rules"]
 
@@ -39,8 +38,6 @@ class Rules:
     """The penalty of a wrong form."""
     stopped: Callable[[Sequence[int]], Awaitable[bool]] | None
     """Whether a stop sequence ended these tokens; None if an answer may end in any way of its own."""
-    keep_thinking: bool
-    """Whether the reasoning is graded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +78,10 @@ class Problem:
                 (NO_TOKENS, NO_TOKENIZER).
             BackendError: it does not say whether the answer was truncated (BACKEND_ANSWER).
         """
-        said: str = extra["text"]
-        text = said if self.rules.keep_thinking else without_thinking(said)
+        text: str = extra["text"]
         grade = await self._graded(self.rules.grader, text)
-        # An answer that is only reasoning is wrong, whatever a grader says about an empty answer.
-        correct = 0.0 if said and not text else _score(grade)
+        # An output without an answer is wrong, whatever a grader says about an empty answer.
+        correct = 0.0 if extra["no_answer"] else _score(grade)
         formed = 0.0
         if extra["stop_reason"] not in ("stop", "length"):
             message = "the model's server does not report whether the answer was truncated, which its format depends on"

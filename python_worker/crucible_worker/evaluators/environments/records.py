@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
+from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.base import Rollout, Turn
 from crucible_worker.evaluators.environments.group import Failure, Group
@@ -70,6 +71,11 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
     except OverflowError:
         return _failed(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
+    unfinished = sum(turn.unfinished for turn in turns)
+    if unseen:
+        counted[_UNSEEN] = float(unseen)
+    if unfinished:
+        counted[TRUNCATED_REASONING] = float(unfinished)
     recorded, left_out = transcript_of(group.rollouts) if transcript else ((), 0)
     return Outcome(
         verdict=Verdict.MEASURED,
@@ -77,7 +83,7 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         output=_text_of(group.rollouts[0]),
         stop_reason=_stop_reason_of(turns),
         output_tokens=sum(turn.said.output_tokens for turn in turns),
-        measurements={**counted, _UNSEEN: float(unseen)} if unseen else counted,
+        measurements=counted,
         group=TrajectoryGroup(trajectories=trajectories, tags=group.tags),
         turns=recorded,
         turns_left_out=left_out,
@@ -161,4 +167,4 @@ def _stop_reason_of(turns: Sequence[Turn]) -> str:
 
 
 def _text_of(rollout: Rollout) -> str:
-    return "\n".join(turn.ac.text for turn in rollout.transitions)[:MAX_OUTPUT_CHARS]
+    return "\n".join(turn.output for turn in rollout.transitions)[:MAX_OUTPUT_CHARS]

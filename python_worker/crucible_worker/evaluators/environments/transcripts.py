@@ -52,10 +52,13 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             yield RecordedTurn(role="user", text="", tokens=seen, rollout=index)
         yield RecordedTurn(
             role="assistant",
-            text=_text_of(turn),
+            text=turn.output,
             reward=float(turn.reward),
             tokens=turn.said.reported_tokens,
             rollout=index,
+            reasoning=turn.said.reasoning,
+            refusal=turn.said.refusal,
+            tool_calls=turn.said.tool_calls,
         )
 
 

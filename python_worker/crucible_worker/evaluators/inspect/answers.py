@@ -12,11 +12,14 @@ from typing import Any
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Problem, SampledSequence, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, Problem, SamplingParams
 from crucible_worker.backends.base import Model
-from crucible_worker.rendering import answer_of, part_thinking, sample_answers
+from crucible_worker.rendering import Finished, answer_of, ask
 
-__all__ = ["Answers"]
+__all__ = ["MODEL", "Answers"]
+
+MODEL = "model"
+"""A task's name for the evaluated model."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SEEDS = 1 << 63
@@ -40,6 +43,8 @@ class Answers:
         self._asked: collections.Counter[bytes] = collections.Counter()
         self.output_tokens = 0
         """Tokens generated so far by all models together."""
+        self.unfinished = 0
+        """Answers of the evaluated model that end within their reasoning."""
         self.stop_reason = ""
         """"length" if an answer was truncated, else that of the first one; empty without an answer, or if its server
         reports none."""
@@ -55,24 +60,27 @@ class Answers:
             if self.first_problem is None:
                 self.first_problem = problem
             return {"error": f"{problem.reason}: {problem.message}"}
-        return {"choices": [self._choice(choice, self._renderers[question["which"]]) for choice in choices]}
+        which = question["which"]
+        if which == MODEL:
+            self.unfinished += sum(choice.unfinished for choice in choices)
+        return {"choices": [self._choice(choice, self._renderers[which]) for choice in choices]}
 
-    async def _sampled(self, question: Mapping[str, Any]) -> list[SampledSequence]:
+    async def _sampled(self, question: Mapping[str, Any]) -> list[Finished]:
         which, count = question["which"], question["sampling"]["count"]
         messages = tuple(ChatMessage(role, content) for role, content in question["messages"])
         # A single user message becomes text, because a model without a chat template accepts that.
         plain = len(messages) == 1 and messages[0].role == "user"
-        answers = await sample_answers(
+        asked = await ask(
             self._models[which],
             messages[0].content if plain else Conversation(messages),
             self._params(question),
             count,
             renderer=self._renderers[which],
         )
-        if len(answers) != count:
-            message = f"was asked for {count} answers and gave {len(answers)}"
+        if len(asked.answers) != count:
+            message = f"was asked for {count} answers and gave {len(asked.answers)}"
             raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
-        return list(answers)
+        return list(asked.answers)
 
     def _params(self, question: Mapping[str, Any]) -> SamplingParams:
         given = question["sampling"]
@@ -96,11 +104,13 @@ class Answers:
         drawn = hashlib.sha256(digest + self._asked[digest].to_bytes(8, "big")).digest()
         return int.from_bytes(drawn[:8], "big") >> 1
 
-    def _choice(self, choice: SampledSequence, renderer: str) -> dict[str, Any]:
+    def _choice(self, found: Finished, renderer: str) -> dict[str, Any]:
+        choice = found.sequence
         cut = choice.stop_reason == "length"
         self.stop_reason = "length" if cut else self.stop_reason or choice.stop_reason
         self.output_tokens += choice.output_tokens
-        text = answer_of(_SURROGATES.sub("\ufffd", choice.text), renderer)
-        reasoning, said = ("", text) if self._keep_thinking else part_thinking(text)
-        told = {"text": said, "cut": cut, "ended": choice.stop_reason, "tokens": choice.reported_tokens}
+        reasoning, said = ("", found.whole) if self._keep_thinking else (choice.reasoning, found.answer)
+        text = answer_of(_SURROGATES.sub("\ufffd", said), renderer)
+        reasoning = _SURROGATES.sub("\ufffd", reasoning)
+        told = {"text": text, "cut": cut, "ended": choice.stop_reason, "tokens": choice.reported_tokens}
         return {**told, "reasoning": reasoning} if reasoning else told

@@ -39,7 +39,7 @@ from crucible_worker.evaluators.inspect.allowed import (
     nothing_allowed,
     parse_task,
 )
-from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.answers import MODEL, Answers
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
@@ -66,7 +66,7 @@ _LOOK_SECONDS = 1.0
 
 GRADER = "grader"
 """The role of the model that judges answers in tasks."""
-_MODEL, _JUDGE = "model", "judge"
+_JUDGE = "judge"
 _METADATA = ("limit", "epochs", "task_args")
 """Options that a sample's metadata may set for its own task, as JSON."""
 
@@ -198,8 +198,8 @@ class Inspect(
         allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
         answers = Answers(
-            {_MODEL: context.model, **context.auxiliary_models},
-            {_MODEL: self.renderer, **dict.fromkeys(context.auxiliary_models, self.judge_renderer)},
+            {MODEL: context.model, **context.auxiliary_models},
+            {MODEL: self.renderer, **dict.fromkeys(context.auxiliary_models, self.judge_renderer)},
             seed=context.seed,
             keep_thinking=self.thinking == KEEP_THINKING,
         )

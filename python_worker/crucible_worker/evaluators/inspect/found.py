@@ -10,6 +10,7 @@ from typing import Any
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Metrics, Problem, SampleResult, Verdict
+from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.inspect.answers import Answers
 
@@ -55,6 +56,8 @@ def outcome_of(
     named = _named(message["scores"])
     for key, (_, value) in named.items():
         measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
+    if answers.unfinished:
+        measurements[TRUNCATED_REASONING] = float(answers.unfinished)
     headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
     score = named[headline][1] if headline else None
     failure = message.get("failure", "")
@@ -95,6 +98,8 @@ def task_metrics(results: Iterable[SampleResult]) -> Metrics:
             if name not in result.measurements:
                 undefined[f"{task}/{name}"] = _why_not_run(result)
         for name, value in result.measurements.items():
+            if name == TRUNCATED_REASONING:
+                continue  # a count of the evaluator's result, no metric
             if name.count("/") == 2:
                 key = f"{task}/{name.removesuffix(f'/{_UNDEFINED}')}"
                 undefined[key] = "is not finite, or no sample has such a score"

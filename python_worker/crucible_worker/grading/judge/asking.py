@@ -33,7 +33,7 @@ from crucible_worker.grading.judge.rubric import (
     share,
     weighted,
 )
-from crucible_worker.rendering import answer_of, ask, without_thinking
+from crucible_worker.rendering import answer_of, ask
 
 __all__ = [
     "BOTH_ORDERS",
@@ -102,9 +102,10 @@ class Judge:
         if len(asked.answers) != 1:
             message = f"was asked for one answer and gave {len(asked.answers)}"
             raise BackendError(message, reason=Reason.BACKEND_ANSWER, field="judge", retryable=False)
-        (answer,) = asked.answers
+        (found,) = asked.answers
+        answer = found.sequence
         return Said(
-            text=without_thinking(answer_of(answer.text, self.renderer)),
+            text=answer_of(found.answer, self.renderer),
             prompt_tokens=answer.prompt_tokens if asked.prompt is None else asked.prompt.tokens().size,
             completion_tokens=answer.output_tokens,
             cut=answer.stop_reason == "length",

@@ -29,13 +29,17 @@ from crucible_bridge.types import (
     ModelInput,
     ModelInputChunk,
     Sample,
+    SampledSequence,
     SamplePrompt,
+    SampleResult,
     Tensor,
     TokenPrompt,
     TokensChunk,
+    ToolCall,
     TruncatedPart,
     Turn,
 )
+from crucible_worker.reasoning import part_thinking
 from crucible_worker.runs.journal.messages import further_bytes, message_from_value, messages_to_values
 from crucible_worker.runs.journal.packing import pack_text, unpack_text
 
@@ -44,11 +48,15 @@ __all__ = [
     "INPUT",
     "METADATA",
     "PROMPT",
+    "REASONING",
+    "REFUSAL",
     "SAMPLE",
     "SAMPLE_LIMIT",
+    "TOOL_CALLS",
     "TURNS",
     "Frame",
     "RecordParts",
+    "bounded_said",
     "closed",
     "content_from_record",
     "content_to_record",
@@ -63,8 +71,11 @@ __all__ = [
     "parts_from_record",
     "parts_to_record",
     "prompt_bytes",
+    "said_bytes",
+    "said_to_record",
     "text_bytes",
     "turns_bytes",
+    "with_said",
 ]
 
 SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_record_bytes"
@@ -72,11 +83,14 @@ SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_reco
 SAMPLE, INPUT, PROMPT, TURNS = "sample", "sample.input", "prompt", "turns"
 """Parts of a record as `TruncatedPart.part` names them; there are also "sample.targets" and so on."""
 METADATA = "sample.metadata"
+REASONING, REFUSAL, TOOL_CALLS = "reasoning", "refusal", "tool_calls"
 """Likewise."""
 
 _TEXT, _MESSAGES, _TOKENS, _FRAMED = range(4)
 # The value of a turn's text if it repeats another text.
 _AS_PROMPT, _AS_OUTPUT, _AS_INPUT = range(3)
+_IN_TEXT = 1
+"""In place of a result's reasoning: it is that of its output."""
 _TURN_BYTES = 16
 _HEAD_BYTES, _TEXT_BYTES = 24, 5  # of a content's lists, and of the head of a text
 _LONG = 1024  # bytes from which compression is worth its time
@@ -255,6 +269,95 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
         framed=framed,
         repeats=sum(turn[1] == _AS_INPUT or (framed and turn[1] == _AS_PROMPT) for turn in turns),
     )
+
+
+def said_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None:
+    """Pack what answers have besides their text: that of the result, and that of its turns; None if there is nothing.
+
+    Reasoning that can be read from a text is not stored again.
+    """
+    own = _said_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
+    if result.reasoning and not own[0]:
+        own[0] = _IN_TEXT
+    of_turns = [
+        [index, *said]
+        for index, turn in enumerate(turns)
+        if turn.role == "assistant"
+        and any(said := _said_to_value(turn.reasoning, turn.refusal, turn.tool_calls, turn.text))
+    ]
+    left_out = [[part.part, part.bytes, part.limit] for part in result.truncated]
+    return closed(pack_text([own, of_turns, left_out])) if any(own) or of_turns or left_out else None
+
+
+def with_said(result: SampleResult, record: bytes | None) -> tuple[SampleResult, int]:
+    """A result with what its answers have besides their text, and the approximate bytes of that.
+
+    Args:
+        result: of the sample, with its turns.
+        record: what `said_to_record` returned.
+    """
+    own, of_turns, left_out = ([0, "", []], (), ()) if record is None else unpack_text(opened(record))
+    further = {index: said for index, *said in of_turns}
+    if any(part.part == TURNS for part in result.truncated):
+        further = {}  # turns are missing: which of them these belong to is not known
+    turns = [_turn_with_said(turn, further.get(index)) for index, turn in enumerate(result.turns)]
+    reasoning, refusal, calls = own
+    found = dataclasses.replace(
+        result,
+        turns=tuple(turns),
+        reasoning=part_thinking(result.output)[0] if reasoning == _IN_TEXT else reasoning or "",
+        refusal=refusal,
+        tool_calls=_calls_from(calls),
+        truncated=(*result.truncated, *_left_out_from(left_out)),
+    )
+    return found, said_bytes(found) + sum(map(said_bytes, turns))
+
+
+def said_bytes(said: SampleResult | SampledSequence | Turn) -> int:
+    """Approximate size of what an answer has besides its text."""
+    calls = sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in said.tool_calls)
+    return text_bytes(said.reasoning) + text_bytes(said.refusal) + calls
+
+
+def bounded_said(result: SampleResult, most: int) -> SampleResult:
+    """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
+    left_out: list[TruncatedPart] = []
+    texts: list[str] = []
+    for part, text in ((REASONING, result.reasoning), (REFUSAL, result.refusal)):
+        short, lost = _truncated(text, most)
+        most -= text_bytes(short)
+        texts.append(short)
+        if lost:
+            left_out.append(TruncatedPart(part=part, bytes=lost, limit=SAMPLE_LIMIT))
+    calls = result.tool_calls
+    size = said_bytes(dataclasses.replace(result, reasoning="", refusal=""))
+    if size > most:
+        left_out.append(TruncatedPart(part=TOOL_CALLS, bytes=size, limit=SAMPLE_LIMIT))
+        calls = ()
+    if not left_out:  # as a rule
+        return result
+    return dataclasses.replace(
+        result, reasoning=texts[0], refusal=texts[1], tool_calls=calls, truncated=(*result.truncated, *left_out)
+    )
+
+
+def _said_to_value(reasoning: str, refusal: str, calls: Sequence[ToolCall], text: str) -> list[Any]:
+    apart = "" if reasoning and reasoning == part_thinking(text)[0] else reasoning
+    return [apart, refusal, [[call.name, call.arguments, call.id] for call in calls]]
+
+
+def _turn_with_said(turn: Turn, said: Sequence[Any] | None) -> Turn:
+    if turn.role != "assistant":
+        return turn
+    reasoning, refusal, calls = said or ("", "", ())
+    reasoning = reasoning or part_thinking(turn.text)[0]
+    if not (reasoning or refusal or calls):  # as a rule
+        return turn
+    return dataclasses.replace(turn, reasoning=reasoning, refusal=refusal, tool_calls=_calls_from(calls))
+
+
+def _calls_from(values: Iterable[Sequence[str]]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(name=name, arguments=arguments, id=given) for name, arguments, given in values)
 
 
 def prompt_bytes(prompt: SamplePrompt | None) -> int:

@@ -13,13 +13,14 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
-from crucible_worker.runs.journal.contents import Frame, frame_from_record, metadata_of
+from crucible_worker.runs.journal.contents import Frame, frame_from_record, metadata_of, with_said
 from crucible_worker.runs.journal.records import (
     Ended,
     Renderings,
     renderings_from_record,
     request_from_record,
     result_from_record,
+    said_of_usage,
     sample_from_record,
     score_from_record,
     usage_from_record,
@@ -501,6 +502,9 @@ def _results(
         size = len(record)
         if recorded is not None:
             result, told = with_record(result, recorded, content, functools.partial(frame_of, evaluator))
+            size += told
+        if records:
+            result, told = with_said(result, said_of_usage(usage))
             size += told
         yield (position, evaluator, repeat), result, size
 

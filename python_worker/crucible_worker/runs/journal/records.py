@@ -83,6 +83,7 @@ __all__ = [
     "request_to_record",
     "result_from_record",
     "result_to_record",
+    "said_of_usage",
     "sample_from_record",
     "sample_to_record",
     "score_from_record",
@@ -96,10 +97,12 @@ MAX_ROW_BYTES = 1024
 """Options of an evaluator, or labels, with a larger record are stored in another row."""
 
 _APART = "kept_apart"
-_BESIDE = frozenset({"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage"})
+_BESIDE = frozenset(
+    {"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage", "reasoning", "refusal", "tool_calls"}
+)
 _SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
 """Fields of a sample's record: those that every release knows. Verdict and evaluator are separate columns; prompt,
-turns and usage are in another row."""
+turns, usage and what an answer has besides its output are in another row."""
 _sample_values = operator.attrgetter(*_SAMPLE)
 
 _USAGE = (
@@ -112,7 +115,9 @@ _USAGE = (
     "cost",
 )
 """Numbers of a usage in the order of a record; later ones come after the judges."""
-_LATER_COUNTS = ("n_correct", "unscored_by_reason")
+_SAID = len(_USAGE) + 1
+"""Where the record of a usage has what `said_to_record` packed: after the judges."""
+_LATER_COUNTS = ("n_correct", "n_truncated_reasoning", "unscored_by_reason")
 _UNSET = (None, None, None, None)
 
 
@@ -305,9 +310,20 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     return data["sample_id"], data["score"]
 
 
-def usage_to_record(usage: Usage | Meter | None) -> bytes | None:
-    """Pack the usage of a sample; None if no model was queried."""
-    return None if usage is None else pack(_usage_to_list(usage))
+def usage_to_record(usage: Usage | Meter | None, said: bytes | None = None) -> bytes | None:
+    """Pack the usage of a sample, and what `said_to_record` packed; None if no model was queried."""
+    numbers = _usage_to_list(usage)
+    if numbers is None or said is None:
+        return None if numbers is None else pack(numbers)
+    # Earlier releases read as far as the judges.
+    filled = [*numbers, *[None] * len(_USAGE)][: len(_USAGE)]
+    return pack([*filled, numbers[len(_USAGE)] if len(numbers) > len(_USAGE) else [], said])
+
+
+def said_of_usage(record: bytes | None) -> bytes | None:
+    """What `said_to_record` packed, from the record of a usage; None if it has none."""
+    values = () if record is None else unpack(record)
+    return values[_SAID] if len(values) > _SAID else None
 
 
 def usage_from_record(record: bytes | None) -> Usage | None:
@@ -404,6 +420,8 @@ def _engine_from_maps(data: Mapping[str, Any]) -> ServerEngine | None:
 def _result_to_map(result: EvaluatorResult) -> dict[str, Any]:
     data = _fields(result)
     del data["evaluator"], data["usage"]
+    if not data["n_truncated_reasoning"]:  # earlier releases accept no such field
+        del data["n_truncated_reasoning"]
     return data | {
         "metrics": _metrics_to_map(result.metrics),
         "problem": _problem_to_map(result.problem),

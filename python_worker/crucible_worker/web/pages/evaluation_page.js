@@ -68,9 +68,9 @@ function filterLinks(data) {
 }
 
 function evaluatorTable(data) {
-  return tableOfFilled("Evaluators", ["evaluator", "kind", "samples", "scored", "unscored", "errors", "truncated", "problem"],
+  return tableOfFilled("Evaluators", ["evaluator", "kind", "samples", "scored", "unscored", "errors", "truncated", "truncated in reasoning", "problem"],
     data.evaluators.map((one) => [one.label, one.kind, count(one.n), count(one.n_scored), count(one.n_unscored),
-      count(one.n_errors), count(one.n_truncated), problemText(one.problem)]));
+      count(one.n_errors), count(one.n_truncated), count(one.n_truncated_reasoning), problemText(one.problem)]));
 }
 
 function spreadSection(data, label, spread) {

@@ -75,8 +75,20 @@ function bubble(role, body, ...notes) {
 }
 
 function answerSection(data) {
-  if (data.output === "") return null;
-  return section("Answer", bubble("assistant", answerText(data.output, data.reasoning_span, data.extracted_span)));
+  if (data.output === "" && !data.reasoning && !data.refusal && !data.tool_calls) return null;
+  return section("Answer", bubble("assistant", [
+    data.reasoning_span ? null : apart(data), data.output === "" ? null : answerText(data.output, data.reasoning_span, data.extracted_span)]));
+}
+
+/** What a server returned apart from the text of an answer: reasoning, a refusal, calls of tools. */
+function apart(said) {
+  return [
+    said.reasoning ? folded(`Reasoning, ${count(said.reasoning.length)} characters`, () => h("pre", { class: "text" }, said.reasoning)) : null,
+    said.refusal ? h("p", { class: "role" }, "refused") : null,
+    said.refusal ? h("pre", { class: "text" }, said.refusal) : null,
+    (said.tool_calls || []).map((call) => h("div", { class: "call" }, h("p", { class: "role" }, "tool call"),
+      h("pre", { class: "text" }, call.name ? `${call.name} ${call.arguments}` : call.arguments))),
+  ];
 }
 
 /** An answer: its reasoning is folded, the part that was graded is marked. */

@@ -40,7 +40,7 @@ async def test_text_conversations_and_tokens_are_observations(observation: Any) 
 
     (turn,) = rollout.transitions
     assert turn.seen.tokens().tolist() == [97, 98]
-    assert env.taken == [([65, 66], {"stop_reason": "stop", "text": "AB"})]
+    assert env.taken == [([65, 66], {"stop_reason": "stop", "text": "AB", "no_answer": ""})]
     assert (turn.ob, turn.ac.tokens, turn.ac.logprobs) == (observation, [65, 66], list(turn.said.logprobs))
 
 
@@ -138,7 +138,7 @@ async def test_a_stop_token_ends_an_answer(ids: list[int], tokens: list[int], re
 
     rollout = await _played(env, max_tokens=3)
 
-    assert env.taken == [(tokens, {"stop_reason": reason, "text": text})]
+    assert env.taken == [(tokens, {"stop_reason": reason, "text": text, "no_answer": ""})]
     assert len(rollout.transitions[0].ac.logprobs) == len(tokens)
 
 

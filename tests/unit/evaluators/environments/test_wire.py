@@ -166,9 +166,7 @@ def test_answers_arrive_as_they_were(
     sequence: SampledSequence, prompt: ModelInput | None, output: str, said: str
 ) -> None:
     """What a model generated, with its log-probabilities, infinite ones too."""
-    answer = Answer(
-        prompt=prompt, sequence=sequence, output=output, replaced=1, said=said, text=said, only_thought=False
-    )
+    answer = Answer(prompt=prompt, sequence=sequence, output=output, replaced=1, text=said, after_stop=2)
 
     found = _ordered({"op": "answer", "id": 7, "answer": answer, "error": None})["answer"]
 

@@ -92,7 +92,7 @@ class Engine:
                     self._answer(identity, None)
                 case "open_tokenizer":
                     self._tokenizers.submit({**message, "op": "open"})
-                case "encode" | "encode_chat" | "render" | "decode" | "decode_all" | "parse":
+                case "encode" | "encode_chat" | "render" | "decode" | "decode_answer" | "decode_all" | "parse":
                     if message["alone"]:
                         self._tokenizers.submit(message)
                     else:

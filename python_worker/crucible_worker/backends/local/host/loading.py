@@ -15,6 +15,7 @@ from transformers.cache_utils import DynamicLayer
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.adapters import apply_adapter
+from crucible_worker.backends.local.host.decoding import marks_of
 from crucible_worker.backends.local.host.other_weights import refuse_other_weights
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.paths import has_tokenizer
@@ -58,6 +59,8 @@ class LoadedModel:
     """Number of threads that compute it on a CPU."""
     joins_batches: bool
     """Whether its cache has only keys and values, which rows of different lengths can share; recurrent state cannot."""
+    marks: Mapping[int, str]
+    """Special tokens that mark reasoning, by id, see `decoding.py`."""
 
     @property
     def single_threaded(self) -> bool:
@@ -144,6 +147,7 @@ def load(
         cache_argument=cache_argument,
         threads=1 if model.num_parameters() < _SMALL_PARAMETERS else _ALL_THREADS,
         joins_batches=_joins_batches(model.config),
+        marks={} if tokenizer is None else marks_of(tokenizer),
     )
 
 

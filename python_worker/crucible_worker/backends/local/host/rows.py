@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
+from crucible_worker.backends.local.host.decoding import decoded_answer
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.sampling import Choice, Chooser
+from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted, turned
 
 __all__ = ["Request", "Row", "make_rows"]
 
@@ -50,6 +52,7 @@ class Row:
         limit: int,
         stop: Sequence[str],
         stop_tokens: frozenset[int],
+        opening: str,
         chooser: Chooser,
     ) -> None:
         self.request = request
@@ -62,6 +65,10 @@ class Row:
         self._tops: list[tuple[np.ndarray, np.ndarray]] = []
         self._stop = stop
         self._stop_tokens = stop_tokens
+        self._opening = self._inside = opening
+        # Where the present part of the output begins, reasoning or answer: the text of the tokens before it that
+        # belongs to it already, and the index of the next token.
+        self._carried, self._begin = "", 0
         # Every token except special ones has at least a byte of text: so many tokens contain any stop string that the
         # last token can have completed. Only they are decoded for each new token, not the whole text.
         self._tail = max((len(text.encode()) for text in stop), default=0) + 8
@@ -92,19 +99,36 @@ class Row:
         return self._result(loaded, "length") if len(self.tokens) >= self.limit else None
 
     def _stopped(self, loaded: LoadedModel) -> bool:
+        """Whether a stop string ends the answer: one within reasoning does not."""
         if not self._stop:
             return False
-        tail = _decode(loaded, self.tokens[-self._tail :])
-        return any(text in tail for text in self._stop)
+        begin = len(self.tokens) - self._tail
+        if begin <= self._begin:
+            tail = self._carried + _decode(loaded, self.tokens[self._begin :])
+        else:
+            tail = _decode(loaded, self.tokens[begin:])
+        turn = turned(tail, self._inside)
+        if not self._inside and any(stop in tail for stop in self._stop) and self._ended(loaded)[1]:
+            return True
+        if turn is not None:
+            self._inside, self._carried, self._begin = turn.inside, tail[turn.end :], len(self.tokens)
+            if not self._inside and any(stop in self._carried for stop in self._stop):
+                return self._ended(loaded)[1]
+        return False
+
+    def _ended(self, loaded: LoadedModel) -> tuple[str, bool]:
+        """The text up to the stop string that ends the answer, and whether there is one."""
+        text = _decode(loaded, self.tokens)
+        end = parted(text, opening=self._opening, stops=self._stop).end
+        return text[:end], end < len(text)
 
     def _result(self, loaded: LoadedModel, reason: str) -> dict[str, Any]:
-        text = _decode(loaded, self.tokens)
-        cuts = [cut for stop in self._stop if (cut := text.find(stop)) >= 0]
+        text, stopped = self._ended(loaded)
         return {
-            "text": text[: min(cuts)] if cuts else text,
+            "text": text,
             "tokens": self.tokens,
             "logprobs": self._logprobs,
-            "stop_reason": "stop" if cuts else reason,
+            "stop_reason": "stop" if stopped else reason,
             "top_tokens": tokens_to_bytes(np.array([tokens for tokens, _ in self._tops], np.int64)),
             "top_logprobs": floats_to_bytes(np.array([values for _, values in self._tops], np.float64)),
         }
@@ -113,6 +137,7 @@ class Row:
 def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], loaded: LoadedModel) -> list[Row]:
     """The rows of a request for samples: one per sample."""
     stop_tokens = loaded.stop_tokens | _special(message["stop"], loaded)
+    opening = _opening(prompt, loaded) if message["stop"] else ""
     return [
         Row(
             request=request,
@@ -121,6 +146,7 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], 
             limit=message["max_tokens"],
             stop=message["stop"],
             stop_tokens=stop_tokens,
+            opening=opening,
             chooser=Chooser(
                 temperature=message["temperature"],
                 top_p=message["top_p"],
@@ -135,14 +161,28 @@ def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], 
 
 
 def _special(stop: Sequence[str], loaded: LoadedModel) -> frozenset[int]:
-    """The special tokens that stop strings name: they have no text in an answer, so a text search would miss them."""
+    """The special tokens that stop strings name: they have no text in an answer, so a text search would miss them.
+
+    Those that mark reasoning have one.
+    """
     if not stop or loaded.tokenizer is None:
         return frozenset()
     added = loaded.tokenizer.added_tokens_decoder
-    return frozenset(index for index, token in added.items() if token.special and token.content in stop)
+    named = (index for index, token in added.items() if token.special and token.content in stop)
+    return frozenset(index for index in named if index not in loaded.marks)
+
+
+def _opening(prompt: Sequence[int], loaded: LoadedModel) -> str:
+    """The tag of reasoning with which a prompt ends."""
+    if loaded.tokenizer is None:
+        return ""
+    end = loaded.tokenizer.decode(
+        list(prompt[-OPENING_TOKENS:]), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return opening_of_prompt(end)
 
 
 def _decode(loaded: LoadedModel, tokens: list[int]) -> str:
     if loaded.tokenizer is None:
         return ""
-    return loaded.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return decoded_answer(loaded.tokenizer, loaded.marks, tokens)

@@ -181,7 +181,7 @@ def _chars(message: dict[str, Any]) -> int:
     match message["op"]:
         case "encode":
             return sum(map(len, message["texts"]))
-        case "decode":
+        case "decode" | "decode_answer":
             return len(message["tokens"])
         case "decode_all":
             return sum(map(len, message["sequences"]))

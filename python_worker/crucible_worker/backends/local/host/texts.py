@@ -18,6 +18,7 @@ from crucible_bridge.types import ChatMessage, RawResponse
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Rendered
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.chat_messages import from_plain
+from crucible_worker.backends.local.host.decoding import decoded_answer, marks_of
 from crucible_worker.backends.local.host.special_tokens import SpecialTokens
 from crucible_worker.backends.local.host.template_messages import place_of_images, template_messages, with_places
 from crucible_worker.rendering import tinker_cookbook
@@ -44,9 +45,10 @@ class Texts:
         self._tokenizer = tokenizer
         self._max_rendered_chars = max_rendered_chars
         self._special = SpecialTokens(tokenizer)
+        self._marks = marks_of(tokenizer)
 
     def answer(self, message: dict[str, Any]) -> Any:
-        """Answer a request: encode, encode_chat, decode, decode_all, render or parse.
+        """Answer a request: encode, encode_chat, decode, decode_answer, decode_all, render or parse.
 
         Raises:
             InvalidField: the chat template refuses the messages.
@@ -63,6 +65,9 @@ class Texts:
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
+            case "decode_answer":
+                tokens = tokens_from_bytes(message["tokens"]).tolist()
+                return self._bounded(decoded_answer(self._tokenizer, self._marks, tokens), tokens)
             case "decode_all":
                 sequences = [tokens_from_bytes(tokens).tolist() for tokens in message["sequences"]]
                 return [self._decoded(tokens, special=message["special"]) for tokens in sequences]
@@ -155,6 +160,9 @@ class Texts:
 
     def _decoded(self, tokens: Sequence[int], *, special: bool = False) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False)
+        return self._bounded(text, tokens)
+
+    def _bounded(self, text: str, tokens: Sequence[int]) -> str:
         most = max(self._max_rendered_chars, 2 * MAX_TEXT_BYTES)
         if len(text) > most:
             raise _beyond(f"the tokenizer makes {len(text):,} characters of {len(tokens):,} tokens", most)
