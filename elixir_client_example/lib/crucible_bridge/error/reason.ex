@@ -120,6 +120,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :not_finite
           | :not_found
           | :not_passable
+          | :not_scored
           | :not_started
           | :no_adapter_config
           | :no_backend
@@ -241,24 +242,24 @@ defmodule CrucibleBridge.Error.Reason do
     malformed_file malformed_json malformed_line malformed_message malformed_reply message_too_large
     metadata_not_recorded missing_client missing_token model_changed model_failed model_not_found
     model_not_open model_refused nan_logprob needs_caller not_cached not_ended not_finite not_found
-    not_passable not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer
-    no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
-    no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
-    no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
-    no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log other_model
-    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
-    permission_denied pickled_weights_refused prompt_too_long queue_full raw_conversation
-    rendering_limit replicas_differ request_too_slow resource_exhausted response_too_long retention
-    rollout_failed samples_missing sample_timeout sandbox_lost server_not_started stalled
-    state_dir_locked state_dir_unusable stream_ended taken_over task_not_allowed task_not_found
-    template_failed tests_failed too_few_rollouts too_many_calls too_many_metrics
-    too_many_request_bytes too_many_samples too_many_streams too_many_streams_of_peer
-    too_many_unscored transport unauthenticated unavailable undecided unimplemented unknown
-    unknown_dataset unknown_embedded_model unknown_environment unknown_evaluation unknown_evaluator
-    unknown_experiment unknown_follow unknown_grader unknown_logger unknown_model unknown_option
-    unknown_parameter unknown_plan unknown_renderer unknown_run unknown_sample unknown_server
-    unknown_service unknown_session unknown_tool unreadable weights_not_saved worker_not_ready
-    wrong_token wrong_type
+    not_passable not_scored not_started no_adapter_config no_backend no_chat_template
+    no_cookbook_tokenizer no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens
+    no_inspect_tasks no_judge no_longer_retained no_model_config no_model_root no_prefix_token
+    no_prompt no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox no_scores
+    no_such_column no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs
+    other_follow other_log other_model other_plan other_specification outside_root out_of_memory
+    out_of_range path_out_of_root permission_denied pickled_weights_refused prompt_too_long
+    queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
+    response_too_long retention rollout_failed samples_missing sample_timeout sandbox_lost
+    server_not_started stalled state_dir_locked state_dir_unusable stream_ended taken_over
+    task_not_allowed task_not_found template_failed tests_failed too_few_rollouts too_many_calls
+    too_many_metrics too_many_request_bytes too_many_samples too_many_streams
+    too_many_streams_of_peer too_many_unscored transport unauthenticated unavailable undecided
+    unimplemented unknown unknown_dataset unknown_embedded_model unknown_environment
+    unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
+    unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
+    unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
+    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -372,6 +373,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
   no The tests need values that cannot be passed between them and the program.
+  no An evaluator ran and scored nothing, so it has no number; the message has the first sample's reason.
   no The worker of the adapter cannot be started; the message says why.
   no The adapter's directory has no adapter_config.json.
   no The worker has no backend for this kind of model.
