@@ -60,6 +60,35 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
       def await(_opts, task), do: Task.await(task, :infinity)
     end
 
+    defmodule Trainer do
+      @moduledoc "Kitchen's Noop client without its tokenizer, whose data set Kitchen's supervised workflow cannot count."
+      alias CrucibleKitchen.Adapters.Noop.TrainingClient, as: Noop
+
+      defdelegate start_session(opts, config), to: Noop
+      defdelegate forward_backward(opts, session, data, kw), to: Noop
+      defdelegate forward_backward_custom(opts, session, data, loss, kw), to: Noop
+      defdelegate optim_step(opts, session, rate), to: Noop
+      defdelegate await(opts, future), to: Noop
+      defdelegate save_checkpoint(opts, session, name), to: Noop
+      defdelegate load_checkpoint(opts, session, path), to: Noop
+      defdelegate close_session(opts, session), to: Noop
+    end
+
+    defmodule HeldOut do
+      @moduledoc "Kitchen's Noop store, whose test split is a data set of the worker's."
+      alias CrucibleKitchen.Adapters.Noop.DatasetStore, as: Noop
+
+      def load_dataset(opts, name, kw),
+        do: if(kw[:split] == "test", do: {:ok, "builtin:arithmetic"}, else: Noop.load_dataset(opts, name, kw))
+
+      defdelegate get_split(opts, dataset, split), to: Noop
+      defdelegate shuffle(opts, dataset, kw), to: Noop
+      defdelegate take(opts, dataset, count), to: Noop
+      defdelegate skip(opts, dataset, count), to: Noop
+      defdelegate select(opts, dataset, selection), to: Noop
+      defdelegate to_list(opts, dataset), to: Noop
+    end
+
     defmodule Workflow do
       @moduledoc false
       use CrucibleKitchen.Workflow
@@ -189,15 +218,16 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
 
     test "the unmodified supervised workflow ends, with its evaluation, and with a model whose metrics are not known" do
       adapters = %{
-        training_client: CrucibleKitchen.Adapters.Noop.TrainingClient,
-        dataset_store: CrucibleKitchen.Adapters.Noop.DatasetStore,
+        training_client: Trainer,
+        dataset_store: HeldOut,
         evaluator: {Evaluator, model: @model, sampling: [max_tokens: 8], limit: 3, run_id: "supervised-1"},
         model_registry: {ModelRegistry, []}
       }
 
       for registry <- [[], [run_id: "supervised-1"], [conn: :no_such_connection]] do
         adapters = %{adapters | model_registry: {ModelRegistry, registry}}
-        assert {:ok, %{context: context}} = CrucibleKitchen.run(:supervised, %{model: "m"}, adapters: adapters)
+        config = %{model: "m", dataset: "held-out"}
+        assert {:ok, %{context: context}} = CrucibleKitchen.run(:supervised, config, adapters: adapters)
         assert %{sample_count: 3, accuracy: _} = context.state.eval_results
         assert %{metrics: metrics, name: "m", artifact_uri: "local://unknown"} = context.state.registered_model
         assert metrics == %{}

@@ -72,7 +72,7 @@ defmodule CrucibleBridge.RestartTest do
       assert_receive {^second, {:exit_status, 0}}, 60_000
 
       assert {:ok, %{evaluations: [%{evaluation_id: ^id, attempt: 2, state: :completed}]}} =
-               CrucibleBridge.list_evaluations(run_id: unquote(run_id))
+               CrucibleBridge.list_evaluations(Connection, run_id: unquote(run_id))
 
       {:ok, samples} = CrucibleBridge.all_samples(id)
       assert Enum.frequencies_by(samples, & &1.extracted) == %{"first" => 2, "second" => 4}

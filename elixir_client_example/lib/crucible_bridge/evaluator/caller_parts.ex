@@ -28,8 +28,9 @@ defmodule CrucibleBridge.Evaluator.CallerParts do
   end
 
   defp evaluator({kind, options}, held) when is_list(options) or (is_map(options) and not is_struct(options)) do
-    {options, held} = Enum.map_reduce(options, held, &option/2)
-    {{kind, Map.new(options)}, held}
+    {taken, held} = Enum.map_reduce(options, held, &option/2)
+    # Keywords stay: one that is given twice is refused later.
+    {{kind, if(Keyword.keyword?(options), do: taken, else: Map.new(taken))}, held}
   end
 
   defp evaluator(other, held), do: {other, held}
