@@ -8,7 +8,17 @@ defmodule CrucibleBridge.EvaluatorTest do
   # Workers load their model anew, on whatever else the machine does.
   @moduletag timeout: 180_000
 
-  alias CrucibleBridge.{Connection, Error, EvaluationResult, Evaluator, MathGrading, MathVerifier, Metrics, Tensor, TestWorker}
+  alias CrucibleBridge.{
+    Connection,
+    Error,
+    EvaluationResult,
+    Evaluator,
+    MathGrading,
+    MathVerifier,
+    Metrics,
+    Tensor,
+    TestWorker
+  }
 
   @model "embedded:arithmetic@320"
   @opts [sampling: [max_tokens: 8]]

@@ -100,6 +100,7 @@ defmodule CrucibleBridge.RestartTest do
     paths = for path <- :code.get_path(), path = to_string(path), path =~ "/_build/" or File.dir?(path), do: path
     beams = Enum.flat_map(paths, &["-pa", &1])
     elixir = System.find_executable("elixir")
+
     Port.open({:spawn_executable, elixir}, [:binary, :exit_status, line: 1_000, args: beams ++ ["-e", @vm, "--" | args]])
   end
 

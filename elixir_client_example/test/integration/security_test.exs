@@ -70,7 +70,9 @@ defmodule CrucibleBridge.SecurityTest do
   # The operators' page, as it stands: its commands make the files, and its options connect.
   for adapter <- [:gun, :mint] do
     test "#{adapter}: the page's token and certificate serve a client that trusts its authority", _context do
-      folder = Path.join(System.tmp_dir!(), "crucible-elixir-page-#{System.unique_integer([:positive])}-#{System.pid()}")
+      folder =
+        Path.join(System.tmp_dir!(), "crucible-elixir-page-#{System.unique_integer([:positive])}-#{System.pid()}")
+
       File.mkdir_p!(folder)
       on_exit(fn -> File.rm_rf!(folder) end)
       {commands, options} = page()
@@ -86,7 +88,9 @@ defmodule CrucibleBridge.SecurityTest do
       {:ok, conn} = Connection.start_link([name: nil, address: worker.address] ++ connect)
       assert {:ok, %{version: _}} = CrucibleBridge.info(conn)
 
-      {:ok, other} = Connection.start_link([name: nil, address: worker.address] ++ Keyword.put(connect, :tls, other(tls)))
+      {:ok, other} =
+        Connection.start_link([name: nil, address: worker.address] ++ Keyword.put(connect, :tls, other(tls)))
+
       assert {:error, %Error{reason: "TRANSPORT"}} = CrucibleBridge.info(other)
     end
   end

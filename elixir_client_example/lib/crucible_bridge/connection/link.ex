@@ -84,7 +84,10 @@ defmodule CrucibleBridge.Connection.Link do
   # gun tells its owner more than is asked here.
   defp broken?({:connection_gone, mark}, _channel, mark), do: true
   defp broken?({:elixir_grpc, :connection_down, pid}, channel, _mark), do: pid == channel.adapter_payload.conn_pid
-  defp broken?({:gun_down, pid, _protocol, _reason, _streams}, channel, _mark), do: pid == channel.adapter_payload.conn_pid
+
+  defp broken?({:gun_down, pid, _protocol, _reason, _streams}, channel, _mark),
+    do: pid == channel.adapter_payload.conn_pid
+
   defp broken?({:EXIT, pid, _reason}, channel, _mark), do: pid == channel.adapter_payload.conn_pid
   defp broken?(_other, _channel, _mark), do: false
 
