@@ -49,7 +49,8 @@ defmodule CrucibleBridge.Evaluator do
   evaluated. So the same evaluation, made again by another node, resumes: nothing is evaluated twice. It resumes
 
     * unfinished ones
-    * with a `:step`, also one that has ended: a step of a run is one checkpoint
+    * with a `:step`, also one that has ended: a step of a run is one checkpoint. A model that stays here needs the same
+      `:model_name` each time
     * without, one that has ended only where the model ships with the worker (`embedded:...`) and nothing stays in Elixir:
       other names may stand for other weights by then, and are evaluated anew
 
@@ -251,7 +252,7 @@ defmodule CrucibleBridge.Evaluator do
       request.evaluation_id != "" -> run(model, request, opts, held)
       stem -> resumed(stem, model, request, opts, held)
       request.run_id == "" -> run(model, %{request | evaluation_id: Orchestrator.fresh_id()}, opts, held)
-      true -> request |> id() |> found(model, request, opts, held) |> resumed(model, request, opts, held)
+      true -> with {:ok, id} <- found(id(request), model, request, opts, held), do: resumed(id, model, request, opts, held)
     end
   end
 
@@ -273,16 +274,18 @@ defmodule CrucibleBridge.Evaluator do
   # Without a step, the weights behind a name may be others each time: then only what has not ended is the same.
   defp found(id, model, request, opts, held) do
     fixed = held == [] and match?({:embedded, _name}, model)
-    if request.step != nil or fixed, do: id, else: unfinished(conn(opts), id, 1)
+    if request.step != nil or fixed, do: {:ok, id}, else: unfinished(id, opts, 1)
   end
 
-  defp unfinished(conn, id, number) do
+  defp unfinished(id, opts, number) do
     numbered = if number == 1, do: id, else: shortened("#{id}-#{number}")
+    asked = fn _attempt -> {CrucibleBridge.get_evaluation(conn(opts), numbered), false} end
 
-    case CrucibleBridge.get_evaluation(conn, numbered) do
-      {:ok, %{state: state}} when state in @final -> unfinished(conn, id, number + 1)
-      # An error is met again, or waited for, by the evaluation itself.
-      _other -> numbered
+    case Patience.run(asked, Keyword.get(opts, :patience_ms, Patience.default_ms())) do
+      {:ok, %{state: state}} when state in @final -> unfinished(id, opts, number + 1)
+      {:ok, _unfinished} -> {:ok, numbered}
+      {:error, %Error{reason: "UNKNOWN_EVALUATION"}} -> {:ok, numbered}
+      {:error, error} -> {:error, error}
     end
   end
 
