@@ -249,10 +249,17 @@ defmodule CrucibleBridge.Evaluator do
   # The id is made here, so that what a dying worker had of the evaluation is found again.
   defp named(model, request, opts, held, stem) do
     cond do
-      request.evaluation_id != "" -> run(model, request, opts, held)
-      stem -> resumed(stem, model, request, opts, held)
-      request.run_id == "" -> run(model, %{request | evaluation_id: Orchestrator.fresh_id()}, opts, held)
-      true -> with {:ok, id} <- found(id(request), model, request, opts, held), do: resumed(id, model, request, opts, held)
+      request.evaluation_id != "" ->
+        run(model, request, opts, held)
+
+      stem ->
+        resumed(stem, model, request, opts, held)
+
+      request.run_id == "" ->
+        run(model, %{request | evaluation_id: Orchestrator.fresh_id()}, opts, held)
+
+      true ->
+        with {:ok, id} <- found(id(request), model, request, opts, held), do: resumed(id, model, request, opts, held)
     end
   end
 
