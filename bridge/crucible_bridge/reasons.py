@@ -466,6 +466,13 @@ class Reason(enum.StrEnum):
         _CALL,
         "The evaluation is not completed; wait for its end.",
     )
+    NOT_SCORED = (
+        "NOT_SCORED",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CLIENT,
+        "An evaluator ran and scored nothing, so it has no number; the message has the first sample's reason.",
+    )
     EVALUATION_ENDED = (
         "EVALUATION_ENDED",
         Code.FAILED_PRECONDITION,

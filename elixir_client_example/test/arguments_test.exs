@@ -90,13 +90,12 @@ defmodule CrucibleBridge.ArgumentsTest do
     assert refused(CrucibleBridge.get_evaluation("evaluation-1", timeout: 5)) == "conn"
   end
 
-  test "an option that is misspelt is refused where it would have chosen" do
+  test "an option that is misspelt, or given twice, is refused where it would have chosen" do
     assert refused(CrucibleBridge.get_samples(@conn, "e", verdict: [:incorrect])) == "options"
     assert refused(CrucibleBridge.list_evaluations(@conn, run: "r")) == "options"
     assert refused(CrucibleBridge.subscribe(@conn, after: 5)) == "options"
     assert refused(CrucibleBridge.watch(@conn, "e", after: 5)) == "options"
-    # Said twice, the first counts, as with every keyword list.
-    assert {:error, %Error{reason: "TRANSPORT"}} = CrucibleBridge.list_evaluations(@conn, run_id: "a", run_id: "b")
+    assert refused(CrucibleBridge.list_evaluations(@conn, run_id: "a", run_id: "b")) == "run_id"
   end
 
   test "a value that its field cannot hold is named by the path of the field" do

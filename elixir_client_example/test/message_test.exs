@@ -80,9 +80,10 @@ defmodule CrucibleBridge.Wire.MessageTest do
     build = &Message.options(&1, V1.ListEvaluationsRequest)
     assert build.(timeout: 5, run_id: nil, page_size: nil) == {:ok, %V1.ListEvaluationsRequest{}}
 
-    assert build.(states: :completed, from_step: 3, from_step: 4) ==
+    assert build.(states: :completed, from_step: 3) ==
              {:ok, %V1.ListEvaluationsRequest{states: [:EVALUATION_STATE_COMPLETED], from_step: 3}}
 
+    assert refused(build.(states: :completed, from_step: 3, from_step: 4)) == {"from_step", "is given twice"}
     assert {"options", "has :run; there are timeout, run_id, " <> _} = refused(build.(run: "r"))
     assert refused(build.(from_step: "3")) == {"from_step", "is no integer"}
     assert {"states", "has :done; there are " <> _} = refused(build.(states: [:done]))

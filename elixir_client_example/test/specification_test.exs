@@ -1,7 +1,7 @@
 defmodule CrucibleBridge.SpecificationTest do
   use ExUnit.Case, async: true
 
-  alias CrucibleBridge.{Error, Specification, V1}
+  alias CrucibleBridge.{Error, Evaluator, Specification, V1}
   alias CrucibleBridge.Orchestrator.{Frames, Held, Model}
 
   test "keywords become the request" do
@@ -28,6 +28,35 @@ defmodule CrucibleBridge.SpecificationTest do
     assert {:inline, %{samples: [%{input: {:text, "1+1="}, targets: ["2"]}]}} = request.dataset.source
     assert request.labels == %{"owner" => "me", "n" => "1"}
     assert V1.EvaluateRequest.decode(V1.EvaluateRequest.encode(request)) == request
+  end
+
+  test "an option that is given twice is named by its place, in every list of keywords" do
+    once = [model: "embedded:arithmetic@320", evaluators: "nll", dataset: [{"1+1=", 2}]]
+
+    for {opts, field} <- [
+          {[limit: 1, limit: 2], "limit"},
+          {[sampling: [max_tokens: 8, max_tokens: 16]], "sampling.max_tokens"},
+          {[limits: [concurrency: 1, concurrency: 1]], "limits.concurrency"},
+          {[evaluators: [{"accuracy", grader: "math", grader: "exact_match"}]], "evaluators[0].options.grader"},
+          {[evaluators: [{"accuracy", grader_options: [a: 1, a: 2]}]], ~s(evaluators[0].options["grader_options"].a)},
+          {[labels: [lr: 1, lr: 2]], "labels.lr"}
+        ] do
+      opts = Keyword.merge(once, opts)
+      assert {:error, %Error{field: ^field, message: "is given twice"}} = CrucibleBridge.evaluate(:no_connection, opts)
+      assert {:error, %Error{message: "is given twice"}} = Evaluator.evaluate(opts, "embedded:a@1", [{"1+1=", 2}])
+    end
+
+    plan = [plan_id: "p", run_id: "r", eval_every: 1, evaluations: [[evaluators: :nll, dataset: "x", dataset: "y"]]]
+    assert {:error, %Error{field: "evaluations[0].dataset", message: "is given twice"}} = Specification.plan(plan)
+    assert {:error, %Error{field: "eval_every"}} = Specification.plan([eval_every: 2] ++ plan)
+  end
+
+  @tag :capture_log
+  test "a data set that raises while it is read is an error" do
+    for dataset <- [fn -> raise "not there" end, Stream.map([1], fn _ -> raise "not there" end)] do
+      assert {:error, %Error{field: "dataset", message: "raised RuntimeError" <> _}} =
+               Specification.build(evaluators: "nll", dataset: dataset)
+    end
   end
 
   test "an option that is misspelt is refused, that of a plan's evaluation by its place" do

@@ -3,9 +3,11 @@
 import asyncio
 import datetime
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
+import crucible_bridge
 from crucible_worker.cli import app
 from crucible_worker.cli.checks import run_checks
 from crucible_worker.config import Settings
@@ -133,6 +136,28 @@ async def test_variables_of_a_worker_with_token_and_tls_are_enough(name: str, tm
         result = await ask(environment=environment)
 
     assert (result.exit_code, said(result)) == (0, f"127.0.0.1:{port_of(rig)}: ready")
+
+
+async def test_the_operators_page_makes_a_certificate_that_its_commands_trust(tmp_path: Path):
+    """A worker serves by the files that the page's commands make; --tls-ca and the worker's own variables trust it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    section = page.partition("### A token and a certificate\n")[2]
+    commands = next(block for block in section.split("\n\n") if block.startswith("    (umask"))
+    subprocess.run(["sh", "-e", "-c", textwrap.dedent(commands)], cwd=tmp_path, check=True, capture_output=True)
+    token, cert, key, ca = (tmp_path / name for name in ("token", "cert.pem", "key.pem", "ca.pem"))
+
+    async with serving(settings_for(tmp_path, token_file=token, tls_cert=cert, tls_key=key)) as rig:
+        own = {"CRUCIBLE_PORT": port_of(rig), "CRUCIBLE_TLS_CERT": str(cert), "CRUCIBLE_TLS_KEY": str(key)}
+        itself = await ask(environment=own)
+        probed = await ask("--port", port_of(rig), "--tls-ca", str(ca))
+        tls = crucible_bridge.Tls(ca=ca, server_name="crucible")
+        async with crucible_bridge.connect(rig.worker.address, token=token.read_text().strip(), tls=tls) as bridge:
+            info = await bridge.worker.get_info()
+
+    assert (itself.exit_code, probed.exit_code) == (0, 0), itself.stderr + probed.stderr
+    assert info.version
 
 
 async def test_a_probe_needs_the_certificate_of_the_authority_alone(tmp_path: Path):

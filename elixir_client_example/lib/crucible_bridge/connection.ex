@@ -79,14 +79,18 @@ defmodule CrucibleBridge.Connection do
   @doc """
   Makes a call: `call(conn, CrucibleBridge.V1.WorkerService.Stub, :get_info, %CrucibleBridge.V1.GetInfoRequest{})`.
 
-  It runs in a process of its own, so that nothing of it is left in the caller's mailbox. `:timeout` is exact, and ends
-  the waiting alone: what the call has started in the worker may go on.
+  It runs in a process of its own, so that nothing of it is left in the caller's mailbox. `:timeout` is exact, also while
+  there is no connection yet, and ends the waiting alone: what the call has started in the worker may go on.
   """
   @spec call(conn, module, atom, struct, keyword) :: {:ok, struct} | {:error, Error.t()}
   def call(conn, stub, function, request, opts \\ []) do
+    since = now()
+
     with :ok <- wait(opts),
-         {:ok, link} <- link(conn) do
-      Call.run(link, stub, function, request, Keyword.get(opts, :timeout, link.timeout))
+         {:ok, timeout} <- timeout(conn, opts),
+         {:ok, link} <- link(conn, timeout),
+         {:ok, left} <- left(timeout, since) do
+      Call.run(link, stub, function, request, left, timeout)
     end
   end
 
@@ -99,17 +103,21 @@ defmodule CrucibleBridge.Connection do
   """
   @spec stream(conn, module, atom, struct, keyword) :: {:ok, Enumerable.t()} | {:error, Error.t()}
   def stream(conn, stub, function, request, opts \\ []) do
+    since = now()
+
     with :ok <- wait(opts),
-         {:ok, %{target: target, timeout: timeout}} <- reachable(conn),
-         {:ok, metadata} <- Target.metadata(target) do
-      Reader.open(target, metadata, stub, function, request, Keyword.get(opts, :timeout, timeout))
+         {:ok, timeout} <- timeout(conn, opts),
+         {:ok, %{target: target}} <- reachable(conn, timeout),
+         {:ok, metadata} <- Target.metadata(target),
+         {:ok, left} <- left(timeout, since) do
+      Reader.open(target, metadata, stub, function, request, left, timeout)
     end
   end
 
   @doc "The shared channel, for calls of your own; they need `metadata/1` where the worker asks for a token."
   @spec channel(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
   def channel(conn) do
-    with {:ok, link} <- link(conn), do: {:ok, link.channel}
+    with {:ok, link} <- link(conn, :infinity), do: {:ok, link.channel}
   end
 
   @doc """
@@ -120,7 +128,7 @@ defmodule CrucibleBridge.Connection do
   """
   @spec open(conn) :: {:ok, GRPC.Channel.t()} | {:error, Error.t()}
   def open(conn) do
-    with {:ok, %{target: target}} <- reachable(conn),
+    with {:ok, %{target: target}} <- reachable(conn, :infinity),
          {:ok, channel} <- Link.open(target, make_ref()) do
       Link.close_after(channel, self())
       {:ok, channel}
@@ -143,15 +151,18 @@ defmodule CrucibleBridge.Connection do
     with :ok <- wait(timeout: timeout) do
       case ask(conn, :await, timeout) do
         {:workers, _workers} -> await_any(conn, timeout, now())
+        :slow -> {:error, Error.timeout(timeout)}
         answer -> answer
       end
     end
-  catch
-    :exit, {:timeout, _call} -> {:error, Error.timeout(timeout)}
   end
 
   defp await_any(conn, timeout, since) do
-    case connected_link(conn) do
+    with {:ok, left} <- left(timeout, since), do: await_any(conn, timeout, since, connected_link(conn, left))
+  end
+
+  defp await_any(conn, timeout, since, connected) do
+    case connected do
       {:ok, _link} ->
         :ok
 
@@ -170,32 +181,43 @@ defmodule CrucibleBridge.Connection do
     end
   end
 
-  defp link(conn) do
-    with {:ok, link} <- connected_link(conn),
+  defp link(conn, timeout) do
+    with {:ok, link} <- connected_link(conn, timeout),
          {:ok, metadata} <- Target.metadata(link.target) do
       {:ok, Map.put(link, :metadata, metadata)}
     end
   end
 
-  defp connected_link(conn) do
-    with {:workers, workers} <- ask(conn, :link, :infinity), do: Pool.first(workers, &unless_slow(&1, :link, &2))
-  end
-
-  defp unless_slow(worker, question, timeout) do
-    ask(worker, question, timeout)
-  catch
-    :exit, {:timeout, _call} -> :slow
-  end
-
-  defp describe(conn) do
-    with {:workers, workers} <- ask(conn, :describe, :infinity),
-         do: Pool.first(workers, &unless_slow(&1, :describe, &2))
-  end
+  defp connected_link(conn, timeout), do: worker(conn, :link, :link, timeout)
+  defp describe(conn), do: worker(conn, :describe, :describe, :infinity)
 
   # What has a connection of its own is opened at a worker that can be reached: of a pool, one that is connected.
-  defp reachable(conn) do
-    with {:workers, workers} <- ask(conn, :describe, :infinity),
-         do: Pool.first(workers, &unless_slow(&1, :link, &2))
+  defp reachable(conn, timeout), do: worker(conn, :describe, :link, timeout)
+
+  # What a connection answers; of a pool, what the first of its workers answers.
+  defp worker(conn, question, of_pool, timeout) do
+    case ask(conn, question, timeout) do
+      {:workers, workers} -> Pool.first(workers, &ask(&1, of_pool, &2), timeout)
+      :slow -> {:error, Error.timeout(timeout)}
+      answer -> answer
+    end
+  end
+
+  # The connection's own, where a call names none.
+  defp timeout(conn, opts) do
+    case Keyword.fetch(opts, :timeout) do
+      {:ok, timeout} -> {:ok, timeout}
+      :error -> with {:ok, %{timeout: timeout}} <- describe(conn), do: {:ok, timeout}
+    end
+  end
+
+  defp left(:infinity, _since), do: {:ok, :infinity}
+
+  defp left(timeout, since) do
+    case since + timeout - now() do
+      left when left > 0 -> {:ok, left}
+      _none -> {:error, Error.timeout(timeout)}
+    end
   end
 
   # Arguments that moved up by one, most likely: options want the connection said.
@@ -206,6 +228,9 @@ defmodule CrucibleBridge.Connection do
   defp ask(conn, question, timeout) do
     GenServer.call(conn, question, timeout)
   catch
+    :exit, {:timeout, _call} ->
+      :slow
+
     :exit, {reason, _call} when reason in [:noproc, :normal, :shutdown, :killed] ->
       {:error, Error.transport("the connection is not started")}
   end
@@ -222,7 +247,9 @@ defmodule CrucibleBridge.Connection do
     end
   end
 
-  # State. `failures` counts attempts since the last connection; before `not_before` none is made for a call.
+  # State. A link's process dials, and then holds the channel, so that this process answers meanwhile: `link` is that
+  # process, as `Link.hold/2` gives it, and `asking` are the calls that wait for it. `failures` counts attempts since the
+  # last connection; before `not_before` none is made for a call.
 
   @impl true
   def init({target, timeout}) do
@@ -235,7 +262,8 @@ defmodule CrucibleBridge.Connection do
        target: target,
        timeout: timeout,
        channel: nil,
-       mark: nil,
+       link: nil,
+       asking: [],
        failures: 0,
        not_before: now(),
        last_error: nil,
@@ -251,32 +279,38 @@ defmodule CrucibleBridge.Connection do
     {:reply, match?(%GRPC.Channel{}, state.channel) and Link.alive?(state.channel), state}
   end
 
-  def handle_call(:link, _from, state) do
-    {result, state} = connected(state)
-    {:reply, with(:ok <- result, do: {:ok, Map.take(state, [:target, :timeout, :channel])}), state}
+  def handle_call(:link, from, state) do
+    case connected(state) do
+      {:ok, state} -> {:reply, linked(state), state}
+      {:dialling, state} -> {:noreply, %{state | asking: [from | state.asking]}}
+      {{:error, error}, state} -> {:reply, {:error, error}, state}
+    end
   end
 
   def handle_call(:await, from, state) do
     case connected(state) do
       {:ok, state} -> {:reply, :ok, state}
+      {:dialling, state} -> {:noreply, %{state | waiting: [from | state.waiting]}}
       {{:error, _error}, state} -> {:noreply, schedule(%{state | waiting: [from | state.waiting]})}
     end
   end
 
   @impl true
-  def handle_info({:connection_gone, mark}, %{mark: mark} = state), do: {:noreply, dropped(state)}
-  def handle_info({:elixir_grpc, :connection_down, pid}, state), do: {:noreply, gone(pid, state)}
-  def handle_info({:gun_down, pid, _protocol, _reason, _streams}, state), do: {:noreply, gone(pid, state)}
-  def handle_info({:EXIT, pid, _reason}, state), do: {:noreply, gone(pid, state)}
+  def handle_info({:dialled, mark, result}, %{link: %{mark: mark}} = state), do: {:noreply, dialled(state, result)}
+  def handle_info({:connection_gone, mark}, %{link: %{mark: mark}} = state), do: {:noreply, dropped(state)}
+
+  def handle_info({:DOWN, monitor, :process, _pid, _reason}, %{link: %{monitor: monitor}} = state) do
+    if state.channel, do: {:noreply, dropped(state)}, else: {:noreply, dialled(state, {:error, Call.broken()})}
+  end
 
   def handle_info(:retry, state) do
     case connected(%{state | timer: nil}) do
-      {:ok, state} -> {:noreply, state}
       {{:error, _error}, state} -> {:noreply, schedule(state)}
+      {_connected, state} -> {:noreply, state}
     end
   end
 
-  # Of a connection that was given up, or for nobody: gun tells its owner more than is asked here.
+  # Of a connection that was given up.
   def handle_info(_other, state), do: {:noreply, state}
 
   @impl true
@@ -290,32 +324,33 @@ defmodule CrucibleBridge.Connection do
     if Link.alive?(channel), do: {:ok, state}, else: state |> dropped() |> connected()
   end
 
-  defp connected(state) do
+  defp connected(%{link: nil} = state) do
     pause = state.not_before - now()
 
-    if pause > 0 do
-      {{:error, %{state.last_error | retry_after_ms: pause}}, state}
-    else
-      connect(state)
-    end
+    if pause > 0,
+      do: {{:error, %{state.last_error | retry_after_ms: pause}}, state},
+      else: {:dialling, %{state | link: Link.hold(state.target, self())}}
   end
 
-  defp connect(state) do
-    mark = make_ref()
+  defp connected(state), do: {:dialling, state}
 
-    case Link.open(state.target, mark) do
-      {:ok, channel} ->
-        # Killed, it could not close anything itself.
-        Link.close_after(channel, self())
-        Enum.each(state.waiting, &GenServer.reply(&1, :ok))
-        {:ok, %{state | channel: channel, mark: mark, failures: 0, waiting: []}}
-
-      {:error, error} ->
-        pause = pause(state.failures)
-        error = %{error | retry_after_ms: pause}
-        {{:error, error}, %{state | failures: state.failures + 1, not_before: now() + pause, last_error: error}}
-    end
+  defp dialled(state, {:ok, channel}) do
+    state = %{state | channel: channel, failures: 0}
+    Enum.each(state.asking, &GenServer.reply(&1, linked(state)))
+    Enum.each(state.waiting, &GenServer.reply(&1, :ok))
+    %{state | asking: [], waiting: []}
   end
+
+  defp dialled(state, {:error, error}) do
+    pause = pause(state.failures)
+    error = %{error | retry_after_ms: pause}
+    Enum.each(state.asking, &GenServer.reply(&1, {:error, error}))
+    failures = state.failures + 1
+    state = %{state | link: nil, asking: [], failures: failures, not_before: now() + pause, last_error: error}
+    if state.waiting == [], do: state, else: schedule(state)
+  end
+
+  defp linked(state), do: {:ok, Map.take(state, [:target, :timeout, :channel])}
 
   # A third less or more, so that many callers of one worker do not come back together.
   defp pause(failures) do
@@ -329,12 +364,9 @@ defmodule CrucibleBridge.Connection do
 
   defp schedule(state), do: state
 
-  defp gone(pid, %{channel: %GRPC.Channel{adapter_payload: %{conn_pid: pid}}} = state), do: dropped(state)
-  defp gone(_other, state), do: state
-
   defp dropped(state) do
     if state.channel, do: Link.close_spent(state.channel)
-    %{state | channel: nil, mark: nil}
+    %{state | channel: nil, link: nil}
   end
 
   defp now, do: System.monotonic_time(:millisecond)

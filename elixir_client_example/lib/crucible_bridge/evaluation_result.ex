@@ -29,8 +29,12 @@ defmodule CrucibleBridge.EvaluationResult do
 
   `item_results` has an item for each run of a sample: `predicted` is what the grader extracted, else the output;
   `expected` is the target, a list if there are several; of a conversation without one, the assistant's last message;
-  `nil` if it is not recorded. `accuracy` is over the items that are scored: an item without a verdict is not counted as wrong, has no score, and names its reason in
-  `metadata["problem"]`.
+  `nil` if it is not recorded.
+
+  `accuracy` is the evaluation's own metric, with partial scores: 0.5 where every answer has half of the marks. It is
+  `nil` if the evaluation has none, as of an evaluator without right and wrong, or if nothing was scored.
+  `correct_items` counts the items with full marks. An item without a verdict is not counted as wrong, has no score, and
+  names its reason in `metadata["problem"]`.
 
   Options: `:evaluator`, its name, or its kind if it has none, needed if the evaluation has several; `:dataset_name`,
   how the request names it if absent.
@@ -39,8 +43,6 @@ defmodule CrucibleBridge.EvaluationResult do
   def of(evaluation, samples, opts \\ []) do
     with {:ok, label} <- label(evaluation, opts[:evaluator]) do
       items = for sample <- samples, sample.evaluator == label, do: item(sample)
-      scored = Enum.count(items, & &1.score)
-      correct = Enum.count(items, & &1.correct)
 
       {:ok,
        shaped(%{
@@ -48,8 +50,8 @@ defmodule CrucibleBridge.EvaluationResult do
          dataset_version: evaluation.dataset_fingerprint,
          model: model_name(evaluation.request.model),
          total_items: length(items),
-         correct_items: correct,
-         accuracy: if(scored > 0, do: correct / scored),
+         correct_items: Enum.count(items, & &1.correct),
+         accuracy: accuracy(evaluation, label),
          metrics: metrics(evaluation, label),
          item_results: items,
          timestamp: DateTime.from_unix!(evaluation.ended_unix_ns, :nanosecond),
@@ -103,6 +105,12 @@ defmodule CrucibleBridge.EvaluationResult do
 
   defp problem(nil), do: %{}
   defp problem(problem), do: %{"problem" => "#{problem.reason}: #{problem.message}"}
+
+  # Its key has the evaluator's name before it where it has one, and the prefix of the request before that.
+  defp accuracy(evaluation, label) do
+    named = if Enum.any?(evaluation.request.evaluators, &(&1.name == label)), do: label <> "/", else: ""
+    metrics(evaluation, label)[Map.get(evaluation.request, :metric_prefix, "") <> named <> "accuracy"]
+  end
 
   defp metrics(evaluation, label) do
     found = Enum.find(evaluation.results, &((&1.evaluator.name || &1.evaluator.kind) == label))

@@ -16,6 +16,9 @@ defmodule CrucibleBridge.Evaluator do
 
   Nothing is raised. An error has the `"evaluation_id"` among its details where there is an evaluation.
 
+  An evaluator that ran and scored nothing, as with a grader that raised for every answer, is an error with the reason
+  `"NOT_SCORED"`: Kitchen's stage would record 0 for the accuracy that is missing.
+
   ## Options
 
   Those of `CrucibleBridge.Specification`, `CrucibleBridge.ModelRef` and `CrucibleBridge.Dataset`, and
@@ -25,6 +28,8 @@ defmodule CrucibleBridge.Evaluator do
       `nll`. `[:accuracy]` if absent
     * `:grader`, `:grader_options` - of that `accuracy`; `"exact_match"` if absent. A function or a module judges here: see
       `CrucibleBridge.Orchestrator.Grader`. Among an evaluator's options, its `:grader` and `:environment` may be such, too
+    * `:run_id` - the run that the evaluation belongs to. Kitchen makes a new run id each time it starts, and keeps it from
+      an evaluator: name the run here. See "A run that is started again"
     * `:graders`, `:environments`, `:answer_timeout_ms` - see `CrucibleBridge.Orchestrator.evaluate/4`
     * `:positive` - of `:f1`, `:precision` and `:recall`, the label that is the positive one; macro averages if absent
     * `:conn` - a `CrucibleBridge.Connection`, by default the one of that name
@@ -38,6 +43,20 @@ defmodule CrucibleBridge.Evaluator do
 
   Another option is refused.
 
+  ## A run that is started again
+
+  Without `:evaluation_id`, an evaluation with a `:run_id` is named after the run, the `:step` if there is one, and what is
+  evaluated. So the same evaluation, made again by another node, resumes: nothing is evaluated twice. It resumes
+
+    * unfinished ones
+    * with a `:step`, also one that has ended: a step of a run is one checkpoint. A model that stays here needs the same
+      `:model_name` each time
+    * without, one that has ended only where the model ships with the worker (`embedded:...`) and nothing stays in Elixir:
+      other names may stand for other weights by then, and are evaluated anew
+
+  If the checkpoint or the data set has changed since, it is evaluated anew, and a warning says so. A session of Kitchen
+  that was started again has other weights, and so another evaluation.
+
   ## `:f1`, `:precision` and `:recall`
 
   Where `:metrics` name them and no evaluator yields them, each target of a data set that was sent with the request is
@@ -46,7 +65,7 @@ defmodule CrucibleBridge.Evaluator do
   targets.
   """
 
-  alias CrucibleBridge.{Connection, Error, ModelRef, Orchestrator, Patience, Results, Specification}
+  alias CrucibleBridge.{Connection, Error, ModelRef, Options, Orchestrator, Patience, Results, Specification}
   alias CrucibleBridge.Evaluator.{CallerParts, Classes}
 
   require Logger
@@ -66,6 +85,14 @@ defmodule CrucibleBridge.Evaluator do
   @classes [:f1, :precision, :recall]
   @formats [:markdown, :html, :json]
 
+  # What Kitchen's stage asks for, and reads as 0 if it is absent.
+  @kitchen [:accuracy, :f1, :precision, :recall]
+
+  # States after which nothing changes, and why an evaluation cannot resume.
+  @final [:completed, :failed, :cancelled]
+  @changed ~w(MODEL_CHANGED DATASET_CHANGED RULES_CHANGED)
+  @max_id_bytes 200
+
   @stays ~w(graders environments answer_timeout_ms window patience_ms)a
   @own ~w(metrics grader grader_options positive conn timeout format batch_size)a ++ @stays
   @known @own ++ Specification.options()
@@ -84,16 +111,24 @@ defmodule CrucibleBridge.Evaluator do
   `CrucibleBridge.Dataset` reads. The results are described at `CrucibleBridge.Results`.
   """
   @spec evaluate(keyword(), term(), term()) :: {:ok, Results.t()} | {:error, Error.t()}
-  def evaluate(opts, model, dataset) do
+  def evaluate(opts, model, dataset), do: evaluate(opts, model, dataset, nil)
+
+  @doc false
+  # Likewise; `stem` is the id of an evaluation for which the options give none.
+  @spec evaluate(keyword(), term(), term(), String.t() | nil) :: {:ok, Results.t()} | {:error, Error.t()}
+  def evaluate(opts, model, dataset, stem) do
     with :ok <- known(opts),
          :ok <- batches(opts[:batch_size]),
          {:ok, evaluators} <- evaluators(opts),
          {evaluators, held} = CallerParts.taken(evaluators, opts),
          {:ok, model} <- ModelRef.resolve(model, opts),
          {:ok, request} <- request(opts, model, dataset, evaluators),
-         {:ok, evaluation} <- run(model, request, Keyword.merge(opts, held), held),
-         {:ok, results} <- Results.of(evaluation, opts) do
-      classes(results, request, opts)
+         {:ok, evaluation} <- named(model, request, Keyword.merge(opts, held), held, stem),
+         {:ok, results} <- Results.of(evaluation, opts),
+         :ok <- scored(evaluation, opts),
+         {:ok, results} <- classes(results, request, opts) do
+      asked = @kitchen ++ Keyword.get(opts, :metrics, [])
+      {:ok, asked |> Map.new(&{&1, nil}) |> Map.merge(results)}
     end
   end
 
@@ -179,9 +214,11 @@ defmodule CrucibleBridge.Evaluator do
   def prefixed(results, name), do: Map.new(results.metrics, fn {key, value} -> {"#{name}/#{key}", value} end)
 
   defp known(opts) do
-    case Keyword.keys(opts) -- @known do
-      [] -> :ok
-      [key | _] -> {:error, Error.invalid("opts", "have #{inspect(key)}, which there is not")}
+    with :ok <- Options.once(opts) do
+      case Keyword.keys(opts) -- @known do
+        [] -> :ok
+        [key | _] -> {:error, Error.invalid("opts", "have #{inspect(key)}, which there is not")}
+      end
     end
   end
 
@@ -209,13 +246,83 @@ defmodule CrucibleBridge.Evaluator do
     Specification.build(Keyword.merge(opts, model: model, dataset: dataset, evaluators: evaluators))
   end
 
+  # The id is made here, so that what a dying worker had of the evaluation is found again.
+  defp named(model, request, opts, held, stem) do
+    cond do
+      request.evaluation_id != "" ->
+        run(model, request, opts, held)
+
+      stem ->
+        resumed(stem, model, request, opts, held)
+
+      request.run_id == "" ->
+        run(model, %{request | evaluation_id: Orchestrator.fresh_id()}, opts, held)
+
+      true ->
+        with {:ok, id} <- found(id(request), model, request, opts, held), do: resumed(id, model, request, opts, held)
+    end
+  end
+
+  defp id(request) do
+    [request.run_id, request.step, digest(request)] |> Enum.reject(&is_nil/1) |> Enum.join("-") |> shortened()
+  end
+
+  # Of what is evaluated, the same on every node.
+  defp digest(request) do
+    what = %{request | evaluation_id: "", labels: %{}, limits: nil, correlation_id: "", record: nil, log_to: []}
+    binary_part(sha256(:erlang.term_to_binary(what, [:deterministic])), 0, 16)
+  end
+
+  defp sha256(bytes), do: :sha256 |> :crypto.hash(bytes) |> Base.encode16(case: :lower)
+
+  defp shortened(id) when byte_size(id) <= @max_id_bytes, do: id
+  defp shortened(id), do: sha256(id)
+
+  # Without a step, the weights behind a name may be others each time: then only what has not ended is the same.
+  defp found(id, model, request, opts, held) do
+    fixed = held == [] and match?({:embedded, _name}, model)
+    if request.step != nil or fixed, do: {:ok, id}, else: unfinished(id, opts, 1)
+  end
+
+  defp unfinished(id, opts, number) do
+    numbered = if number == 1, do: id, else: shortened("#{id}-#{number}")
+    asked = fn _attempt -> {CrucibleBridge.get_evaluation(conn(opts), numbered), false} end
+
+    case Patience.run(asked, Keyword.get(opts, :patience_ms, Patience.default_ms())) do
+      {:ok, %{state: state}} when state in @final -> unfinished(id, opts, number + 1)
+      {:ok, _unfinished} -> {:ok, numbered}
+      {:error, %Error{reason: "UNKNOWN_EVALUATION"}} -> {:ok, numbered}
+      {:error, error} -> {:error, error}
+    end
+  end
+
+  # A run that is started again, with other weights or settings behind the same name, is no reason to end it.
+  defp resumed(id, model, request, opts, held) do
+    case run(model, %{request | evaluation_id: id}, opts, held) do
+      {:error, %Error{reason: "OTHER_SPECIFICATION"} = error} ->
+        other = shortened("#{id}-#{digest(request)}")
+        anew(error, id, other)
+        if other == id, do: {:error, error}, else: resumed(other, model, request, opts, held)
+
+      {:error, %Error{reason: reason} = error} when reason in @changed ->
+        other = shortened("#{id}-#{Orchestrator.fresh_id()}")
+        anew(error, id, other)
+        run(model, %{request | evaluation_id: other}, opts, held)
+
+      result ->
+        result
+    end
+  end
+
+  defp anew(error, id, other) do
+    Logger.warning("[crucible_bridge] #{id} does not resume, and is evaluated as #{other}: #{Exception.message(error)}")
+  end
+
   defp run({:held, model}, request, opts, _held), do: here(model, request, opts)
   defp run(_remote, request, opts, [_ | _]), do: here(nil, request, opts)
 
   defp run(_remote, request, opts, []) do
-    # The id is made here, so that what a dying worker had of the evaluation is found again.
-    id = if request.evaluation_id == "", do: Orchestrator.fresh_id(), else: request.evaluation_id
-    attempt = &attempt(conn(opts), %{request | evaluation_id: id}, Keyword.get(opts, :timeout, :infinity), &1)
+    attempt = &attempt(conn(opts), request, Keyword.get(opts, :timeout, :infinity), &1)
     Patience.run(attempt, Keyword.get(opts, :patience_ms, Patience.default_ms()))
   end
 
@@ -240,6 +347,38 @@ defmodule CrucibleBridge.Evaluator do
 
       result ->
         {result, true}
+    end
+  end
+
+  # An evaluator that failed has its problem among the results.
+  defp scored(evaluation, opts) do
+    case Enum.find(evaluation.results, &(&1.n_scored == 0 and &1.problem == nil)) do
+      nil -> :ok
+      result -> {:error, not_scored(evaluation, result, opts)}
+    end
+  end
+
+  defp not_scored(evaluation, result, opts) do
+    label = result.evaluator.name || result.evaluator.kind
+
+    %Error{
+      code: :failed_precondition,
+      reason: "NOT_SCORED",
+      message: "the evaluator #{label} scored none of #{result.n} answers#{first(evaluation, label, opts)}",
+      details: %{"evaluation_id" => evaluation.evaluation_id, "evaluator" => label}
+    }
+  end
+
+  # What helps to find the cause. The error stands without it.
+  defp first(evaluation, label, opts) do
+    asked = [evaluator: label, page_size: 1, without_records: true]
+
+    case CrucibleBridge.get_samples(conn(opts), evaluation.evaluation_id, asked) do
+      {:ok, %{samples: [%{problem: %{} = problem} = sample | _]}} ->
+        "; the first, #{inspect(sample.sample_id)}: #{problem.reason}: #{problem.message}"
+
+      _other ->
+        ""
     end
   end
 

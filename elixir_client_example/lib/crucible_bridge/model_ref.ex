@@ -22,7 +22,7 @@ defmodule CrucibleBridge.ModelRef do
   of `device`, `devices=DEVICE,DEVICE` has a replica on each. `%25`, `%3F`, `%26` and `%3D` spell the four signs.
   """
 
-  alias CrucibleBridge.{Apart, Error, Reason}
+  alias CrucibleBridge.{Apart, Error, Options, Reason}
   alias CrucibleBridge.Orchestrator.{Model, Ports}
 
   require Logger
@@ -62,10 +62,14 @@ defmodule CrucibleBridge.ModelRef do
   @spec resolve(term(), keyword()) :: {:ok, remote() | {:held, Model.t()}} | {:error, Error.t()}
   def resolve(given, opts \\ []) do
     case Keyword.fetch(opts, :model) do
-      {:ok, choose} when is_function(choose, 1) -> find(choose.(given), opts)
+      {:ok, choose} when is_function(choose, 1) -> chosen(choose, given, opts)
       {:ok, model} -> find(model, opts)
       :error -> find(given, opts)
     end
+  end
+
+  defp chosen(choose, given, opts) do
+    with {:ok, model} <- Options.call("model", fn -> choose.(given) end), do: find(model, opts)
   end
 
   @doc """

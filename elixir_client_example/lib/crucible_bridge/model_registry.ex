@@ -12,8 +12,12 @@ defmodule CrucibleBridge.ModelRegistry do
   metric of every data set, longer than the samples: see `CrucibleBridge.list_runs/2`.
 
   `register/2` stores nothing, as the evaluations are stored already. It finds the checkpoint that `CrucibleKitchen.Stages.RegisterModel`
-  names, by the run's id in `:lineage` and by `:artifact_uri`, and answers with what was measured of it. One that no
-  evaluation has seen is `{:error, {:not_evaluated, run_id, artifact_uri}}`.
+  names, by the run's id in `:lineage` and by `:artifact_uri`, and answers with what was measured of it. Kitchen makes a new
+  run id each time it starts: where the evaluations name their run themselves, give the same `:run_id` here.
+
+  An error would end Kitchen's run after its whole training. So a checkpoint that no evaluation of the run has seen, a run
+  without an id, and a worker that cannot be reached, are a warning, and the model is registered as Kitchen describes it,
+  without metrics.
 
   ## Options
 
@@ -25,6 +29,8 @@ defmodule CrucibleBridge.ModelRegistry do
   """
 
   alias CrucibleBridge.{Connection, Error}
+
+  require Logger
 
   if Code.ensure_loaded?(CrucibleKitchen.Ports.ModelRegistry), do: @behaviour(CrucibleKitchen.Ports.ModelRegistry)
 
@@ -42,20 +48,44 @@ defmodule CrucibleBridge.ModelRegistry do
           created_at: DateTime.t()
         }
 
-  @doc "Finds the checkpoint that was trained, with what was measured of it."
-  @spec register(keyword(), map()) :: {:ok, model()} | {:error, term()}
+  @doc "The checkpoint that was trained, with what was measured of it; without metrics where that is not known."
+  @spec register(keyword(), map()) :: {:ok, model()}
   def register(opts, artifact) do
     run_id = opts[:run_id] || get_in(artifact, [:lineage, :run_id])
     uri = Map.get(artifact, :artifact_uri)
 
     with {:ok, run_id} <- named(run_id),
-         {:ok, checkpoints} <- checkpoints(opts, run_id) do
-      case checkpoints |> Enum.reverse() |> Enum.find(&(uri in uris(&1))) do
-        nil -> {:error, {:not_evaluated, run_id, uri}}
-        checkpoint -> {:ok, model(run_id, checkpoint)}
-      end
+         {:ok, checkpoints} <- checkpoints(opts, run_id),
+         %{} = checkpoint <- checkpoints |> Enum.reverse() |> Enum.find(&(uri in uris(&1))) do
+      {:ok, model(run_id, checkpoint)}
+    else
+      nil -> {:ok, unknown(artifact, run_id, "no evaluation of the run #{inspect(run_id)} has this checkpoint")}
+      {:error, error} -> {:ok, unknown(artifact, run_id, Exception.message(error))}
     end
   end
+
+  defp unknown(artifact, run_id, why) do
+    [name, version, uri] = for key <- [:name, :version, :artifact_uri], do: described(Map.get(artifact, key))
+
+    Logger.warning(
+      "[crucible_bridge] #{uri} is registered without metrics: #{why}. Give the evaluations and this adapter the same :run_id"
+    )
+
+    %{
+      id: Enum.map_join([described(run_id || name), version, uri], "/", &URI.encode_www_form/1),
+      name: name,
+      version: version,
+      artifact_uri: uri,
+      metadata: Map.get(artifact, :metadata) || %{},
+      lineage: Map.get(artifact, :lineage) || %{},
+      metrics: %{},
+      created_at: DateTime.utc_now()
+    }
+  end
+
+  defp described(text) when is_binary(text), do: text
+  defp described(nil), do: "unknown"
+  defp described(other), do: inspect(other, limit: 5)
 
   @doc "A checkpoint by the id that the two others gave."
   @spec get(keyword(), term()) :: {:ok, model()} | {:error, :not_found | Error.t()}

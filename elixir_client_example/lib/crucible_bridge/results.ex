@@ -3,6 +3,8 @@ defmodule CrucibleBridge.Results do
   What `CrucibleBridge.Evaluator` answers with: a map that Kitchen's stages and reports read.
 
     * numbers under the atoms of `names/0`, as far as the evaluation has them by that very key
+    * `accuracy`, `f1`, `precision` and `recall` of `CrucibleBridge.Evaluator.evaluate/3`, and what its `:metrics` name, are
+      always there, and `nil` where the evaluation has no such number
     * `:loss`, which is `nll`, and `:perplexity`, its exponential, where a key of that name is not there
     * `:metrics` - every finite number, under its own key, a string with its prefix and its evaluator's name
     * `:undefined` - keys without a finite value, each with the reason; such a key is in no other place, and there is

@@ -18,7 +18,7 @@ defmodule CrucibleBridge.Specification do
   What each means stands at `CrucibleBridge.V1.EvaluateRequest`.
   """
 
-  alias CrucibleBridge.{Columns, Dataset, Error, ModelRef, V1}
+  alias CrucibleBridge.{Columns, Dataset, Error, ModelRef, Options, V1}
   alias CrucibleBridge.Specification.{Samples, Values}
   alias CrucibleBridge.Wire.Message
 
@@ -31,11 +31,11 @@ defmodule CrucibleBridge.Specification do
   @spec options() :: [atom()]
   def options, do: @known
 
-  @doc "Whether these are options, and all of these names: a misspelt one would go unnoticed."
+  @doc "Whether these are options, all of these names, each given once: a misspelt one would go unnoticed."
   @spec known(term(), [atom()], String.t()) :: :ok | {:error, Error.t()}
   def known(opts, names \\ @known, field \\ "specification") do
     case Keyword.keyword?(opts) && Enum.uniq(Keyword.keys(opts)) -- names do
-      [] -> :ok
+      [] -> Options.once(opts)
       [key | _] -> {:error, Error.invalid(field, "has #{inspect(key)}; there are #{Enum.join(names, ", ")}")}
       false -> {:error, Error.invalid(field, "is no keyword list")}
     end
@@ -113,7 +113,8 @@ defmodule CrucibleBridge.Specification do
 
   defp planned(list, field) do
     Columns.numbered(list, field, fn opts, field ->
-      with :ok <- known(opts, @planned, field),
+      with :ok <- Options.once(opts, field <> "."),
+           :ok <- known(opts, @planned, field),
            {:ok, parts} <- parts(opts),
            do: opts |> Map.new() |> Map.merge(Map.new(parts)) |> Message.part(V1.PlannedEvaluation, field)
     end)
@@ -149,7 +150,10 @@ defmodule CrucibleBridge.Specification do
       given ->
         # The worker filters and shuffles before it limits, so it must see all.
         reading = if opts[:shuffle_seed] || opts[:where], do: Keyword.delete(opts, :limit), else: opts
-        with {:ok, source} <- Dataset.read(given, reading), do: Samples.dataset(source, opts)
+        # Functions, streams and fields of the caller are called here.
+        with {:ok, read} <- Options.call("dataset", fn -> Dataset.read(given, reading) end),
+             {:ok, source} <- read,
+             do: Samples.dataset(source, opts)
     end
   end
 end

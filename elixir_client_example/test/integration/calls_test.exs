@@ -167,10 +167,26 @@ defmodule CrucibleBridge.CallsTest do
       assert %DateTime{} = model.created_at
       assert is_float(model.metrics["nll"])
 
-      assert ModelRegistry.register([conn: conn], %{artifact | artifact_uri: "elsewhere"}) ==
-               {:error, {:not_evaluated, "run-r", "elsewhere"}}
+      for {changes, opts, why} <- [
+            {%{artifact_uri: "elsewhere"}, [conn: conn], "no evaluation of the run \"run-r\" has this checkpoint"},
+            {%{lineage: %{run_id: "run_1_random"}}, [conn: conn], "run_1_random"},
+            {%{lineage: %{}}, [conn: conn], "run_id is missing"},
+            {%{}, [conn: conn, run_id: 7], "run_id is missing"},
+            {%{artifact_uri: nil}, [conn: conn], "has this checkpoint"},
+            {%{}, [conn: :no_such_connection], "not started"}
+          ] do
+        artifact = Map.merge(artifact, changes)
 
-      assert {:error, %Error{field: "run_id"}} = ModelRegistry.register([conn: conn], %{artifact | lineage: %{}})
+        log =
+          ExUnit.CaptureLog.capture_log(fn ->
+            assert {:ok, %{metrics: metrics, name: "m", version: "1", id: id}} = ModelRegistry.register(opts, artifact)
+            assert metrics == %{}
+            assert {:error, _not_found} = ModelRegistry.get(opts, id)
+          end)
+
+        assert log =~ "registered without metrics: "
+        assert log =~ why
+      end
     end
 
     test "two of a run are compared, sample by sample, and the better one is named", %{conn: conn} do

@@ -236,6 +236,50 @@ defmodule CrucibleBridge.ConnectionTest do
     assert {:error, %Error{code: :deadline_exceeded}} = Connection.await(conn, 200)
   end
 
+  for adapter <- [:gun, :mint], pool <- [false, true] do
+    test "#{adapter}: a timeout holds while TLS is dialled, for each of many callers#{if pool, do: " of a pool"}" do
+      # The system accepts for a socket that listens; nothing ever answers the handshake.
+      silent = fn ->
+        {:ok, socket} = :gen_tcp.listen(0, ip: {127, 0, 0, 1}, backlog: 16)
+        {:ok, port} = :inet.port(socket)
+        "127.0.0.1:#{port}"
+      end
+
+      address = if unquote(pool), do: [silent.(), silent.()], else: silent.()
+      tls = [verify: :verify_none]
+      opts = [name: nil, address: address, tls: tls, adapter: unquote(adapter), timeout: 200]
+      {:ok, conn} = Connection.start_link(opts ++ [connect_timeout: 60_000])
+
+      calls = [
+        fn -> CrucibleBridge.info(conn, timeout: 200) end,
+        fn -> CrucibleBridge.info(conn) end,
+        fn -> CrucibleBridge.subscribe(conn, timeout: 200) end,
+        fn -> Connection.await(conn, 200) end
+      ]
+
+      for {took, answer} <- calls |> Enum.map(&Task.async(fn -> timed(&1) end)) |> Task.await_many(30_000) do
+        assert {:error, %Error{code: :deadline_exceeded, reason: "DEADLINE_EXCEEDED"} = error} = answer
+        assert Exception.message(error) == "no answer within 200 ms"
+        # One after another, in the connection's process, they would have waited for minutes.
+        assert took in 200..10_000
+      end
+
+      # The connection's process answers meanwhile.
+      assert {:ok, %{}} = Connection.metadata(conn)
+    end
+  end
+
+  for adapter <- [:gun, :mint] do
+    test "#{adapter}: a server that accepts and says nothing is given up after the time to connect" do
+      {:ok, socket} = :gen_tcp.listen(0, ip: {127, 0, 0, 1})
+      {:ok, port} = :inet.port(socket)
+      opts = [name: nil, address: "127.0.0.1:#{port}", adapter: unquote(adapter), connect_timeout: 300]
+      {:ok, conn} = Connection.start_link(opts ++ [tls: [verify: :verify_none]])
+      assert {took, {:error, %Error{reason: "TRANSPORT"}}} = timed(fn -> CrucibleBridge.info(conn, timeout: 60_000) end)
+      assert took in 300..30_000
+    end
+  end
+
   test "a connection that is not started is an error, not an exit" do
     assert {:error, %Error{reason: "TRANSPORT"}} = CrucibleBridge.info(:no_such_connection)
   end

@@ -8,7 +8,17 @@ defmodule CrucibleBridge.EvaluatorTest do
   # Workers load their model anew, on whatever else the machine does.
   @moduletag timeout: 180_000
 
-  alias CrucibleBridge.{Connection, Error, Evaluator, MathGrading, MathVerifier, Metrics, Tensor, TestWorker}
+  alias CrucibleBridge.{
+    Connection,
+    Error,
+    EvaluationResult,
+    Evaluator,
+    MathGrading,
+    MathVerifier,
+    Metrics,
+    Tensor,
+    TestWorker
+  }
 
   @model "embedded:arithmetic@320"
   @opts [sampling: [max_tokens: 8]]
@@ -173,7 +183,46 @@ defmodule CrucibleBridge.EvaluatorTest do
 
       {:ok, results} = Evaluator.evaluate(@opts ++ [metrics: metrics, limit: 3], @model, "builtin:arithmetic")
       assert Map.keys(results.undefined) == ["f1", "precision", "recall"]
-      refute Map.has_key?(results, :f1)
+      assert %{f1: nil, precision: nil, recall: nil} = results
+    end
+
+    test "an evaluator that ran and scored nothing is an error, which names the evaluation and the first reason" do
+      raising = fn _response, _target -> raise "no such table" end
+
+      for {opts, why} <- [
+            {[grader: raising], "no such table"},
+            {[grader: fn _response, _target -> :undecided end], "UNDECIDED"},
+            {[evaluators: ["nll", {"accuracy", name: "judged", grader: raising}]], "no such table"}
+          ] do
+        assert {:error, %Error{reason: "NOT_SCORED", code: :failed_precondition, retryable: false} = error} =
+                 Evaluator.evaluate(@opts ++ [limit: 3] ++ opts, @model, "builtin:arithmetic")
+
+        assert error.message =~ "scored none of 3 answers; the first, "
+        assert error.message =~ why
+        assert {:ok, %{state: :completed}} = CrucibleBridge.get_evaluation(error.details["evaluation_id"])
+      end
+    end
+
+    test "one answer that is scored is a number, and what could not be judged is counted" do
+      grader = fn _response, target -> target == "042" || raise "no such table" end
+      items = [{"017+025=", "042"}, {"100+001=", "101"}, {"001+001=", "002"}]
+      assert {:ok, results} = Evaluator.evaluate(@opts ++ [grader: grader], @model, items)
+      assert %{accuracy: 1.0, n_unscored: 2, n_errors: 2, f1: nil} = results
+    end
+
+    test "what Kitchen reads as 0 where it is absent is there, and nil where it was not measured" do
+      {:ok, results} = Evaluator.evaluate(@opts ++ [metrics: [:nll], limit: 3], @model, "builtin:arithmetic")
+      assert %{accuracy: nil, f1: nil, precision: nil, recall: nil, nll: nll} = results
+      assert is_float(nll)
+      refute Enum.any?(results.metrics, fn {_key, value} -> value == nil end)
+    end
+
+    test "partial grades are the accuracy of the result of crucible_datasets' shape, too" do
+      opts = @opts ++ [limit: 4, grader: fn _response, _target -> 0.5 end, evaluation_id: "half-marks"]
+      assert {:ok, %{accuracy: 0.5}} = Evaluator.evaluate(opts, @model, "builtin:arithmetic")
+      {:ok, evaluation} = CrucibleBridge.get_evaluation("half-marks")
+      {:ok, samples} = CrucibleBridge.all_samples("half-marks")
+      assert {:ok, %{accuracy: 0.5, correct_items: 0, total_items: 4}} = EvaluationResult.of(evaluation, samples)
     end
 
     test "what is asked wrongly is an error before anything is evaluated" do
@@ -290,15 +339,14 @@ defmodule CrucibleBridge.EvaluatorTest do
     end
   end
 
-  test "comparison asks a judge, whose unreadable judgements leave the win rate undefined" do
+  test "comparison asks a judge, and is an error if no judgement can be read" do
     data = [%{"input" => "017+025=", "output" => "042"}, %{"input" => "001+001=", "output" => "002"}]
 
     # One that has learnt to add is no judge.
-    assert {:ok, %{undefined: %{"win_rate" => reason}} = result} =
+    assert {:error, %Error{reason: "NOT_SCORED", message: message}} =
              Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: @model, judge_max_tokens: 8])
 
-    assert is_binary(reason)
-    refute Map.has_key?(result, :win_rate)
+    assert message =~ "comparison scored none of 2 answers; the first, "
 
     assert {:error, %Error{field: field}} =
              Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: "embedded:nobody"])
@@ -307,10 +355,8 @@ defmodule CrucibleBridge.EvaluatorTest do
     assert {:error, %Error{field: "judge"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data])
     assert {:error, %Error{field: "dataset"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [judge: @model])
 
-    assert {:ok, results} =
+    assert {:error, %Error{reason: "NOT_SCORED"}} =
              data |> Evaluator.Comparison.new(@opts ++ [judge: @model]) |> Evaluator.Comparison.evaluate(@model)
-
-    assert results == %{}
   end
 
   describe "metrics by their proposed names:" do

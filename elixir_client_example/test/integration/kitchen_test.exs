@@ -6,7 +6,7 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
     @moduletag :integration
     @moduletag :capture_log
 
-    alias CrucibleBridge.{Connection, Evaluator, MathVerifier, Metrics, TestWorker, Trajectory}
+    alias CrucibleBridge.{Connection, Evaluator, MathVerifier, Metrics, ModelRegistry, TestWorker, Trajectory}
     alias CrucibleKitchen.{Context, RL}
     alias CrucibleTrain.Types.{Datum, ModelInput, TensorData}
 
@@ -58,6 +58,35 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
       end
 
       def await(_opts, task), do: Task.await(task, :infinity)
+    end
+
+    defmodule Trainer do
+      @moduledoc "Kitchen's Noop client without its tokenizer, whose data set Kitchen's supervised workflow cannot count."
+      alias CrucibleKitchen.Adapters.Noop.TrainingClient, as: Noop
+
+      defdelegate start_session(opts, config), to: Noop
+      defdelegate forward_backward(opts, session, data, kw), to: Noop
+      defdelegate forward_backward_custom(opts, session, data, loss, kw), to: Noop
+      defdelegate optim_step(opts, session, rate), to: Noop
+      defdelegate await(opts, future), to: Noop
+      defdelegate save_checkpoint(opts, session, name), to: Noop
+      defdelegate load_checkpoint(opts, session, path), to: Noop
+      defdelegate close_session(opts, session), to: Noop
+    end
+
+    defmodule HeldOut do
+      @moduledoc "Kitchen's Noop store, whose test split is a data set of the worker's."
+      alias CrucibleKitchen.Adapters.Noop.DatasetStore, as: Noop
+
+      def load_dataset(opts, name, kw),
+        do: if(kw[:split] == "test", do: {:ok, "builtin:arithmetic"}, else: Noop.load_dataset(opts, name, kw))
+
+      defdelegate get_split(opts, dataset, split), to: Noop
+      defdelegate shuffle(opts, dataset, kw), to: Noop
+      defdelegate take(opts, dataset, count), to: Noop
+      defdelegate skip(opts, dataset, count), to: Noop
+      defdelegate select(opts, dataset, selection), to: Noop
+      defdelegate to_list(opts, dataset), to: Noop
     end
 
     defmodule Workflow do
@@ -158,6 +187,50 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
         assert %{sample_count: 5, accuracy: _} = context.state.eval_results
         assert String.starts_with?(context.state.eval_report, start)
         assert context.state.eval_report =~ context.state.eval_results.evaluation_id
+      end
+    end
+
+    test "Kitchen's own stage records no accuracy and no f1 that were not measured" do
+      handle = %{id: "held-out", dataset: %{items: [%{"input" => "017+025=", "target" => "042"}]}, type: :dataset}
+      raising = fn _response, _target -> raise "no such table" end
+      undecided = fn _response, _target -> :undecided end
+      likelihood = %{eval_metrics: [:nll]}
+      worker = "builtin:arithmetic"
+
+      execute = fn config, opts, dataset ->
+        state = %{session: session(), eval_dataset_handle: dataset}
+        CrucibleKitchen.Stages.Evaluate.execute(context(config, %{evaluator: {Evaluator, saved() ++ opts}}, state))
+      end
+
+      for grader <- [raising, undecided], dataset <- [handle, worker] do
+        assert {:error, {:evaluation_failed, %CrucibleBridge.Error{reason: "NOT_SCORED"}}} =
+                 execute.(%{}, [grader: grader, limit: 3], dataset)
+      end
+
+      for {config, opts, dataset, accuracy} <- [{likelihood, [], handle, nil}, {%{}, [limit: 5], worker, :a_number}] do
+        assert {:ok, context} = execute.(config, opts, dataset)
+        recorded = Map.new(context.metrics, &{&1.name, &1.value})
+        assert %{eval_accuracy: recorded_accuracy, eval_f1: nil, eval_run: 1} = recorded
+        assert if(accuracy, do: is_float(recorded_accuracy), else: recorded_accuracy == nil)
+        assert context.state.eval_report =~ context.state.eval_results.evaluation_id
+      end
+    end
+
+    test "the unmodified supervised workflow ends, with its evaluation, and with a model whose metrics are not known" do
+      adapters = %{
+        training_client: Trainer,
+        dataset_store: HeldOut,
+        evaluator: {Evaluator, model: @model, sampling: [max_tokens: 8], limit: 3, run_id: "supervised-1"},
+        model_registry: {ModelRegistry, []}
+      }
+
+      for registry <- [[], [run_id: "supervised-1"], [conn: :no_such_connection]] do
+        adapters = %{adapters | model_registry: {ModelRegistry, registry}}
+        config = %{model: "m", dataset: "held-out"}
+        assert {:ok, %{context: context}} = CrucibleKitchen.run(:supervised, config, adapters: adapters)
+        assert %{sample_count: 3, accuracy: _} = context.state.eval_results
+        assert %{metrics: metrics, name: "m", artifact_uri: "local://unknown"} = context.state.registered_model
+        assert metrics == %{}
       end
     end
 

@@ -239,7 +239,8 @@ defmodule CrucibleBridge.OrchestratorTest do
       assert_receive {:answering, pid}, 5_000
       monitor = Process.monitor(pid)
       assert_receive {:DOWN, ^monitor, :process, ^pid, :killed}, 5_000
-      assert {:ok, %{n_errors: 1}} = Task.await(evaluating, 10_000)
+      assert {:error, %Error{reason: "NOT_SCORED", message: message}} = Task.await(evaluating, 10_000)
+      assert message =~ "SAMPLE_TIMEOUT"
     end
   end
 

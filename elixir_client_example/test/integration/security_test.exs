@@ -67,6 +67,45 @@ defmodule CrucibleBridge.SecurityTest do
     end
   end
 
+  # The operators' page, as it stands: its commands make the files, and its options connect.
+  for adapter <- [:gun, :mint] do
+    test "#{adapter}: the page's token and certificate serve a client that trusts its authority", _context do
+      folder =
+        Path.join(System.tmp_dir!(), "crucible-elixir-page-#{System.unique_integer([:positive])}-#{System.pid()}")
+
+      File.mkdir_p!(folder)
+      on_exit(fn -> File.rm_rf!(folder) end)
+      {commands, options} = page()
+      {output, status} = System.cmd("sh", ["-e", "-c", commands], cd: folder, stderr_to_stdout: true)
+      assert status == 0, output
+
+      file = &Path.join(folder, &1)
+      args = ["--token-file", file.("token"), "--tls-cert", file.("cert.pem"), "--tls-key", file.("key.pem")]
+      tls = Keyword.update!(options[:tls], :cacertfile, file)
+      connect = [token_file: file.(options[:token_file]), tls: tls, adapter: unquote(adapter)]
+      worker = TestWorker.start(args: args, connect: connect)
+
+      {:ok, conn} = Connection.start_link([name: nil, address: worker.address] ++ connect)
+      assert {:ok, %{version: _}} = CrucibleBridge.info(conn)
+
+      {:ok, other} =
+        Connection.start_link([name: nil, address: worker.address] ++ Keyword.put(connect, :tls, other(tls)))
+
+      assert {:error, %Error{reason: "TRANSPORT"}} = CrucibleBridge.info(other)
+    end
+  end
+
+  defp other(tls), do: Keyword.put(tls, :server_name_indication, ~c"other")
+
+  defp page do
+    text = File.read!(Path.expand("../../../docs/operating.md", __DIR__))
+    [_before, section] = String.split(text, "### A token and a certificate", parts: 2)
+    [commands | _] = Regex.run(~r/^(?:    .*\n)+/m, section)
+    [code] = Regex.run(~r/```elixir\n(.*?)```/s, section, capture: :all_but_first)
+    {{Connection, options}, _binding} = Code.eval_string(code)
+    {commands, options}
+  end
+
   test "neither the state of a connection, nor its child's specification, shows what TLS was given", context do
     tls = [cacertfile: context.pem.ca, password: ~c"a-passphrase"]
     conn = connect(context, token: @token, tls: tls)
@@ -94,7 +133,7 @@ defmodule CrucibleBridge.SecurityTest do
     log =
       ExUnit.CaptureLog.capture_log(fn ->
         Process.flag(:trap_exit, true)
-        :sys.replace_state(conn, &%{&1 | channel: nil, not_before: nil})
+        :sys.replace_state(conn, &%{&1 | channel: nil, link: nil, not_before: nil})
         assert catch_exit(CrucibleBridge.info(conn))
         assert_receive {:EXIT, ^conn, _reason}
       end)

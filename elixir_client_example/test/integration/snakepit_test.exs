@@ -19,6 +19,8 @@ if Code.ensure_loaded?(Snakepit) do
       )
 
       pool = [pooling_enabled: true, adapter_module: SnakepitAdapter, pool_size: 2, data_dir: folder, log_level: :none]
+      # Else Snakepit opens its stream of telemetry anew every five seconds.
+      pool = pool ++ [grpc_stream_open_timeout_ms: 86_400_000]
       Application.stop(:snakepit)
       Application.put_all_env(snakepit: pool)
       {:ok, _started} = Application.ensure_all_started(:snakepit)
@@ -88,11 +90,35 @@ if Code.ensure_loaded?(Snakepit) do
       assert_received {:chunk, %{"events" => [%{"sequence" => _, "kind" => _} | _]}}
     end
 
+    test "Snakepit's own telemetry has our events under the names of the page" do
+      page = File.read!(Path.expand("../../../docs/snakepit.md", __DIR__))
+      # | attempts at evaluations | `[:snakepit, ..., :start \\| :stop \\| :exception]` |
+      rows = Regex.scan(~r/^\| [a-z ]+ \| `\[(:snakepit, [^|]*), :start \\\| :stop \\\| :exception\]` \|$/m, page)
+      prefixes = for [_row, names] <- rows, do: "[#{names}]" |> Code.eval_string() |> elem(0)
+      assert length(prefixes) == 2
+      test = self()
+      names = for prefix <- prefixes, event <- [:start, :stop], do: prefix ++ [event]
+      told = fn name, _measurements, metadata, _config -> send(test, {:told, name, metadata[:operation]}) end
+      :ok = :telemetry.attach_many({__MODULE__, :page}, names, told, nil)
+      on_exit(fn -> :telemetry.detach({__MODULE__, :page}) end)
+
+      evaluation = %{
+        evaluation_id: "e-told",
+        model: "embedded:arithmetic@320",
+        evaluators: ["nll"],
+        dataset: %{builtin: "arithmetic", limit: 3}
+      }
+
+      assert {:ok, _evaluation} = SnakepitAdapter.execute("evaluate", evaluation, timeout: :infinity)
+      for name <- names, do: assert_receive({:told, ^name, _operation}, 60_000)
+    end
+
     test "a worker that is killed is replaced, and the connection finds another" do
       start_supervised!({Connection, address: &SnakepitAdapter.address/0})
       {:ok, %{worker_id: worker_id}} = CrucibleBridge.info()
-      {:ok, address} = SnakepitAdapter.address()
-      {_, 0} = System.cmd("kill", ["-KILL", "#{os_pid(address)}"])
+      # Of the connection: the worker that the pool names first may be another one by now.
+      {:ok, %{port: port}} = Connection.channel(Connection)
+      {_, 0} = System.cmd("kill", ["-KILL", "#{os_pid(port)}"])
       other = await_other(worker_id)
       assert other != worker_id
       assert {:ok, %{"metrics" => %{"pass@1" => 0.3}}} = await_tool()
@@ -105,11 +131,11 @@ if Code.ensure_loaded?(Snakepit) do
       end
     end
 
-    defp os_pid(address) do
+    defp os_pid(port) do
       Enum.find_value(Snakepit.list_workers(), fn worker ->
         {:ok, pid} = Snakepit.Pool.Registry.get_worker_pid(worker)
         state = :sys.get_state(pid)
-        if address == "127.0.0.1:#{state.port}", do: state.process_pid
+        if state.port == port, do: state.process_pid
       end)
     end
 

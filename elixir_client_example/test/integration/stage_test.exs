@@ -14,6 +14,7 @@ defmodule CrucibleBridge.StageTest do
 
     def record(opts, run_id, name, value, kw) do
       send(opts[:test], {:recorded, run_id, name, value, kw})
+      if name == opts[:raise], do: raise("the store is broken")
       if name == opts[:refuse], do: {:error, :full}, else: :ok
     end
   end
@@ -112,7 +113,67 @@ defmodule CrucibleBridge.StageTest do
     assert %Error{reason: "UNKNOWN_EMBEDDED_MODEL"} = context.state.eval_error
   end
 
-  test "a store that refuses costs nothing but its number", %{run_id: run_id} do
+  test "a function that raises is a failure like any other, for an evaluation and for a plan", %{run_id: run_id} do
+    raising = fn _context -> raise "no weights yet" end
+    plan = [eval_every: 1, evaluations: [[evaluators: "nll", dataset: "builtin:arithmetic", limit: 3]]]
+
+    for opts <- [[model: raising], [dataset: raising], [model: raising, plan: plan]] do
+      [{field, _function} | _] = opts
+      field = to_string(field)
+      before = context(run_id, 1, %{stage_opts: opts})
+
+      assert {:error, {:evaluation_failed, %Error{field: ^field, message: "raised RuntimeError" <> _}}} =
+               Evaluate.execute(before)
+
+      assert {:ok, context} = Evaluate.execute(%{before | stage_opts: opts ++ [on_error: :continue]})
+      assert %Error{field: ^field} = context.state.eval_error
+    end
+  end
+
+  test "nothing scored is a failure, and records no number", %{run_id: run_id} do
+    opts = [grader: fn _response, _target -> raise "no such table" end]
+    before = context(run_id, 1, %{stage_opts: opts})
+    assert {:error, {:evaluation_failed, %Error{reason: "NOT_SCORED"}}} = Evaluate.execute(before)
+    assert {:ok, context} = Evaluate.execute(%{before | stage_opts: opts ++ [on_error: :continue]})
+    assert %Error{reason: "NOT_SCORED"} = context.state.eval_error
+    assert context.metrics == []
+    refute_received {:recorded, _, _, _, _}
+  end
+
+  test "a run's name comes from the stage, else from the configuration, else it is Kitchen's own", %{run_id: run_id} do
+    config = Map.put(context(run_id, 1).config, :run_id, "#{run_id}-named")
+
+    for {changes, named} <- [
+          {%{}, run_id},
+          {%{config: config}, "#{run_id}-named"},
+          {%{config: config, stage_opts: [run_id: "#{run_id}-stage"]}, "#{run_id}-stage"}
+        ] do
+      {:ok, context} = Evaluate.execute(context(run_id, 1, changes))
+      assert context.state.eval_results.evaluation_id == "#{named}-evaluate-1"
+      {:ok, evaluation} = CrucibleBridge.get_evaluation("#{named}-evaluate-1")
+      assert evaluation.request.run_id == named
+      assert_received {:recorded, ^named, "accuracy", _value, [step: 1]}
+    end
+  end
+
+  test "a step with other weights or settings than before is evaluated anew, and says so", %{run_id: run_id} do
+    {:ok, first} = Evaluate.execute(context(run_id, 1))
+    changed = %{stage_opts: [limit: 5]}
+
+    log =
+      ExUnit.CaptureLog.capture_log(fn ->
+        {:ok, second} = Evaluate.execute(context(run_id, 1, changed))
+        send(self(), {:second, second.state.eval_results})
+      end)
+
+    assert_received {:second, %{sample_count: 5, evaluation_id: id}}
+    assert String.starts_with?(id, first.state.eval_results.evaluation_id <> "-")
+    assert log =~ "does not resume, and is evaluated as #{id}"
+    # As often as it is started again.
+    assert {:ok, %{state: %{eval_results: %{evaluation_id: ^id}}}} = Evaluate.execute(context(run_id, 1, changed))
+  end
+
+  test "a store that refuses, or raises, costs nothing but its number", %{run_id: run_id} do
     adapters = %{
       evaluator: {Evaluator, sampling: [max_tokens: 8]},
       metrics_store: {Store, test: self(), refuse: "accuracy"}
@@ -121,6 +182,11 @@ defmodule CrucibleBridge.StageTest do
     {:ok, context} = Evaluate.execute(context(run_id, 1, %{adapters: adapters}))
     assert Enum.any?(context.metrics, &(&1.name == "accuracy"))
     assert_received {:recorded, _, "accuracy_strict", _, _}
+
+    adapters = %{adapters | metrics_store: {Store, test: self(), raise: "accuracy"}}
+    {:ok, context} = Evaluate.execute(context(run_id, 2, %{adapters: adapters}))
+    assert Enum.any?(context.metrics, &(&1.name == "accuracy"))
+    assert_received {:recorded, _, "accuracy_strict", _, [step: 2]}
   end
 
   test "a report is made where one is asked for, and evaluation can be skipped", %{run_id: run_id} do

@@ -68,6 +68,26 @@ defmodule CrucibleBridge.EvaluationResultTest do
     assert undecided.metadata["problem"] == "UNDECIDED: who knows"
   end
 
+  test "accuracy is the evaluation's own, with partial scores; full marks alone are correct items" do
+    half = evaluation([@accuracy])
+    samples = for id <- ["a", "b"], do: sample(sample_id: id, verdict: :partial, score: 0.5)
+    assert {:ok, %{accuracy: 0.5, correct_items: 0, total_items: 2}} = EvaluationResult.of(half, samples)
+  end
+
+  test "accuracy is found under the request's prefix and the evaluator's name, and is nil where there is none" do
+    of = fn evaluator, values ->
+      evaluation = evaluation([evaluator])
+      evaluation = put_in(evaluation.request[:metric_prefix], "test/")
+      results = for result <- evaluation.results, do: put_in(result.metrics.values, values)
+      {:ok, result} = EvaluationResult.of(%{evaluation | results: results}, [])
+      result.accuracy
+    end
+
+    assert of.(@accuracy, %{"test/accuracy" => 0.25}) == 0.25
+    assert of.(%{kind: "accuracy", name: "math"}, %{"test/math/accuracy" => 0.75, "test/accuracy" => 0.5}) == 0.75
+    assert of.(%{kind: "nll", name: nil}, %{"test/nll" => 1.0}) == nil
+  end
+
   test "of several evaluators one has to be named" do
     both = evaluation([@accuracy, %{kind: "accuracy", name: "strict"}])
     assert {:error, %Error{field: "evaluator"}} = EvaluationResult.of(both, [])

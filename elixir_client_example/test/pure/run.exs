@@ -5,7 +5,7 @@
 
 root = Path.expand("../..", __DIR__)
 sources = ~w(
-  error/details error/reason error tensor/elements tensor columns datum trajectory connection/target evaluation_result
+  error/details error/reason error options tensor/elements tensor columns datum trajectory connection/target evaluation_result
   apart model_ref dataset metrics patience reason results hyperparameters orchestrator/model orchestrator/words orchestrator/shapes orchestrator/ports
   snakepit_adapter stages/evaluate telemetry/event telemetry/default_logger telemetry/position
 )

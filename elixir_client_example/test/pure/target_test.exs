@@ -22,6 +22,12 @@ defmodule CrucibleBridge.Connection.TargetTest do
     end
   end
 
+  test "an option that is given twice is named as that, and is not shown" do
+    assert {:error, %Error{field: "token", message: "is given twice"} = error} = Target.new(token: "one", token: "two")
+    refute inspect(error) =~ "one"
+    assert {:error, %Error{field: "tls", message: "is given twice"}} = Target.new(tls: [], address: "a:1", tls: [])
+  end
+
   test "a token is what a header can carry, and is never shown" do
     for token <- ["", "two words", "line\n", "umlaut-ü"] do
       assert {:error, %Error{field: "token"} = error} = Target.new(token: token)

@@ -11,14 +11,15 @@ defmodule CrucibleBridge.Connection.Call do
   # How long an adapter has to say how a call ended whose connection did.
   @last_words_ms 200
 
-  @spec run(map, module, atom, struct, timeout) :: {:ok, struct} | {:error, Error.t()}
-  def run(link, stub, function, request, timeout) do
+  @doc "Makes a call within `left` milliseconds; `timeout` is what the caller gave it, for the error."
+  @spec run(map, module, atom, struct, timeout, timeout) :: {:ok, struct} | {:error, Error.t()}
+  def run(link, stub, function, request, left, timeout) do
     # An alias, so that what comes too late comes nowhere. The call's process is never killed: adapters would lose the
     # whole connection by it. It ends when the worker answers, as the call's own deadline makes it.
     tag = :erlang.alias([:reply])
-    {pid, running} = spawn_monitor(fn -> send(tag, {tag, attempt(link, stub, function, request, timeout)}) end)
+    {pid, running} = spawn_monitor(fn -> send(tag, {tag, attempt(link, stub, function, request, left)}) end)
     connected = Process.monitor(link.channel.adapter_payload.conn_pid)
-    result = await(tag, {pid, running}, connected, timeout)
+    result = await(tag, {pid, running}, connected, left)
     :erlang.unalias(tag)
     Process.demonitor(running, [:flush])
     Process.demonitor(connected, [:flush])

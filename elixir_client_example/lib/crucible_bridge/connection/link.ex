@@ -38,6 +38,59 @@ defmodule CrucibleBridge.Connection.Link do
     end
   end
 
+  @doc """
+  Starts a process that connects and then holds the connection, which ends with it or with `parent`.
+
+  `parent` is sent `{:dialled, mark, result}` with what `open/2` gives, and later `{:connection_gone, mark}` when the
+  connection breaks. The process is monitored by the caller.
+  """
+  @spec hold(Target.t(), pid) :: %{mark: reference, monitor: reference}
+  def hold(%Target{} = target, parent) do
+    mark = make_ref()
+    {_pid, monitor} = spawn_monitor(fn -> dial_for(parent, target, mark) end)
+    %{mark: mark, monitor: monitor}
+  end
+
+  defp dial_for(parent, target, mark) do
+    # Adapters link their processes to who connects.
+    Process.flag(:trap_exit, true)
+    watched = Process.monitor(parent)
+    result = open(target, mark)
+    send(parent, {:dialled, mark, result})
+    with {:ok, channel} <- result, do: holding(channel, parent, watched, mark)
+  end
+
+  defp holding(%GRPC.Channel{adapter_payload: %{conn_pid: connection}} = channel, parent, watched, mark) do
+    monitor = Process.monitor(connection)
+    held(channel, parent, {watched, monitor}, mark)
+  end
+
+  # A broken connection is held until its process is gone: the parent closes it a moment later, so that who waits for an
+  # answer that has arrived still reads it.
+  defp held(channel, parent, {watched, monitor} = monitors, mark) do
+    receive do
+      {:DOWN, ^watched, :process, _pid, _reason} ->
+        close(channel)
+
+      {:DOWN, ^monitor, :process, _pid, _reason} ->
+        send(parent, {:connection_gone, mark})
+
+      message ->
+        if broken?(message, channel, mark), do: send(parent, {:connection_gone, mark})
+        held(channel, parent, monitors, mark)
+    end
+  end
+
+  # gun tells its owner more than is asked here.
+  defp broken?({:connection_gone, mark}, _channel, mark), do: true
+  defp broken?({:elixir_grpc, :connection_down, pid}, channel, _mark), do: pid == channel.adapter_payload.conn_pid
+
+  defp broken?({:gun_down, pid, _protocol, _reason, _streams}, channel, _mark),
+    do: pid == channel.adapter_payload.conn_pid
+
+  defp broken?({:EXIT, pid, _reason}, channel, _mark), do: pid == channel.adapter_payload.conn_pid
+  defp broken?(_other, _channel, _mark), do: false
+
   @doc "Closes a connection, be it broken or not, and with it all calls on it."
   @spec close(GRPC.Channel.t()) :: :ok
   def close(%GRPC.Channel{adapter_payload: %{gun: gun, conn_pid: pid}}) do
@@ -115,6 +168,8 @@ defmodule CrucibleBridge.Connection.Link do
     [
       retry: 0,
       connect_timeout: target.connect_timeout,
+      # Without it, a server that accepts and says nothing is waited for without end.
+      tls_handshake_timeout: target.connect_timeout,
       http2_opts: %{keepalive: @keepalive_ms},
       event_handler: {CrucibleBridge.Connection.GunEvents, {self(), mark}}
     ]

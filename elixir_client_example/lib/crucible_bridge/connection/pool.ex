@@ -55,34 +55,45 @@ defmodule CrucibleBridge.Connection.Pool do
   @spec start_link(place, keyword, keyword) :: GenServer.on_start()
   def start_link(place, opts, server), do: GenServer.start_link(__MODULE__, {place, opts}, server)
 
-  @doc "The first result of a question to the workers in their turn; those that are slow to connect come last."
-  @spec first([pid], (pid, timeout -> {:ok, term} | {:error, Error.t()} | :slow)) :: {:ok, term} | {:error, Error.t()}
-  def first([], _question), do: {:error, Error.transport("the pool has no worker: its name has no address")}
+  @doc """
+  The first result of a question to the workers in their turn, within `timeout`; those that are slow to connect come last.
+  """
+  @spec first([pid], (pid, timeout -> {:ok, term} | {:error, Error.t()} | :slow), timeout) ::
+          {:ok, term} | {:error, Error.t()}
+  def first([], _question, _timeout), do: {:error, Error.transport("the pool has no worker: its name has no address")}
 
-  def first(workers, question) do
-    case try_each(workers, question, @quick_ms) do
+  def first(workers, question, timeout) do
+    ends = if timeout == :infinity, do: :infinity, else: now() + timeout
+
+    case try_each(workers, question, @quick_ms, ends) do
       {:ok, answer} -> {:ok, answer}
       {:none, [], errors} -> {:error, soonest(errors)}
-      {:none, slow, errors} -> last(slow, question, errors)
+      {:none, slow, errors} -> last(slow, question, errors, {timeout, ends})
     end
   end
 
-  defp last(slow, question, errors) do
-    case try_each(slow, question, :infinity) do
+  defp last(slow, question, errors, {timeout, ends}) do
+    case try_each(slow, question, :infinity, ends) do
       {:ok, answer} -> {:ok, answer}
-      {:none, _slow, more} -> {:error, soonest(errors ++ more)}
+      {:none, [], more} -> {:error, soonest(errors ++ more)}
+      {:none, _slow, _more} -> {:error, Error.timeout(timeout)}
     end
   end
 
-  defp try_each(workers, question, timeout) do
+  defp try_each(workers, question, longest, ends) do
     Enum.reduce_while(workers, {:none, [], []}, fn worker, {:none, slow, errors} ->
-      case question.(worker, timeout) do
+      case question.(worker, shortest(longest, ends)) do
         {:ok, answer} -> {:halt, {:ok, answer}}
         :slow -> {:cont, {:none, slow ++ [worker], errors}}
         {:error, error} -> {:cont, {:none, slow, errors ++ [error]}}
       end
     end)
   end
+
+  defp shortest(longest, :infinity), do: longest
+  defp shortest(longest, ends), do: min(longest, max(ends - now(), 0))
+
+  defp now, do: System.monotonic_time(:millisecond)
 
   # What cannot be cured by waiting is said first; else when the next worker may be tried.
   defp soonest(errors), do: Enum.min_by(errors, &{&1.retryable, &1.retry_after_ms || 0})

@@ -9,8 +9,9 @@ defmodule CrucibleBridge.Connection.Reader do
   # How long what has arrived may still be read when the connection's process is gone.
   @last_words_ms 1_000
 
-  @spec open(Target.t(), map, module, atom, struct, timeout) :: {:ok, Enumerable.t()} | {:error, Error.t()}
-  def open(target, metadata, stub, function, request, timeout) do
+  @doc "Opens a stream within `left` milliseconds; `timeout` is what the caller gave it, for the error."
+  @spec open(Target.t(), map, module, atom, struct, timeout, timeout) :: {:ok, Enumerable.t()} | {:error, Error.t()}
+  def open(target, metadata, stub, function, request, left, timeout) do
     owner = self()
     # An alias, so that what comes too late comes nowhere.
     tag = :erlang.alias([:reply])
@@ -30,7 +31,7 @@ defmodule CrucibleBridge.Connection.Reader do
         :erlang.unalias(tag)
         {:error, Error.transport("the stream ended: #{inspect(reason, limit: 5)}")}
     after
-      timeout ->
+      left ->
         :erlang.unalias(tag)
         Process.demonitor(monitor, [:flush])
         send(guard, :close)

@@ -2,7 +2,7 @@ defmodule CrucibleBridge.Connection.Target do
   @moduledoc false
   # Where a worker is and how it is spoken to: the options of a connection, checked once.
 
-  alias CrucibleBridge.{Apart, Error}
+  alias CrucibleBridge.{Apart, Error, Options}
 
   @enforce_keys [:host, :port, :adapter, :connect_timeout]
   defstruct [:host, :port, :find, :adapter, :tls, :token, :connect_timeout]
@@ -27,7 +27,8 @@ defmodule CrucibleBridge.Connection.Target do
   @doc "Reads the options of `CrucibleBridge.Connection.start_link/1`."
   @spec new(keyword) :: {:ok, t} | {:error, Error.t()}
   def new(opts) do
-    with :ok <- known(Keyword.keys(opts)),
+    with :ok <- Options.once(opts),
+         :ok <- known(Keyword.keys(opts)),
          {:ok, {host, port}, find} <- place(Keyword.get(opts, :address, "127.0.0.1:50051")),
          {:ok, token} <- token(opts[:token], opts[:token_file]),
          {:ok, adapter} <- adapter(Keyword.get(opts, :adapter, :gun)),

@@ -122,6 +122,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :not_finite
           | :not_found
           | :not_passable
+          | :not_scored
           | :not_started
           | :no_adapter_config
           | :no_backend
@@ -250,8 +251,8 @@ defmodule CrucibleBridge.Error.Reason do
     journal_version logger_option logits_not_finite malformed_file malformed_json malformed_line
     malformed_message malformed_reply message_too_large metadata_not_recorded missing_client
     missing_token model_changed model_failed model_not_found model_not_open model_refused
-    nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable not_started
-    no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
+    nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable not_scored
+    not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
     no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
     no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
@@ -385,6 +386,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A reward, a metric or a sum is not a finite number.
   no What the request names does not exist.
   no The tests need values that cannot be passed between them and the program.
+  no An evaluator ran and scored nothing, so it has no number; the message has the first sample's reason.
   no The worker of the adapter cannot be started; the message says why.
   no The adapter's directory has no adapter_config.json.
   no The worker has no backend for this kind of model.

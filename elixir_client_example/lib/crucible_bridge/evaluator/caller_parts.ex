@@ -3,6 +3,8 @@ defmodule CrucibleBridge.Evaluator.CallerParts do
   # Graders and environments among an evaluator's options that are functions or modules: a text that names each is put in
   # its place, and what the texts name goes to CrucibleBridge.Orchestrator.
 
+  alias CrucibleBridge.Options
+
   @kinds [grader: :graders, environment: :environments]
 
   @doc "Evaluators as a worker reads them, and `:graders` and `:environments` by their names."
@@ -28,8 +30,9 @@ defmodule CrucibleBridge.Evaluator.CallerParts do
   end
 
   defp evaluator({kind, options}, held) when is_list(options) or (is_map(options) and not is_struct(options)) do
-    {options, held} = Enum.map_reduce(options, held, &option/2)
-    {{kind, Map.new(options)}, held}
+    {taken, held} = Enum.map_reduce(options, held, &option/2)
+    # What is given twice stays so, and is refused where the request is built.
+    {{kind, if(Options.once(options) == :ok, do: Map.new(taken), else: taken)}, held}
   end
 
   defp evaluator(other, held), do: {other, held}

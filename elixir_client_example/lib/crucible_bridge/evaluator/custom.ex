@@ -21,7 +21,8 @@ defmodule CrucibleBridge.Evaluator.Custom do
       )
 
   `CrucibleBridge.Orchestrator.Grader` says what else it may be, and return. Beside `:accuracy` there is its uncertainty,
-  and `:accuracy_strict`, which counts what could not be judged as wrong; `:accuracy` leaves it out.
+  and `:accuracy_strict`, which counts what could not be judged as wrong; `:accuracy` leaves it out. If nothing could be
+  judged, the answer is an error with the reason `"NOT_SCORED"`.
   """
 
   alias CrucibleBridge.{Error, Evaluator}

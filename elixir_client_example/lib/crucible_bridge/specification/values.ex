@@ -1,7 +1,7 @@
 defmodule CrucibleBridge.Specification.Values do
   @moduledoc "Values of keywords and maps as messages hold them; what none can hold is an error that names its field."
 
-  alias CrucibleBridge.{Columns, Error}
+  alias CrucibleBridge.{Columns, Error, Options}
   alias Google.Protobuf.{ListValue, Struct, Value}
 
   @doc "A map of texts; numbers, atoms and booleans become texts."
@@ -44,7 +44,7 @@ defmodule CrucibleBridge.Specification.Values do
 
   def map(given, field) do
     if Keyword.keyword?(given),
-      do: {:ok, Map.new(given)},
+      do: with(:ok <- Options.once(given, field <> "."), do: {:ok, Map.new(given)}),
       else: {:error, Error.invalid(field, "is neither keywords nor a map")}
   end
 
@@ -81,7 +81,9 @@ defmodule CrucibleBridge.Specification.Values do
   defp value(text, _field) when is_binary(text), do: {:ok, %Value{kind: {:string_value, text}}}
   defp value(atom, _field) when is_atom(atom), do: {:ok, %Value{kind: {:string_value, Atom.to_string(atom)}}}
 
-  defp value([{key, _} | _] = keywords, field) when is_atom(key), do: value(Map.new(keywords), field)
+  defp value([{key, _} | _] = keywords, field) when is_atom(key) do
+    with {:ok, map} <- map(keywords, field), do: value(map, field)
+  end
 
   defp value(list, field) when is_list(list) do
     with {:ok, values} <- Columns.each(list, &value(&1, field)),

@@ -19,12 +19,16 @@ defmodule CrucibleBridge.Stages.Evaluate do
     * `:model` - in place of the state's `:session` or `:trained_model`; a function gets the context
     * `:dataset` - in place of the state's `:eval_dataset_handle` or `:eval_dataset`, or of the split "test" of the run's data
       set; a function gets the context
-    * `:on_error` - `:halt` (what is assumed) or `:continue`, with the error in the state's `:eval_error`
+    * `:on_error` - `:halt` (what is assumed) or `:continue`, with the error in the state's `:eval_error`; a function among
+      these options that raises is such an error
     * `:report` - `:markdown`, `:html` or `:json`: put a report in the state's `:eval_report`
     * `:plan` - a plan in place of an evaluation, see `CrucibleBridge.Stages.Plan`: training goes on meanwhile
 
   An evaluation's id is made of the run's id, the stage's name and the step, so that a step which is run again after a crash
-  goes on with its evaluation. So do the name that a session's weights are saved by, and that of a model that stays here.
+  resumes its evaluation. So are the name that a session's weights are saved by, and that of a model that stays here.
+  Kitchen makes a new run id each time it starts: for a run that resumes in another VM, name it by `run_id: "run-7"` in the
+  run's configuration, or by the option `:run_id`. Where the step has other weights or settings by then, it is evaluated
+  anew, under an id of its own, and a warning says so.
 
   In the state it leaves `:eval_results` (see `CrucibleBridge.Results`, with the `:step`). Every number of theirs is recorded
   in the context, and by the adapter `:metrics_store`, under its own key, a string, and the step. Then it executes
@@ -32,7 +36,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
   and perplexity that have a value. `skip_eval: true` in the configuration skips it.
   """
 
-  alias CrucibleBridge.{Error, Evaluator}
+  alias CrucibleBridge.{Error, Evaluator, Options}
   alias CrucibleBridge.Stages.{Plan, Recording}
 
   # Kitchen is no dependency.
@@ -51,7 +55,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
   def execute(context) do
     opts = options(context)
     {own, opts} = Keyword.split(opts, @own)
-    moment = moment(context, own)
+    moment = moment(context, own, opts)
 
     cond do
       Map.get(context.config, :skip_eval, false) -> {:ok, put(context, :eval_results, %{skipped: true})}
@@ -98,9 +102,12 @@ defmodule CrucibleBridge.Stages.Evaluate do
   def due?(every, %{step: step}), do: rem(step, every) == 0
 
   defp evaluate(context, own, opts, moment) do
+    stem = "#{moment.run_id}-#{moment.stage}-#{moment.step}"
+
     with {:ok, dataset} <- dataset(context, opts[:dataset]),
-         opts = named(context, opts, moment),
-         {:ok, results} <- Evaluator.evaluate(Keyword.delete(opts, :model), model(context, opts), dataset),
+         {:ok, model} <- model(context, opts),
+         opts = context |> named(opts, moment, stem) |> Keyword.delete(:model),
+         {:ok, results} <- Evaluator.evaluate(opts, model, dataset, stem),
          {:ok, report} <- report(own[:report], results, opts) do
       results = Map.put(results, :step, moment.step)
       context = if report, do: put(context, :eval_report, report), else: context
@@ -133,31 +140,32 @@ defmodule CrucibleBridge.Stages.Evaluate do
     |> Keyword.merge(context.stage_opts || [])
   end
 
-  defp moment(context, own) do
+  defp moment(context, own, opts) do
     step = Map.get(context.state, :global_step, 0)
     last = Keyword.get_lazy(own, :last, fn -> Map.get(context.state, :total_steps) == step end)
-    %{step: step, last: last, run_id: Map.get(context.metadata, :run_id, ""), stage: context.current_stage || name()}
+    # Kitchen's own is another one in each VM.
+    run_id = opts[:run_id] || Map.get(context.config, :run_id) || Map.get(context.metadata, :run_id, "")
+    %{step: step, last: last, run_id: to_string(run_id), stage: context.current_stage || name()}
   end
 
-  defp named(context, opts, moment) do
-    id = "#{moment.run_id}-#{moment.stage}-#{moment.step}"
-
-    [evaluation_id: id, weights_name: id, model_name: id, run_id: moment.run_id, step: moment.step]
+  defp named(context, opts, moment, stem) do
+    [weights_name: stem, model_name: stem, step: moment.step]
     |> Keyword.merge(opts)
+    |> Keyword.put(:run_id, moment.run_id)
     |> Keyword.put_new(:metrics, Map.get(context.config, :eval_metrics, [:accuracy]))
   end
 
   @doc false
   def model(context, opts) do
     case opts[:model] do
-      nil -> Map.get(context.state, :session) || Map.get(context.state, :trained_model)
-      choose when is_function(choose, 1) -> choose.(context)
-      model -> model
+      nil -> {:ok, Map.get(context.state, :session) || Map.get(context.state, :trained_model)}
+      choose when is_function(choose, 1) -> Options.call("model", fn -> choose.(context) end)
+      model -> {:ok, model}
     end
   end
 
   @doc false
-  def dataset(context, choose) when is_function(choose, 1), do: {:ok, choose.(context)}
+  def dataset(context, choose) when is_function(choose, 1), do: Options.call("dataset", fn -> choose.(context) end)
   def dataset(_context, given) when given != nil, do: {:ok, given}
 
   def dataset(%{state: state} = context, nil) do
@@ -170,9 +178,10 @@ defmodule CrucibleBridge.Stages.Evaluate do
   defp test_split(context, {store, store_opts}, name) when name != nil do
     load = [split: "test", limit: Map.get(context.config, :eval_samples, 500)]
 
-    case store.load_dataset(store_opts, to_string(name), load) do
-      {:ok, dataset} -> {:ok, dataset}
-      {:error, _reason} -> {:error, Error.invalid("dataset", "could not be loaded by #{inspect(store)}")}
+    case Options.call("dataset", fn -> store.load_dataset(store_opts, to_string(name), load) end) do
+      {:ok, {:ok, dataset}} -> {:ok, dataset}
+      {:ok, {:error, _reason}} -> {:error, Error.invalid("dataset", "could not be loaded by #{inspect(store)}")}
+      {:error, error} -> {:error, error}
     end
   end
 

@@ -64,7 +64,8 @@ defmodule CrucibleBridge.Stages.Plan do
   defp model(context, call, opts, moment) do
     naming = Keyword.put_new(opts, :weights_name, "#{moment.run_id}-#{moment.stage}-#{moment.step}")
 
-    with {:ok, model} <- context |> Evaluate.model(opts) |> ModelRef.resolve(Keyword.delete(naming, :model)),
+    with {:ok, model} <- Evaluate.model(context, opts),
+         {:ok, model} <- ModelRef.resolve(model, Keyword.delete(naming, :model)),
          {:ok, ref} <- remote(model),
          notice = %{plan: context.state.eval_plan, step: moment.step, model: ref, last: moment.last},
          {:ok, started} <- call.(&notify(&1, notice)) do

@@ -3,7 +3,7 @@ defmodule CrucibleBridge.Stages.Recording do
   Where a stage's metrics go: the context, the metrics store of the run, and an event.
   """
 
-  alias CrucibleBridge.Reason
+  alias CrucibleBridge.{Options, Reason}
 
   require Logger
 
@@ -13,7 +13,7 @@ defmodule CrucibleBridge.Stages.Recording do
   @doc """
   Records every number of the results under its own key, and the step that they are of.
 
-  A store that refuses a number is logged, and costs nothing else: the numbers stay in the context.
+  A store that refuses a number, or raises, is logged, and costs nothing else: the numbers stay in the context.
   """
   @spec record(map(), CrucibleBridge.Results.t(), %{step: non_neg_integer(), run_id: String.t()}) :: map()
   def record(context, results, moment) do
@@ -44,10 +44,15 @@ defmodule CrucibleBridge.Stages.Recording do
   defp store(nil, _moment, _key, _value), do: :ok
 
   defp store({module, opts}, moment, key, value) do
-    case module.record(opts, moment.run_id, key, value, step: moment.step) do
-      :ok -> :ok
-      {:error, reason} -> Logger.warning("#{inspect(module)} did not record #{key}: #{Reason.describe(reason)}")
+    case Options.call("metrics_store", fn -> module.record(opts, moment.run_id, key, value, step: moment.step) end) do
+      {:ok, :ok} -> :ok
+      {:ok, {:error, reason}} -> not_recorded(module, key, reason)
+      {:error, error} -> not_recorded(module, key, error)
     end
+  end
+
+  defp not_recorded(module, key, reason) do
+    Logger.warning("#{inspect(module)} did not record #{key}: #{Reason.describe(reason)}")
   end
 
   # Kitchen's handlers write metadata as JSON, so that it holds nothing else.
@@ -60,7 +65,8 @@ defmodule CrucibleBridge.Stages.Recording do
       evaluation_id: results.evaluation_id
     }
 
-    :telemetry.execute(@event, Map.take(results, @measured), metadata)
+    measured = results |> Map.take(@measured) |> Map.reject(fn {_name, value} -> value == nil end)
+    :telemetry.execute(@event, measured, metadata)
   end
 
   defp text(value) when is_binary(value) or is_nil(value), do: value

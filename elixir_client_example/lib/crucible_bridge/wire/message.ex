@@ -44,8 +44,7 @@ defmodule CrucibleBridge.Wire.Message do
   @spec options(keyword(), module(), keyword(), [atom()] | nil) :: {:ok, struct()} | {:error, Error.t()}
   def options(opts, module, fields \\ [], names \\ nil) do
     with :ok <- Specification.known(opts, [:timeout | names || names(module) -- Keyword.keys(fields)], "options") do
-      # Said twice, the first counts.
-      filled(module, opts |> Enum.reverse() |> Map.new() |> Map.delete(:timeout) |> present(), fields, "")
+      filled(module, opts |> Map.new() |> Map.delete(:timeout) |> present(), fields, "")
     end
   end
 
