@@ -154,6 +154,7 @@ defmodule CrucibleBridge.V1.Dataset do
   field :skip_malformed, 7, type: :bool, json_name: "skipMalformed"
   field :prompt, 8, type: CrucibleBridge.V1.Prompt
   field :where, 9, repeated: true, type: CrucibleBridge.V1.Dataset.WhereEntry, map: true
+  field :special_tokens, 11, type: :bool, json_name: "specialTokens"
 end
 
 defmodule CrucibleBridge.V1.Prompt do
@@ -162,7 +163,7 @@ defmodule CrucibleBridge.V1.Prompt do
 
   Its messages are the system message, the prefix, the examples, the row and the suffix, in this order. A row whose prompt
   is one message of the user is text. A model without a chat template, and the renderer "raw", get the
-  parts joined to one text: an empty line between messages, a space before an answer. docs/prompts.md shows both.
+  parts joined to one text: an empty line between messages, target_delimiter before an answer. docs/prompts.md shows both.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -172,6 +173,7 @@ defmodule CrucibleBridge.V1.Prompt do
   field :prefix, 3, type: CrucibleBridge.V1.Conversation
   field :suffix, 4, type: CrucibleBridge.V1.Conversation
   field :few_shot, 5, type: CrucibleBridge.V1.FewShot, json_name: "fewShot"
+  field :target_delimiter, 6, proto3_optional: true, type: :string, json_name: "targetDelimiter"
 end
 
 defmodule CrucibleBridge.V1.FewShot do
@@ -197,8 +199,9 @@ defmodule CrucibleBridge.V1.FileDataset do
   @moduledoc """
   A file of rows on the worker's disk. Without columns, its rows have one of these shapes: {input, target | output |
   targets}, {question, answer}, {prompt, completion}, {messages}; or, if none of the others fits, the first that does
-  of {text}, {prompt, chosen}, {chosen, rejected}. If two of the others fit, the file is refused. "choices", "id" and "metadata" count with each shape. Every other column becomes
-  metadata.
+  of {text}, {prompt, chosen}, {chosen, rejected}. Rows of {model_input, loss_fn_inputs} or {tokens, target_tokens} are
+  Datums. If two of the others fit, the file is refused. "choices", "id" and "metadata" count with each
+  shape. Every other column becomes metadata.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -263,6 +266,7 @@ defmodule CrucibleBridge.V1.Sample do
   field :targets, 5, repeated: true, type: :string
   field :choices, 6, repeated: true, type: :string
   field :metadata, 7, repeated: true, type: CrucibleBridge.V1.Sample.MetadataEntry, map: true
+  field :choice_labels, 8, repeated: true, type: :string, json_name: "choiceLabels"
 end
 
 defmodule CrucibleBridge.V1.Limits do
@@ -293,11 +297,19 @@ defmodule CrucibleBridge.V1.EvaluateRequest.LabelsEntry do
   field :value, 2, type: :string
 end
 
+defmodule CrucibleBridge.V1.EvaluateRequest.ModelsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
 defmodule CrucibleBridge.V1.EvaluateRequest do
   @moduledoc """
   An evaluation to run.
 
-  Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step.
+  Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step and
+  models.
   The same evaluation_id and specification is the same evaluation: one that has ended is returned unchanged, one that
   runs is joined, one that is interrupted resumes. The same id with another specification is ALREADY_EXISTS, with both
   fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand; other limits, record and log_to
@@ -324,6 +336,11 @@ defmodule CrucibleBridge.V1.EvaluateRequest do
   field :correlation_id, 11, type: :string, json_name: "correlationId"
   field :record, 12, type: CrucibleBridge.V1.Record, enum: true
   field :log_to, 13, repeated: true, type: :string, json_name: "logTo"
+
+  field :models, 14,
+    repeated: true,
+    type: CrucibleBridge.V1.EvaluateRequest.ModelsEntry,
+    map: true
 end
 
 defmodule CrucibleBridge.V1.ReadDatasetRequest do
@@ -363,6 +380,13 @@ defmodule CrucibleBridge.V1.SkippedLine do
   field :problem, 3, type: CrucibleBridge.V1.Problem
 end
 
+defmodule CrucibleBridge.V1.EvaluatorResult.UnscoredByReasonEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :int64
+end
+
 defmodule CrucibleBridge.V1.EvaluatorResult do
   @moduledoc """
   The result of one evaluator.
@@ -378,7 +402,15 @@ defmodule CrucibleBridge.V1.EvaluatorResult do
   field :n_errors, 6, type: :int64, json_name: "nErrors"
   field :problem, 7, type: CrucibleBridge.V1.Problem
   field :n_truncated, 8, type: :int64, json_name: "nTruncated"
+  field :n_truncated_reasoning, 12, type: :int64, json_name: "nTruncatedReasoning"
   field :usage, 9, type: CrucibleBridge.V1.Usage
+  field :n_correct, 10, proto3_optional: true, type: :int64, json_name: "nCorrect"
+
+  field :unscored_by_reason, 11,
+    repeated: true,
+    type: CrucibleBridge.V1.EvaluatorResult.UnscoredByReasonEntry,
+    json_name: "unscoredByReason",
+    map: true
 end
 
 defmodule CrucibleBridge.V1.Evaluation do
@@ -408,6 +440,7 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :engine, 18, type: CrucibleBridge.V1.ServerEngine
   field :paused, 19, type: :bool
   field :concurrency, 20, proto3_optional: true, type: :int32
+  field :rules_version, 21, type: :int32, json_name: "rulesVersion"
 end
 
 defmodule CrucibleBridge.V1.EvaluatorRendering.OthersEntry do
@@ -521,6 +554,9 @@ defmodule CrucibleBridge.V1.Turn do
   field :model, 6, type: :string
   field :token_ids, 7, type: CrucibleBridge.V1.Tensor, json_name: "tokenIds"
   field :logprobs, 8, type: CrucibleBridge.V1.Tensor
+  field :reasoning, 9, type: :string
+  field :refusal, 10, type: :string
+  field :tool_calls, 11, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
 end
 
 defmodule CrucibleBridge.V1.TruncatedPart do
@@ -574,6 +610,9 @@ defmodule CrucibleBridge.V1.SampleResult do
   field :turns, 18, repeated: true, type: CrucibleBridge.V1.Turn
   field :usage, 19, type: CrucibleBridge.V1.Usage
   field :truncated, 20, repeated: true, type: CrucibleBridge.V1.TruncatedPart
+  field :reasoning, 21, type: :string
+  field :refusal, 22, type: :string
+  field :tool_calls, 23, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
 end
 
 defmodule CrucibleBridge.V1.ListEvaluatorsRequest do
@@ -843,6 +882,7 @@ defmodule CrucibleBridge.V1.RunBest do
   field :step, 5, proto3_optional: true, type: :int64
   field :dataset, 6, type: :string
   field :dataset_fingerprint, 7, type: :string, json_name: "datasetFingerprint"
+  field :rules_version, 8, type: :int32, json_name: "rulesVersion"
 end
 
 defmodule CrucibleBridge.V1.RunInfo do
@@ -895,6 +935,8 @@ defmodule CrucibleBridge.V1.CheckpointResult do
   field :created_unix_ns, 9, type: :int64, json_name: "createdUnixNs"
   field :ended_unix_ns, 10, type: :int64, json_name: "endedUnixNs"
   field :problem, 11, type: CrucibleBridge.V1.Problem
+  field :rules_version, 12, type: :int32, json_name: "rulesVersion"
+  field :superseded, 13, type: :bool
 end
 
 defmodule CrucibleBridge.V1.Checkpoint.LabelsEntry do
@@ -1100,6 +1142,13 @@ defmodule CrucibleBridge.V1.PlannedEvaluation.LabelsEntry do
   field :value, 2, type: :string
 end
 
+defmodule CrucibleBridge.V1.PlannedEvaluation.ModelsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
 defmodule CrucibleBridge.V1.PlannedEvaluation do
   @moduledoc """
   Evaluators of a plan that share a data set.
@@ -1119,6 +1168,11 @@ defmodule CrucibleBridge.V1.PlannedEvaluation do
     map: true
 
   field :record, 7, type: CrucibleBridge.V1.Record, enum: true
+
+  field :models, 8,
+    repeated: true,
+    type: CrucibleBridge.V1.PlannedEvaluation.ModelsEntry,
+    map: true
 end
 
 defmodule CrucibleBridge.V1.EvaluationPlan do
@@ -1275,6 +1329,7 @@ defmodule CrucibleBridge.V1.CompareEvaluationsRequest do
   field :confidence, 7, proto3_optional: true, type: :double
   field :max_listed, 8, proto3_optional: true, type: :int32, json_name: "maxListed"
   field :cluster_by, 9, type: :string, json_name: "clusterBy"
+  field :across_rules, 10, type: :bool, json_name: "acrossRules"
 end
 
 defmodule CrucibleBridge.V1.RankBy do
@@ -1344,6 +1399,7 @@ defmodule CrucibleBridge.V1.SeriesPoint do
   field :evaluation_id, 1, type: :string, json_name: "evaluationId"
   field :step, 2, proto3_optional: true, type: :int64
   field :value, 3, type: :double
+  field :rules_version, 4, type: :int32, json_name: "rulesVersion"
 end
 
 defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
@@ -1359,6 +1415,11 @@ defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
   field :best_evaluation_id, 4, type: :string, json_name: "bestEvaluationId"
   field :tied_evaluation_ids, 5, repeated: true, type: :string, json_name: "tiedEvaluationIds"
   field :tied_by, 6, type: :string, json_name: "tiedBy"
+
+  field :unranked_evaluation_ids, 7,
+    repeated: true,
+    type: :string,
+    json_name: "unrankedEvaluationIds"
 end
 
 defmodule CrucibleBridge.V1.GateMetric do
@@ -1386,6 +1447,11 @@ defmodule CrucibleBridge.V1.GatePolicy do
   field :metrics, 1, repeated: true, type: CrucibleBridge.V1.GateMetric
   field :confidence, 2, proto3_optional: true, type: :double
   field :cluster_by, 3, type: :string, json_name: "clusterBy"
+
+  field :max_unscored_share, 4,
+    proto3_optional: true,
+    type: :double,
+    json_name: "maxUnscoredShare"
 end
 
 defmodule CrucibleBridge.V1.GateRequest do
@@ -1398,6 +1464,7 @@ defmodule CrucibleBridge.V1.GateRequest do
   field :baseline_id, 1, type: :string, json_name: "baselineId"
   field :candidate_id, 2, type: :string, json_name: "candidateId"
   field :policy, 3, type: CrucibleBridge.V1.GatePolicy
+  field :across_rules, 4, type: :bool, json_name: "acrossRules"
 end
 
 defmodule CrucibleBridge.V1.GatedMetric do

@@ -62,6 +62,9 @@ defmodule CrucibleBridge.V1.SampledSequence do
   field :reasoning_tokens, 8, proto3_optional: true, type: :int32, json_name: "reasoningTokens"
   field :top_tokens, 9, type: CrucibleBridge.V1.Tensor, json_name: "topTokens"
   field :top_logprobs, 10, type: CrucibleBridge.V1.Tensor, json_name: "topLogprobs"
+  field :reasoning, 11, type: :string
+  field :refusal, 12, type: :string
+  field :tool_calls, 13, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
 end
 
 defmodule CrucibleBridge.V1.SampledItem do
@@ -239,9 +242,9 @@ defmodule CrucibleBridge.V1.ModelService.Service do
   problem, in the order given. Reasons of problems: INVALID_FIELD (the field says where), PROMPT_TOO_LONG,
   NO_TOKENIZER, NO_CHAT_TEMPLATE, ITEM_TIMEOUT, DEADLINE_EXCEEDED, ANSWER_TOO_LARGE (no room is left in the message:
   send smaller batches), INTERNAL (a bug; the worker's log has it). If a model's service does not report what is
-  requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. Further ones: those below that are about one item,
-  those of UNAVAILABLE, and those of the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has
-  left, a call queries nothing more.
+  requested: NO_TOP_LOGPROBS, NO_TARGET_LOGPROBS, NO_PROMPT_LOGPROBS. If a log-probability is above 0 by more than
+  rounding: IMPOSSIBLE_LOGPROBS. Further ones: those below that are about one item, those of UNAVAILABLE, and those of
+  the model's kind (see LocalModel, TinkerModel, OpenAIModel). After its client has left, a call queries nothing more.
 
   The likeliest tokens, of prompts and of samples, come from embedded and local models, from Tinker models that sample,
   and from OpenAI-compatible servers that name tokens by their ids, as vLLM does. Targets come from the same models,

@@ -160,6 +160,9 @@ defmodule CrucibleBridge.V1.ChatMessage do
   field :parts, 3, repeated: true, type: CrucibleBridge.V1.MessagePart
   field :tool_calls, 4, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
   field :tool_call_id, 5, type: :string, json_name: "toolCallId"
+  field :name, 6, type: :string
+  field :reasoning, 7, type: :string
+  field :weight, 8, proto3_optional: true, type: :double
 end
 
 defmodule CrucibleBridge.V1.MessagePart do
@@ -178,6 +181,8 @@ defmodule CrucibleBridge.V1.MessagePart do
     type: CrucibleBridge.V1.ImageAssetChunk,
     json_name: "imageAsset",
     oneof: 0
+
+  field :reasoning, 4, type: :string, oneof: 0
 end
 
 defmodule CrucibleBridge.V1.ToolCall do
@@ -282,7 +287,8 @@ defmodule CrucibleBridge.V1.OpenAIModel do
   FAILED_PRECONDITION: EXTRA_NOT_INSTALLED, BACKEND_KEY (the worker cannot read it), BACKEND_UNAUTHENTICATED,
   BACKEND_FORBIDDEN, BACKEND_QUOTA, BACKEND_REFUSED, BACKEND_REDIRECT, BACKEND_FILTERED (a filter cut the answer),
   NO_PROMPT_LOGPROBS (the server gives none), NO_TOKENIZER (only tokens can be measured), REPLICAS_DIFFER (the replicas
-  of the server serve different models).
+  of the server serve different models). If the server's numbers or names cannot be right: IMPOSSIBLE_LOGPROBS,
+  PROMPT_DIFFERS (it has read another prompt than it was sent), SERVED_NAME_DIFFERS (require_served_name is set).
   RESOURCE_EXHAUSTED: BACKEND_RATE_LIMITED.
   UNAVAILABLE: BACKEND_UNREACHABLE, BACKEND_CONNECTION_LOST, BACKEND_TIMEOUT, BACKEND_FAILED, BACKEND_ANSWER.
   """
@@ -407,6 +413,13 @@ defmodule CrucibleBridge.V1.ModelUsage do
   field :usage, 2, type: CrucibleBridge.V1.Usage
 end
 
+defmodule CrucibleBridge.V1.ServerEngine.SentAsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
 defmodule CrucibleBridge.V1.ServerEngine do
   @moduledoc """
   The program that serves a model, as far as its server says.
@@ -417,4 +430,24 @@ defmodule CrucibleBridge.V1.ServerEngine do
   field :name, 1, type: :string
   field :version, 2, type: :string
   field :fingerprint, 3, type: :string
+  field :requested_name, 4, type: :string, json_name: "requestedName"
+  field :served_names, 5, repeated: true, type: :string, json_name: "servedNames"
+  field :listed_names, 6, repeated: true, type: :string, json_name: "listedNames"
+  field :sampling_defaults, 7, type: :string, json_name: "samplingDefaults"
+
+  field :probe_prompt_tokens, 8,
+    proto3_optional: true,
+    type: :int32,
+    json_name: "probePromptTokens"
+
+  field :stop_strings, 9, type: :string, json_name: "stopStrings"
+  field :logprobs, 10, type: :string
+  field :probe_problem, 11, type: CrucibleBridge.V1.Problem, json_name: "probeProblem"
+  field :not_applied, 12, repeated: true, type: :string, json_name: "notApplied"
+
+  field :sent_as, 13,
+    repeated: true,
+    type: CrucibleBridge.V1.ServerEngine.SentAsEntry,
+    json_name: "sentAs",
+    map: true
 end
