@@ -20,7 +20,8 @@ defmodule CrucibleBridge.Dataset do
       `%{role, content}`, or a map with fields of its own, such as `%{question, choices}`
     * target: `targets`, `target`, `expected`, `answer`, `output`, `completion`, `response`, `solution`, `label`. Text, a
       number, a list of several that are right, or a map with an `answer`. An integer where there are choices is the
-      index of one, from 0, and becomes its letter
+      index of one, from 0, and becomes its letter. If another choice has this letter as its text, the choices get
+      their letters as labels, so that 0 of `["B", "A"]` is "B"
     * choices: `choices`, beside the input or in it
     * `id`, and `metadata`, of which texts, numbers and atoms are kept, as texts
   """
@@ -33,6 +34,7 @@ defmodule CrucibleBridge.Dataset do
           input: {:text, String.t()} | {:conversation, [{String.t(), String.t()} | map()]} | {:datum, map()},
           targets: [String.t()],
           choices: [String.t()],
+          choice_labels: [String.t()],
           metadata: %{String.t() => String.t()}
         }
 
@@ -156,7 +158,7 @@ defmodule CrucibleBridge.Dataset do
 
   defp sample(%{model_input: _, loss_fn_inputs: _} = datum, opts) do
     with {:ok, id} <- id(datum, opts),
-         do: {:ok, %{id: id, input: {:datum, datum}, targets: [], choices: [], metadata: %{}}}
+         do: {:ok, %{id: id, input: {:datum, datum}, targets: [], choices: [], choice_labels: [], metadata: %{}}}
   end
 
   defp sample({input, target}, opts), do: sample(%{input: input, target: target}, opts)
@@ -166,7 +168,17 @@ defmodule CrucibleBridge.Dataset do
          {:ok, choices} <- choices(item, inner, opts),
          {:ok, targets} <- targets(item, choices, opts),
          {:ok, id} <- id(item, opts) do
-      {:ok, %{id: id, input: input, targets: targets, choices: choices, metadata: metadata(item)}}
+      labels = labels(item, targets, choices, opts)
+
+      {:ok,
+       %{
+         id: id,
+         input: input,
+         targets: targets,
+         choices: choices,
+         choice_labels: labels,
+         metadata: metadata(item)
+       }}
     end
   end
 
@@ -249,6 +261,30 @@ defmodule CrucibleBridge.Dataset do
       {:ok, _other} -> {:error, ".choices", "are no list"}
     end
   end
+
+  # Without labels, a letter that is the text of another choice would name that one.
+  defp labels(item, [letter], choices, opts) do
+    texts = Enum.map(choices, &(&1 |> String.trim() |> String.upcase()))
+
+    with {:ok, target} <- found(item, opts[:target_field], @targets),
+         index when is_integer(index) <- index_in(target),
+         true <- letter in List.delete_at(texts, index) do
+      for place <- 0..(length(choices) - 1), do: <<?A + place>>
+    else
+      _ -> []
+    end
+  end
+
+  defp labels(_item, _targets, _choices, _opts), do: []
+
+  defp index_in(%{} = map) when not is_struct(map) do
+    case found(map, nil, [:answer, :target, :text]) do
+      {:ok, answer} when not is_map(answer) -> answer
+      _ -> nil
+    end
+  end
+
+  defp index_in(target), do: target
 
   defp targets(item, choices, opts) do
     case found(item, opts[:target_field], @targets) do

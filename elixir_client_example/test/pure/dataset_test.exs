@@ -67,7 +67,11 @@ defmodule CrucibleBridge.DatasetTest do
 
   test "the index of a choice becomes its letter" do
     item = %{input: %{question: "which?", choices: ["a", "b", "c"]}, expected: 2}
-    assert [%{input: {:text, "which?"}, choices: ["a", "b", "c"], targets: ["C"]}] = samples([item])
+    assert [%{input: {:text, "which?"}, choices: ["a", "b", "c"], targets: ["C"], choice_labels: []}] = samples([item])
+
+    ambiguous = %{question: "which group?", choices: ["B", "A", "O", "AB"], answer: 0}
+    assert [%{targets: ["A"], choice_labels: ["A", "B", "C", "D"]}] = samples([ambiguous])
+    assert [%{targets: ["C"], choice_labels: []}] = samples([%{ambiguous | answer: 2}])
     assert {:error, %Error{field: "dataset[0].target"}} = Dataset.read([%{item | expected: 3}])
   end
 

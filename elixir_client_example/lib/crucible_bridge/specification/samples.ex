@@ -65,6 +65,7 @@ defmodule CrucibleBridge.Specification.Samples do
          input: input,
          targets: sample.targets,
          choices: sample.choices,
+         choice_labels: sample.choice_labels,
          metadata: sample.metadata
        }}
     end
