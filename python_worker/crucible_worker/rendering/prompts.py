@@ -131,16 +131,16 @@ async def encode_joined(
 ) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
     """The tokens of a text and of each continuation, encoded together as lm-evaluation-harness does.
 
-    White space at the end of the prompt belongs to the continuations. A tokenizer may join the last characters of the
-    prompt with the first ones of a continuation: such a token belongs to the continuation, and the prompt is the common
-    beginning of all these texts in tokens.
+    A tokenizer may join the last characters of the prompt with the first ones of a continuation, such as a space with
+    the word after it: such a token belongs to the continuation, and the prompt is the common beginning of all these
+    texts in tokens. White space that ends the prompt as a token by itself belongs to the prompt, where
+    lm-evaluation-harness measures it: a template that ends with a space says that a model was trained so.
 
     Raises:
         FailedPrecondition: nothing is left before a continuation (NO_PROMPT).
         InvalidField: the prompt has no tokens.
     """
-    before = prompt.rstrip() or prompt
-    asked, *wholes = await tokenizer.encode_all([before, *(f"{prompt}{text}" for text in continuations)])
+    asked, *wholes = await tokenizer.encode_all([prompt, *(f"{prompt}{text}" for text in continuations)])
     if not asked:
         raise InvalidField("input", "has no tokens: a model needs at least one")
     seam = min(_common(asked, whole) for whole in wholes)
