@@ -25,6 +25,7 @@ from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.prompted import Prompted
+from crucible_worker.rendering.prompts import measured_text, require_tokenizer
 from crucible_worker.rendering.whole import render_behind, render_whole
 
 __all__ = ["BitsPerByte", "Perplexity"]
@@ -131,7 +132,12 @@ class BitsPerByte(_WholeTexts, kind=_BITS, keys={_BITS: "bits per UTF-8 byte"}):
             datum = await render_whole(context.model.tokenizer, sample.input)
         rolling = self.windows == ROLLING and not sample.targets
         outcome, logprobs = await self.measure_each(datum, context.model, rolling=rolling)
-        size = len(_measured(sample).encode("utf-8", "surrogatepass"))
+        text = _measured(sample)
+        if sample.targets:
+            assert not isinstance(sample.input, Datum)
+            tokenizer = require_tokenizer(context.model.tokenizer)
+            text = measured_text(tokenizer, sample.input, text, self.renderer)
+        size = len(text.encode("utf-8", "surrogatepass"))
         total = outcome.measurements.get("weighted_logprob_sum")
         own = None if total is None else _bits(total, size)
         return dataclasses.replace(

@@ -26,6 +26,7 @@ __all__ = [
     "encode_conversation",
     "encode_joined",
     "encode_text",
+    "measured_text",
     "messages_of",
     "plain_of",
     "render_prompt",
@@ -117,13 +118,24 @@ async def encode_answered(
         InvalidField: as of `render_question`.
     """
     check_input(input, renderer)
+    measured = [measured_text(tokenizer, input, answer, renderer, delimiter) for answer in answers]
     if (text := plain_of(tokenizer, input, renderer)) is not None:
-        known = tokenizer.target_delimiter if delimiter is None else delimiter
-        behind = [f"{before_next(text, one, known)}{one}" if one else "" for one in answers]
-        return await encode_joined(tokenizer, text, behind)
+        return await encode_joined(tokenizer, text, measured)
     prompt = (await render_question(tokenizer, input, renderer)).tokens
-    opening = f"{before_answer(renderer)}{delimiter or ''}"
-    return prompt, await tokenizer.encode_all([f"{opening}{one}" for one in answers], continuations=True)
+    return prompt, await tokenizer.encode_all(measured, continuations=True)
+
+
+def measured_text(
+    tokenizer: Tokenizer, input: str | Conversation, answer: str, renderer: str, delimiter: str | None = None
+) -> str:
+    """An answer with the text that stands between it and its prompt, and is measured with it.
+
+    The arguments are those of `encode_answered`; plain text has nothing before an empty answer.
+    """
+    if (text := plain_of(tokenizer, input, renderer)) is None:
+        return f"{before_answer(renderer)}{delimiter or ''}{answer}"
+    known = tokenizer.target_delimiter if delimiter is None else delimiter
+    return f"{before_next(text, answer, known)}{answer}" if answer else ""
 
 
 async def encode_joined(

@@ -103,7 +103,7 @@ async def test_bytes_of_a_target_are_those_of_its_tokens() -> None:
 
 
 async def test_a_target_stands_where_the_answer_would() -> None:
-    """To role_colon it is a content, which a space parts from its role; its bytes are its own."""
+    """To role_colon it is a content, which a space separates from its role: the space is measured, and has its byte."""
     prompt = "User: 2=\n\nAssistant:"
     model = _model([-9.0] * (len(prompt) - 1) + [-1.0, -2.0])
 
@@ -112,7 +112,7 @@ async def test_a_target_stands_where_the_answer_would() -> None:
     assert model.training is not None
     (datum,) = model.training.data
     assert "".join(map(chr, [*datum.model_input.tokens(), ord("4")])) == f"{prompt} 4"
-    assert outcome.score == pytest.approx(3 / LOG2)
+    assert outcome.score == pytest.approx(3 / LOG2 / 2)
 
 
 async def test_perplexity_of_what_nll_measures_is_its_exponential() -> None:
