@@ -20,7 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict
+from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
 from crucible_worker.reports.plain import plain
 from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.reports.superseded import Written, superseded
@@ -254,6 +254,11 @@ class _Series:
         return [evaluation.evaluation_id for evaluation, _ in self._points]
 
     @property
+    def repeats_another(self) -> bool:
+        """Whether it is a strict variant that is equal to its metric everywhere: no sample is without a score."""
+        return not any(self.key in without_equal_strict(evaluation.metrics.values) for evaluation, _ in self._points)
+
+    @property
     def best(self) -> str | None:
         """The first of those with the best value."""
         if self.goal is None or not self._points:
@@ -299,7 +304,8 @@ def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Se
         for key in keys.values:
             place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)
-    return sorted(found.values(), key=lambda series: (not series.headline, series.goal is None))
+    shown = [series for series in found.values() if not series.repeats_another]
+    return sorted(shown, key=lambda series: (not series.headline, series.goal is None))
 
 
 def _keyed(evaluations: Iterable[Evaluation], infos: Infos) -> Iterator[tuple[Evaluation, EvaluatorKeys]]:
