@@ -47,8 +47,7 @@ function headlineTiles(data) {
 }
 
 function restOfMetrics(data) {
-  const strict = (key) => key.endsWith("_strict") && data.metrics[key] === data.metrics[key.slice(0, -"_strict".length)];
-  const rows = Object.entries(data.metrics).filter(([key]) => !strict(key)).map(([key, value]) => [key, number(value), interval(data.intervals[key])]);
+  const rows = Object.entries(data.metrics).filter(([key]) => !isEqualStrict(data.metrics, key)).map(([key, value]) => [key, number(value), interval(data.intervals[key])]);
   const undefinedRows = Object.entries(data.undefined).map(([key, reason]) => [key, reason]);
   return [
     rows.length === 0 ? null : folded("Every metric", () => tableOfFilled("Every metric", ["metric", "value", "interval"], rows),

@@ -67,7 +67,8 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     link(shortened(one.id, 60), ["evaluation", one.id]),
     ...(withRun ? [one.run ? link(one.run, ["run", one.run]) : ""] : []),
     one.step === null ? "" : count(one.step),
-    [one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state), pausedMark(one)],
+    [one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state), pausedMark(one),
+      one.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     shortened(one.model, 60),
     ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
     one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",
@@ -83,7 +84,7 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
 function headlines(evaluations) {
   const keys = new Map();
   for (const one of evaluations) {
-    for (const key of Object.keys(one.metrics)) keys.set(key, (keys.get(key) || 0) + (one.goals[key] ? 1000 : 0) + 1);
+    for (const key of Object.keys(one.metrics).filter((each) => !isEqualStrict(one.metrics, each))) keys.set(key, (keys.get(key) || 0) + (one.goals[key] ? 1000 : 0) + 1);
   }
   const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]);
   return ordered.slice(0, 3).map(([key]) => key);

@@ -20,6 +20,11 @@ function number(value) {
     size >= 1000 ? Math.round(value) : value);
 }
 
+/** Whether a metric counts samples without a score as wrong, and is equal to that without them. */
+function isEqualStrict(metrics, key) {
+  return key.endsWith("_strict") && metrics[key] === metrics[key.slice(0, -"_strict".length)];
+}
+
 function interval(bounds) {
   return bounds ? `${number(bounds[0])} to ${number(bounds[1])}` : "";
 }
