@@ -19,7 +19,7 @@ __all__ = ["InvalidStream", "is_stream", "joined"]
 
 _BEGINS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _DONE = "[DONE]"
-_JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "refusal", "arguments"})
+_JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "thinking", "refusal", "arguments"})
 """Texts that arrive in pieces."""
 _MAX_CHOICES = 2
 """Only one is read; a second one shows that there are too many."""
