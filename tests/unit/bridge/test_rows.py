@@ -162,6 +162,7 @@ def test_a_row_of_two_shapes_refuses_the_data_set(row: dict[str, Any], shapes: s
         ({}, {"messages": [USER], "tools": [{"type": "function"}]}),
         ({}, {"prompt": [USER], "completion": [ASSISTANT], "tools": '[{"type": "function"}]'}),
         ({"input": "chat"}, {"chat": [USER], "tools": [{"type": "function"}]}),
+        ({"input": "row.chat"}, {"row": {"chat": [USER], "tools": [{"type": "function"}]}}),
     ],
 )
 def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[str, str], row: dict[str, Any]) -> None:
@@ -171,9 +172,8 @@ def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[
 
     assert caught.value.reason == "TOOLS_UNSUPPORTED"
     if columns:
-        assert reader({**columns, "metadata.tools": "tools"}).sample(row).metadata == {
-            "tools": '[{"type": "function"}]'
-        }
+        path = "tools" if "tools" in row else "row.tools"
+        assert reader({**columns, "metadata.tools": path}).sample(row).metadata == {"tools": '[{"type": "function"}]'}
 
 
 @pytest.mark.parametrize("name", TEMPLATE_COLUMNS)
