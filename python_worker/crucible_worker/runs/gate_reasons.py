@@ -11,12 +11,14 @@ __all__ = ["Lost", "sentences", "without_numbers"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Samples that the candidate has lost: more than the policy allows."""
+    """Results that the candidate has lost: more than the policy allows."""
 
     count: int
     """How many."""
     of: int
-    """Samples with a score in the baseline."""
+    """Results with a score in the baseline."""
+    what: str
+    """What they are of: "samples", or "results" if samples have several."""
     allowed: float
     """The share of them that the policy allows."""
     reasons: str
@@ -53,7 +55,7 @@ def sentences(
         confidence: of the policy.
         tests: metrics that were tested together.
         left_out: samples with a score in one of the two evaluations alone.
-        lost: samples that the candidate has lost, if they are more than the policy allows.
+        lost: results that the candidate has lost, if they are more than the policy allows.
     """
     told = [f"{_change(drop)}, {_samples(drop)}; {drop.limit:.4g} is allowed."]
     if drop.n < min_n:
@@ -74,7 +76,7 @@ def sentences(
 
 
 def _of_lost(lost: Lost, found: Finding) -> str:
-    share = f"{lost.count:,} of the {lost.of:,} samples with a score in the baseline have none in the candidate"
+    share = f"{lost.count:,} of the {lost.of:,} {lost.what} with a score in the baseline have none in the candidate"
     allowed = f"{share}{lost.reasons}, more than max_unscored_share allows, {lost.allowed:g}."
     if lost.as_wrong is None:
         return f"{allowed} Nothing is known of them."
