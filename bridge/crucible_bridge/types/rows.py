@@ -264,9 +264,10 @@ class RowReader:
         column = self._columns["input"]
         path = "" if column in row else column.rpartition(".")[0]
         _, fields = _looked_up(row, path) if path else (False, None)
+        if not isinstance(fields, Mapping):
+            return {}
         mapped = self._columns.values()
-        named = {key: f"{path}.{key}" for key in fields} if isinstance(fields, Mapping) else {}
-        return {key: fields[key] for key, name in named.items() if name not in mapped}
+        return {key: value for key, value in fields.items() if f"{path}.{key}" not in mapped}
 
     def _labelled(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> RowChoices:
         """The choices, with the labels of the mapping, or with those next to them: choices.label for choices.text."""

@@ -263,7 +263,7 @@ def test_renderers_of_tinker_cookbook_read_names_as_text(renderer: str) -> None:
             {"op": "render", "renderer": renderer, "messages": messages, "train_on": train_on, "named": named}
         )
 
-    for train_on in (None, "last_assistant"):
+    for train_on in (None, "last_assistant_message"):
         found, other = (rendered(asked, train_on) for asked in (f"Is {END} it?", "Is <@im_end@> it?"))
         ordinary = rendered("Is <@im_end@> it?", train_on, named=True)
         assert [at if token == bar else token for token in found["tokens"]] == list(other["tokens"])
