@@ -6,6 +6,7 @@ An evaluation that an earlier release began without such a record resumes with t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -82,10 +83,8 @@ async def first_joint(plan: Plan) -> Joint | None:
             continue
         target = asked.targets[0]
         if form == ChoiceForm.TEXT and asked.choices:
-            try:
+            with contextlib.suppress(UnnamedChoice):  # it is the error of the sample
                 target = asked.choices[named_choice(target, asked.choices, asked.choice_labels)]
-            except UnnamedChoice:  # it is the error of the sample
-                continue
         own = getattr(evaluator, "delimiter", None)
         target = f"{before_next(prompt, target, own if isinstance(own, str) else delimiter)}{target}"
         return Joint(

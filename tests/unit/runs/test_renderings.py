@@ -78,7 +78,7 @@ ROW = Sample(id="a", input="1+1=", targets=("2",), choices=("3", "2"))
             None,
             ("1+1=", " 2"),
         ),
-        (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("none",)), None, None),
+        (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("none",)), None, ("1+1=", " none")),
         (Base(), [spec("nll")], dataclasses.replace(ROW, targets=("none",)), None, ("1+1=", " none")),
         (Base(), [spec("accuracy")], dataclasses.replace(ROW, targets=("B",)), None, ("1+1=", " B")),
         (Base(), [spec("multiple_choice", form="letters"), spec("nll")], ROW, None, ("1+1=", " 2")),
