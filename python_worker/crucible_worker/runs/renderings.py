@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import Datum, EvaluatorRendering, EvaluatorSpec
+from crucible_bridge.types import Datum, EvaluatorRendering, EvaluatorSpec, Sample
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, as_asked, measures_likelihoods, stops_itself, wants_answers
 from crucible_worker.rendering import SERVED
 from crucible_worker.rendering.asking import resolved
-from crucible_worker.rendering.choices import ChoiceForm, named_choice
+from crucible_worker.rendering.choices import ChoiceForm, UnnamedChoice, named_choice
 from crucible_worker.rendering.prompted import before_next, plain_text
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
 from crucible_worker.runs.auxiliary_models import Unloaded
@@ -79,8 +79,7 @@ async def first_joint(plan: Plan) -> Joint | None:
         assert not isinstance(applied.input, Datum)
         if (prompt := plain_text(applied.input, delimiter)) is None:
             continue
-        chosen = named_choice(asked.targets[0], asked.choices) if asked.choices else None
-        target = asked.targets[0] if chosen is None else asked.choices[chosen]
+        target = _in_full(asked)
         own = getattr(evaluator, "delimiter", None)
         target = f"{before_next(prompt, target, own if isinstance(own, str) else delimiter)}{target}"
         return Joint(
@@ -88,6 +87,14 @@ async def first_joint(plan: Plan) -> Joint | None:
             target=target if len(target) <= JOINT_CHARS else f"{target[:JOINT_CHARS]}...",
         )
     return None
+
+
+def _in_full(sample: Sample) -> str:
+    """The first target: the text of the choice that it names, or as it stands if it names none, or may name two."""
+    try:
+        return sample.choices[named_choice(sample.targets[0], sample.choices, sample.choice_labels)]
+    except UnnamedChoice:
+        return sample.targets[0]
 
 
 def pinned(
