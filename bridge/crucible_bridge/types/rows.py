@@ -347,8 +347,8 @@ def _asked(value: Any, key: str) -> str | Conversation:
         try:
             messages.append(message_from_json(message))
         except InvalidField as error:
-            where = f", at {error.field[:_SHOWN_CHARS]}" if error.field else ""
-            raise MalformedRow(f'has {article} "{key}" whose message {index}{where}, {error.message}') from error
+            where = f", at {error.field[:_SHOWN_CHARS]}," if error.field else ""
+            raise MalformedRow(f'has {article} "{key}" whose message {index}{where} {error.message}') from error
     if not messages:
         raise MalformedRow(f'has {article} "{key}" without messages')
     return Conversation(tuple(messages))

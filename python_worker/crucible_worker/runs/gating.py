@@ -278,7 +278,8 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             evaluator=each.evaluator,
         )
     paired, min_n = each.rests_on == PAIRED_SCORES, each.metric.min_n
-    found = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    of_matched = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    found = of_matched
     if each.lost is not None and found is not Finding.FAIL:
         found = _with_lost(each.lost, min_n, tests, confidence)
     failed = GateVerdict.WARN if tier is GateTier.WARN else GateVerdict.BLOCK
@@ -289,7 +290,7 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
         verdict=verdicts[found],
         reasons=sentences(
             each.drop,
-            found,
+            of_matched,
             paired=paired,
             min_n=min_n,
             corrected=corrected,
@@ -297,6 +298,7 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             tests=tests,
             left_out=each.left_out,
             lost=each.lost,
+            fails=found is Finding.FAIL,
         ),
         evaluator=each.evaluator,
         rests_on=each.rests_on,

@@ -111,7 +111,7 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
         ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
-        ({"messages": [USER | {"audio": "x"}]}, "whose message 0, has the key 'audio'; known are", ""),
+        ({"messages": [USER | {"audio": "x"}]}, "whose message 0 has the key 'audio'; known are", ""),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "at content[0].type, must be", ""),
         ({"messages": [USER | {"tool_calls": [{"function": {}}]}]}, "at tool_calls[0].function.name, is not", ""),
         ({"question": "a", "choices": ["x"], "answer": 1}, "the index of a choice, and there are 1 choices", ""),
