@@ -52,7 +52,9 @@ async def run(it: Any, request: Any, **fields: Any) -> Any:
 async def test_a_grader_of_the_caller_sees_the_sample_and_the_answer():
     """The question has the evaluator, the sample and the answer, and the grade is in the sample's result."""
     grader = Counting()
-    sample = Sample(id="x", input="a", targets=("A",), choices=("A", "B"), metadata={"level": "2"})
+    sample = Sample(
+        id="x", input="a", targets=("A",), choices=("A", "B"), choice_labels=("A", "B"), metadata={"level": "2"}
+    )
     async with rig() as it:
         evaluation = await run(it, asked(dataset=[sample]), graders={"mine": grader})
         (result,) = await samples_of(it.worker.bridge)

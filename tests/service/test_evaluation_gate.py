@@ -193,8 +193,34 @@ async def test_a_candidate_that_loses_samples_does_not_pass(evaluation: Evaluati
         "max_unscored_share allows, 0.02. If they are wrong, the candidate is worse by 0.25 (0.9 in the baseline, 0.65 "
         "in the candidate), which blocks."
     )
+    assert "larger than allowed" not in " ".join(blocked.metrics[0].reasons)  # the samples that are left did not drop
     assert few.metrics[0].reasons[-1].startswith("2 of the 40 samples")
     assert "Nothing is known of them" in unmeasured.metrics[0].reasons[-1]
+
+
+async def test_a_candidate_that_loses_some_repeats_of_each_sample_does_not_pass():
+    """Each result counts, although every sample has a score; a lost one is wrong, next to the others of its sample."""
+    seen: set[str] = set()
+
+    def first_alone(call: Call) -> BridgeError | None:
+        known = call.text in seen
+        seen.add(call.text)
+        return BackendError("this one is lost", reason="LOST", retryable=False) if known else None
+
+    found = {"base": _model(range(4)), "flaky": ScriptedModel(answer=lambda prompt: "YES", fault=first_alone)}
+    twice = [EvaluatorSpec(kind="accuracy", options={"grader": "exact_match", "samples_per_prompt": 2})]
+    async with run_worker(models=found) as worker:
+        for name in found:
+            await _evaluate(worker.bridge.evaluation, name, evaluators=twice)
+        gated = await worker.bridge.evaluation.gate("base", "flaky", policy(ACCURACY))
+        allowed = await worker.bridge.evaluation.gate("base", "flaky", policy(ACCURACY, max_unscored_share=0.5))
+
+    assert (gated.verdict, allowed.verdict) == (GateVerdict.BLOCK, GateVerdict.PASS)
+    assert gated.metrics[0].reasons[-1] == (
+        "40 of the 80 results with a score in the baseline have none in the candidate (40 LOST), more than "
+        "max_unscored_share allows, 0.02. If they are wrong, the candidate is worse by 0.4 (0.9 in the baseline, 0.5 "
+        "in the candidate), which blocks."
+    )
 
 
 async def test_what_has_no_score_is_counted_by_its_reason(evaluation: EvaluationClient):

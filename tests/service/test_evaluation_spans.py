@@ -167,6 +167,8 @@ async def test_what_has_ended_stands_for_the_next_attempt(tmp_path: Path):
     assert (resumed.measurements, rest.calls) == ({"total": 8.0, "done": 4.0}, 4)
     assert (evaluation.done, evaluation.total, verdicts.count(Verdict.ERROR)) == (8, 8, 1)
     assert evaluation.results[1].n_errors == 1
+    assert evaluation.results[1].unscored_by_reason == {"DOWN": 1}
+    assert [result.n_correct for result in evaluation.results] == [4, None]
     assert evaluation.metrics.values["nll"] == told.measurements["nll"]
 
 

@@ -469,6 +469,20 @@ async def test_a_second_folder_of_a_step_is_skipped(tmp_path: Path):
     assert skipped.metadata["reason"] == "another checkpoint of step 1 is or was evaluated, checkpoint-1"
 
 
+async def test_what_was_evaluated_is_evaluated_again_next_to_a_second_folder(tmp_path: Path):
+    """A checkpoint that is written again is a new one, also if the name of a skipped folder would be preferred."""
+    async with following(tmp_path) as f:
+        path = save(f.folder, 1)
+        await f.follow(name_pattern="*-{step}")
+        await f.told(RELEASED, "checkpoint-1")
+        save(f.folder, 1, "last-1")
+        await f.told(SKIPPED, "last-1")
+        shutil.rmtree(path)
+        save(f.folder, 1, content=3)
+        await f.recorder.wait_for(lambda event: f.events(RELEASED).count((RELEASED, "checkpoint-1")) == 2, seconds=60.0)
+        assert f.events(SKIPPED) == [(SKIPPED, "last-1")]
+
+
 @pytest.mark.parametrize("hindrance", ["name", "time"])
 async def test_a_checkpoint_that_cannot_be_recorded_holds_up_no_other(hindrance: str, tmp_path: Path):
     """Its name is not UTF-8; or its files are of the year 2400, by a broken clock, and then it is evaluated as well."""

@@ -87,8 +87,29 @@ async def test_what_a_server_refuses_is_learned_from_the_refusal():
         ["max_completion_tokens", "temperature"],
     ]
     assert engine == ServerEngine(
-        not_applied=("temperature",), sent_as={"max_tokens": "max_completion_tokens", "stop": ""}
+        requested_name="m",
+        sampling_defaults="unknown",
+        not_applied=("temperature",),
+        sent_as={"max_tokens": "max_completion_tokens", "stop": ""},
     )
+
+
+async def test_the_probe_is_sent_without_what_a_server_refuses():
+    """A reasoning model answers it; what the probe alone had to leave out is none of the evaluation's parameters."""
+    async with remote(reasoning_model) as (server, model):
+        server.probe = reasoning_model
+        await model.load()
+        await model.find_engine()
+        probed, before = model.engine, len(server.probes)
+        await model.sample_text("hi", SamplingParams(max_tokens=4, temperature=1.0))
+        engine = model.engine
+    assert probed is not None
+    assert (probed.stop_strings, probed.probe_problem, probed.probe_prompt_tokens) == ("refused", None, 1)
+    assert (probed.not_applied, probed.sent_as) == ((), {})
+    assert before == 4
+    assert sorted(server.asked[-1].body) == ["max_completion_tokens", "model", "prompt", "temperature"]
+    assert engine is not None
+    assert (engine.not_applied, engine.sent_as) == ((), {"max_tokens": "max_completion_tokens"})
 
 
 async def test_nothing_is_guessed_from_a_name():
@@ -198,7 +219,10 @@ async def test_a_refused_seed_is_left_out_and_recorded(reply: Reply):
         params = SamplingParams(max_tokens=4, temperature=1.0, seed=3)
         assert (await model.sample_text("hi", params))[0].text == "HI"
         engine = model.engine
-    assert (len(server.asked), engine) == (2, ServerEngine(not_applied=("seed",)))
+    assert (len(server.asked), engine) == (
+        2,
+        ServerEngine(requested_name="m", sampling_defaults="unknown", not_applied=("seed",)),
+    )
 
 
 async def test_another_temperature_is_tried():
@@ -221,7 +245,14 @@ async def test_an_evaluation_says_that_a_temperature_was_not_applied(tmp_path: P
         )
         again = await bridge.evaluation.get_evaluation(evaluation.evaluation_id)
     text = "temperature was not applied, max_tokens was sent as max_completion_tokens: the server refuses it"
-    expected = ServerEngine(not_applied=("temperature",), sent_as={"max_tokens": "max_completion_tokens"})
+    expected = ServerEngine(
+        requested_name="m",
+        sampling_defaults="unknown",
+        probe_prompt_tokens=1,
+        stop_strings="applied",
+        not_applied=("temperature",),
+        sent_as={"max_tokens": "max_completion_tokens"},
+    )
     assert evaluation.engine == again.engine == expected
     assert facts_of(evaluation)["sampling refused"] == text
     data: dict[str, Any] = evaluation_as_json(evaluation)["engine"]
@@ -252,5 +283,6 @@ async def test_a_judge_whose_temperature_was_not_applied_is_named(tmp_path: Path
             dataset=Dataset(source=BuiltinDataset("arithmetic"), limit=2),
             sampling=PARAMS,
         )
-    assert evaluation.engine == ServerEngine(not_applied=("judge: temperature",))
+    assert evaluation.engine is not None
+    assert evaluation.engine.not_applied == ("judge: temperature",)
     assert facts_of(evaluation)["sampling refused"].startswith("judge: temperature was not applied")

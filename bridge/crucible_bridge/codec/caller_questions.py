@@ -221,7 +221,13 @@ def _action_from_v1(message: pb.EpisodeAction, field: str) -> EpisodeAction:
 
 
 def _sample_to_v1(sample: Sample) -> pb.AskedSample:
-    message = pb.AskedSample(id=sample.id, targets=sample.targets, choices=sample.choices, metadata=sample.metadata)
+    message = pb.AskedSample(
+        id=sample.id,
+        targets=sample.targets,
+        choices=sample.choices,
+        choice_labels=sample.choice_labels,
+        metadata=sample.metadata,
+    )
     match sample.input:
         case str():
             message.text = sample.input
@@ -241,6 +247,7 @@ def _sample_from_v1(message: pb.AskedSample, field: str) -> Sample:
         input=Datum(model_input=asked, loss_fn_inputs={}) if isinstance(asked, ModelInput) else asked,
         targets=tuple(message.targets),
         choices=tuple(message.choices),
+        choice_labels=tuple(message.choice_labels),
         metadata=dict(message.metadata),
     )
 

@@ -881,9 +881,9 @@ class GatePolicy:
     cluster_by: str = ""
     """As in CompareEvaluations."""
     max_unscored_share: float = 0.02
-    """Largest share of the samples with a score in the baseline that may have none in the candidate. With more, a
-    metric with right and wrong BLOCKs if it would with these samples as wrong, and is else INCONCLUSIVE, as every
-    other metric is.
+    """Largest share of the samples with a score in the baseline that may have none in the candidate; each repeat of
+    a sample counts. With more, a metric with right and wrong BLOCKs if it would with these samples as wrong, and
+    is else INCONCLUSIVE, as every other metric is.
     """
 
 

@@ -230,6 +230,7 @@ class RowReader:
         choices = self._labelled(row, values)
         asked = _asked(values["input"], self._columns["input"])
         self._refuse_template_columns({key: row[key] for key in row.keys() - used}, asked)
+        self._refuse_template_columns(self._next_to_input(row), asked)
         of_targets = next((key for key in ("index", "targets") if key in values), "target")
         targets, labels = (), choices.labels
         if of_targets in values:
@@ -257,6 +258,16 @@ class RowReader:
                 f'object "metadata", or name the columns, with metadata.{name}={name}',
                 reason=Reason.TOOLS_UNSUPPORTED,
             )
+
+    def _next_to_input(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The unmapped fields of the object that has the input, with their paths; none if the input is a column."""
+        column = self._columns["input"]
+        path = "" if column in row else column.rpartition(".")[0]
+        _, fields = _looked_up(row, path) if path else (False, None)
+        if not isinstance(fields, Mapping):
+            return {}
+        mapped = self._columns.values()
+        return {key: value for key, value in fields.items() if f"{path}.{key}" not in mapped}
 
     def _labelled(self, row: Mapping[str, Any], values: Mapping[str, Any]) -> RowChoices:
         """The choices, with the labels of the mapping, or with those next to them: choices.label for choices.text."""
@@ -336,8 +347,8 @@ def _asked(value: Any, key: str) -> str | Conversation:
         try:
             messages.append(message_from_json(message))
         except InvalidField as error:
-            where = f", at {error.field[:_SHOWN_CHARS]}" if error.field else ""
-            raise MalformedRow(f'has {article} "{key}" whose message {index}{where}, {error.message}') from error
+            where = f", at {error.field[:_SHOWN_CHARS]}," if error.field else ""
+            raise MalformedRow(f'has {article} "{key}" whose message {index}{where} {error.message}') from error
     if not messages:
         raise MalformedRow(f'has {article} "{key}" without messages')
     return Conversation(tuple(messages))

@@ -75,7 +75,7 @@ class ArgmaxQuestion(_message.Message):
     def __init__(self, sequence: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ...) -> None: ...
 
 class AskedSample(_message.Message):
-    __slots__ = ("id", "text", "conversation", "model_input", "targets", "choices", "metadata")
+    __slots__ = ("id", "text", "conversation", "model_input", "targets", "choices", "metadata", "choice_labels")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class AskedSample(_message.Message):
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_LABELS_FIELD_NUMBER: _ClassVar[int]
     id: str
     text: str
     conversation: _types_pb2.Conversation
@@ -97,7 +98,8 @@ class AskedSample(_message.Message):
     targets: _containers.RepeatedScalarFieldContainer[str]
     choices: _containers.RepeatedScalarFieldContainer[str]
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    choice_labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choice_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GradeQuestion(_message.Message):
     __slots__ = ("grader", "evaluator", "sample", "repeat", "response")

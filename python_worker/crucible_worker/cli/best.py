@@ -179,7 +179,14 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
         listed = "; ".join(f"{name} ({fingerprint[:12]})" for fingerprint, name in names.items())
         said = "is missing" if data_set is None else f"is {data_set[:60]!r}, which matches {len(wanted)}"
         raise InvalidField("dataset", f"{said}: the metric was measured on {len(names)} data sets: {listed}")
-    return [one for one in found if one.result.dataset_fingerprint in wanted]
+    chosen = [one for one in found if one.result.dataset_fingerprint in wanted]
+    if all(one.result.superseded for one in chosen):
+        raise InvalidField(
+            "metric",
+            f"is {metric[:200]!r}, which was measured only of checkpoints that were written again since, such as "
+            f"{chosen[0].name}, evaluation {chosen[0].result.evaluation_id}: evaluate them as they are now",
+        )
+    return chosen
 
 
 async def _ranked(

@@ -71,6 +71,8 @@ class Unfinished:
     """None if it is not known."""
     reason: str
     """What is missing, without a subject: `has no config.json`."""
+    checkpoint: Checkpoint | None = None
+    """The checkpoint, if it is whole, and another one of its step is preferred to it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +231,7 @@ def _sorted(verdicts: Iterable[tuple[bool, Checkpoint | Unfinished]]) -> Looked:
         other = by_step.get(verdict.step)
         if other is not None:
             reason = f"has the step {other.step} of {verdict.name!r}, which is preferred to it"
-            unfinished.append(Unfinished(name=other.name, step=other.step, reason=reason))
+            unfinished.append(Unfinished(name=other.name, step=other.step, reason=reason, checkpoint=other))
         by_step[verdict.step] = verdict
     return Looked(
         whole=tuple(by_step[step] for step in sorted(by_step)),

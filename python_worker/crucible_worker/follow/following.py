@@ -206,10 +206,14 @@ class Following:
         except OSError as error:
             self._say("checkpoints_not_looked_for", str(error))
             return
-        self.unfinished, self.looked = looked.unfinished, True
+        # The one that was evaluated stays that of its step, whichever name is preferred: it may be written again.
+        evaluated = {row.name for row in self._known.values() if row.state is not CheckpointState.SKIPPED}
+        again = [one for one in looked.unfinished if one.checkpoint is not None and one.name in evaluated]
+        self.unfinished, self.looked = [one for one in looked.unfinished if one not in again], True
         # One of the name of an evaluated one waits: a name is a folder of held files.
         read = {row.name for row in self._open} | self._recovered.keys()
-        whole = [each for each in looked.whole if each.name not in read]
+        found = (*looked.whole, *(one.checkpoint for one in again if one.checkpoint is not None))
+        whole = [each for each in found if each.name not in read]
         new = [each for each in whole if (each.name, each.identity) not in self._known]
         new = sorted((*new, *self._recovered.values()), key=lambda each: each.step)
         if not new:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Conversation, Datum, Sample
@@ -58,6 +58,8 @@ def columns_of(sample: Sample) -> dict[str, Any]:
         "choices": list(sample.choices),
         "metadata": dict(sample.metadata),
     }
+    if sample.choice_labels:
+        columns["choice_labels"] = list(sample.choice_labels)
     if sample.targets:
         columns["target"] = sample.targets[0]
     else:
@@ -68,7 +70,7 @@ def columns_of(sample: Sample) -> dict[str, Any]:
 def fill(template: str, columns: Mapping[str, Any]) -> str:
     """Put columns into a text that has their names in braces; in linear time.
 
-    Choices are lettered, a line each; targets are a line each.
+    Choices have their labels, else letters, a line each; targets are a line each.
 
     Raises:
         BadTemplate: a name is no column, or the text becomes too long.
@@ -79,7 +81,7 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
         found = columns["metadata"].get(name.removeprefix(_METADATA)) if name.startswith(_METADATA) else None
         found = columns.get(name) if found is None and name != "metadata" else found
         if found is not None:
-            return _shown(name, found)
+            return _choices_shown(found, columns) if found is columns["choices"] else _shown(found)
         if _LIKE_A_NAME.fullmatch(name):
             raise BadTemplate(
                 f"names the column {name!r}, and the row has {', '.join(sorted(columns))}: for braces that are text, "
@@ -107,13 +109,14 @@ def too_long() -> BadTemplate:
     return BadTemplate(f"makes more than {MAX_PROMPT_CHARS:,} characters of the row")
 
 
-def _shown(name: str, value: Any) -> str:
-    if not isinstance(value, list):
-        return value
-    if name == "choices":
-        letters = (_LETTERS[index] if index < len(_LETTERS) else str(index + 1) for index in range(len(value)))
-        return "\n".join(f"{letter}. {choice}" for letter, choice in zip(letters, value))
-    return "\n".join(value)
+def _shown(value: Any) -> str:
+    return "\n".join(value) if isinstance(value, list) else value
+
+
+def _choices_shown(choices: Sequence[str], columns: Mapping[str, Any]) -> str:
+    """The choices with what a target names them by: the row's labels, else letters."""
+    letters = (_LETTERS[index] if index < len(_LETTERS) else str(index + 1) for index in range(len(choices)))
+    return "\n".join(f"{name}. {choice}" for name, choice in zip(columns.get("choice_labels", letters), choices))
 
 
 def _question(input: str | Conversation | Datum) -> str:

@@ -11,12 +11,14 @@ __all__ = ["Lost", "sentences", "without_numbers"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Samples that the candidate has lost: more than the policy allows."""
+    """Results that the candidate has lost: more than the policy allows."""
 
     count: int
     """How many."""
     of: int
-    """Samples with a score in the baseline."""
+    """Results with a score in the baseline."""
+    what: str
+    """What they are of: "samples", or "results" if samples have several."""
     allowed: float
     """The share of them that the policy allows."""
     reasons: str
@@ -41,19 +43,21 @@ def sentences(
     tests: int,
     left_out: int,
     lost: Lost | None,
+    fails: bool,
 ) -> tuple[str, ...]:
     """The reasons of a metric with numbers.
 
     Args:
         drop: the numbers.
-        found: what they amount to.
+        found: what they amount to, without the samples that the candidate has lost.
         paired: whether they are of scores of samples.
         min_n: samples that the metric needs.
         corrected: its p after Holm's correction; None if it was not tested.
         confidence: of the policy.
         tests: metrics that were tested together.
         left_out: samples with a score in one of the two evaluations alone.
-        lost: samples that the candidate has lost, if they are more than the policy allows.
+        lost: results that the candidate has lost, if they are more than the policy allows.
+        fails: whether the metric fails, with these as wrong too.
     """
     told = [f"{_change(drop)}, {_samples(drop)}; {drop.limit:.4g} is allowed."]
     if drop.n < min_n:
@@ -67,19 +71,19 @@ def sentences(
     else:
         told.append(_by_interval(drop, found, corrected, confidence, tests))
     if lost is not None:
-        told.append(_of_lost(lost, found))
+        told.append(_of_lost(lost, fails=fails))
     elif left_out:
         told.append(f"{left_out:,} samples have a score in one of the two alone, and are left out.")
     return tuple(told)
 
 
-def _of_lost(lost: Lost, found: Finding) -> str:
-    share = f"{lost.count:,} of the {lost.of:,} samples with a score in the baseline have none in the candidate"
+def _of_lost(lost: Lost, *, fails: bool) -> str:
+    share = f"{lost.count:,} of the {lost.of:,} {lost.what} with a score in the baseline have none in the candidate"
     allowed = f"{share}{lost.reasons}, more than max_unscored_share allows, {lost.allowed:g}."
     if lost.as_wrong is None:
         return f"{allowed} Nothing is known of them."
     counted = f"if they are wrong, the candidate is {_change(lost.as_wrong)}"
-    return f"{allowed} {counted[0].upper()}{counted[1:]}{', which blocks' if found is Finding.FAIL else ''}."
+    return f"{allowed} {counted[0].upper()}{counted[1:]}{', which blocks' if fails else ''}."
 
 
 def _change(drop: Drop) -> str:

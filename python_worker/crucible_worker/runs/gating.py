@@ -56,7 +56,7 @@ class _Read:
     left_out: int = 0
     """Samples with a score in one of the two evaluations alone."""
     lost: Lost | None = None
-    """Samples with a score in the baseline alone, if they are more than the policy allows."""
+    """Results with a score in the baseline alone, if they are more than the policy allows."""
     why: str = ""
     """Why there are no numbers."""
 
@@ -163,22 +163,27 @@ def _of_lost_alone(lost: Lost | None, metric: GateMetric, label: str) -> _Read |
 
 
 def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | None:
-    """The samples that the candidate has lost, if they are more than the policy allows."""
+    """The results that the candidate has lost, each repeat counted, if they are more than the policy allows."""
     baseline, candidate = sides.baseline, sides.candidate
-    ours, theirs = sides.scores_of(baseline, index).by_sample, sides.scores_of(candidate, place).by_sample
-    count = sum(sample_id not in theirs for sample_id in ours)
-    if count <= sides.policy.max_unscored_share * len(ours):
+    scores, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
+    ours = scores.by_sample
+    left = {one: min(theirs.counts.get(one, 0), count) for one, count in scores.counts.items()}
+    of = sum(scores.counts.values())
+    count = of - sum(left.values())
+    if count <= sides.policy.max_unscored_share * of:
         return None
     as_wrong = None
     right_and_wrong = baseline.results[index].n_correct is not None and metric.direction is not Goal.LOWER
-    if right_and_wrong and sides.scores_of(baseline, index).is_mean(baseline.metrics.values.get(metric.key)):
+    if right_and_wrong and scores.is_mean(baseline.metrics.values.get(metric.key)):
         before = np.array(list(ours.values()), np.float64)
-        after = np.array([theirs.get(sample_id, 0.0) for sample_id in ours], np.float64)
+        shares = [theirs.by_sample.get(one, 0.0) * left[one] / scores.counts[one] for one in ours]
+        after = np.array(shares, np.float64)
         if not _why_no_drop(before, after, _allowed(metric)):
             as_wrong = _paired(sides, metric, index, list(ours), before, after)
     return Lost(
         count=count,
-        of=len(ours),
+        of=of,
+        what="samples" if of == len(ours) else "results",
         allowed=sides.policy.max_unscored_share,
         reasons=reasons_text(candidate.results[place]),
         as_wrong=as_wrong,
@@ -273,7 +278,8 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             evaluator=each.evaluator,
         )
     paired, min_n = each.rests_on == PAIRED_SCORES, each.metric.min_n
-    found = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    of_matched = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
+    found = of_matched
     if each.lost is not None and found is not Finding.FAIL:
         found = _with_lost(each.lost, min_n, tests, confidence)
     failed = GateVerdict.WARN if tier is GateTier.WARN else GateVerdict.BLOCK
@@ -284,7 +290,7 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
         verdict=verdicts[found],
         reasons=sentences(
             each.drop,
-            found,
+            of_matched,
             paired=paired,
             min_n=min_n,
             corrected=corrected,
@@ -292,6 +298,7 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             tests=tests,
             left_out=each.left_out,
             lost=each.lost,
+            fails=found is Finding.FAIL,
         ),
         evaluator=each.evaluator,
         rests_on=each.rests_on,

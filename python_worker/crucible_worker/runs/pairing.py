@@ -179,6 +179,8 @@ class SampleScores:
 
     by_sample: Mapping[str, float]
     """The mean score of every sample with one, in the data set's order."""
+    counts: Mapping[str, int]
+    """The number of scores of each of these samples: that of its repeats with one."""
     mean: float | None
     """The mean of all scores, each repeat counted; None without a score."""
 
@@ -198,4 +200,5 @@ def sample_scores(connection: Reads, number: int, evaluator: int) -> SampleScore
         sample_id: scores[0] if len(scores) == 1 else statistics.fmean(scores) for sample_id, scores in sums.items()
     }
     everything = [score for scores in sums.values() for score in scores]
-    return SampleScores(means, statistics.fmean(everything) if everything else None)
+    counts = {sample_id: len(scores) for sample_id, scores in sums.items()}
+    return SampleScores(means, counts, statistics.fmean(everything) if everything else None)

@@ -6,6 +6,7 @@ An evaluation that an earlier release began without such a record resumes with t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.base import Evaluator, as_asked, measures_likelihoods, stops_itself, wants_answers
 from crucible_worker.rendering import SERVED
 from crucible_worker.rendering.asking import resolved
-from crucible_worker.rendering.choices import ChoiceForm, named_choice
+from crucible_worker.rendering.choices import ChoiceForm, UnnamedChoice, named_choice
 from crucible_worker.rendering.prompted import before_next, plain_text
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
 from crucible_worker.runs.auxiliary_models import Unloaded
@@ -67,7 +68,8 @@ async def first_joint(plan: Plan) -> Joint | None:
         delimiter = tokenizer.target_delimiter
     for index, rendering in enumerate(resolve(plan)):
         _, evaluator = plan.evaluators[index]
-        listed = getattr(evaluator, "form", None) == ChoiceForm.LETTERS  # they are part of the prompt
+        form = getattr(evaluator, "form", None)
+        listed = form == ChoiceForm.LETTERS  # they are part of the prompt
         # An answer to "auto" is made by whoever has the template; what is measured with "auto" has none.
         plain = rendering.renderer == RAW or (rendering.renderer == AUTO and measures_likelihoods(evaluator))
         if index in plan.refused or stops_itself(evaluator) or listed or not plain:
@@ -79,8 +81,10 @@ async def first_joint(plan: Plan) -> Joint | None:
         assert not isinstance(applied.input, Datum)
         if (prompt := plain_text(applied.input, delimiter)) is None:
             continue
-        chosen = named_choice(asked.targets[0], asked.choices) if asked.choices else None
-        target = asked.targets[0] if chosen is None else asked.choices[chosen]
+        target = asked.targets[0]
+        if form == ChoiceForm.TEXT and asked.choices:
+            with contextlib.suppress(UnnamedChoice):  # it is the error of the sample
+                target = asked.choices[named_choice(target, asked.choices, asked.choice_labels)]
         own = getattr(evaluator, "delimiter", None)
         target = f"{before_next(prompt, target, own if isinstance(own, str) else delimiter)}{target}"
         return Joint(

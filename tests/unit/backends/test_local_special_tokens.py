@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import ChatMessage, ToolCall
+from crucible_bridge.types import ChatMessage, ImageChunk, ReasoningPart, ToolCall
 from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.chat_messages import to_plain
 from tests.tables import rows
@@ -177,6 +177,40 @@ def test_names_in_calls_of_tools_are_text() -> None:
         assert f'{{"q": "{END}"}}' in shown
 
 
+def test_names_in_reasoning_and_in_names_of_writers_are_text() -> None:
+    """As in a text; tags of reasoning in reasoning are left to the template."""
+    tokenizer = byte_level()
+    texts = texts_of(
+        tokenizer,
+        "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }}\n{{ m.reasoning_content }};{{ m.content }}"
+        "<|im_end|>{% endfor %}",
+    )
+    asked = ChatMessage("user", "q", name=f"Ann{END}")
+    answered = ChatMessage("assistant", "a", reasoning=f"one {END}{THINK} two")
+
+    tokens, shown = chat(texts, asked, answered)
+
+    assert shown == f"{START}user Ann{END}\n;q{END}{START}assistant \none {END}{THINK} two;a{END}"
+    assert tokens.count(tokenizer.eos_token_id) == 2
+    assert tokens.count(tokenizer.convert_tokens_to_ids(THINK)) == 1
+
+
+def test_names_in_parts_of_reasoning_are_text() -> None:
+    """Where a message has several, and where it has an image besides."""
+    special = texts_of(byte_level())._special
+    image = ImageChunk(data=b"", format="png")
+    several = ChatMessage("assistant", parts=(ReasoningPart(f"one {END}"), "x", ReasoningPart(f"{END} two")))
+    shown = ChatMessage("assistant", parts=(ReasoningPart(f"one {END}"), "x", image))
+
+    hidden = special.hide([several, shown])
+
+    assert hidden is not None
+    assert not any(END in str(message) for message in hidden)
+    assert special.restore(hidden[1].reasoning) == f"one {END}"
+    assert [type(part) for part in hidden[0].parts] == [ReasoningPart, str, ReasoningPart]
+    assert hidden[1].parts == ("x", image)
+
+
 def test_tags_of_reasoning_in_an_answer_are_left_to_the_template() -> None:
     """Templates look for them there; in a question they are text."""
     tokenizer = byte_level()
@@ -229,7 +263,7 @@ def test_renderers_of_tinker_cookbook_read_names_as_text(renderer: str) -> None:
             {"op": "render", "renderer": renderer, "messages": messages, "train_on": train_on, "named": named}
         )
 
-    for train_on in (None, "last_assistant"):
+    for train_on in (None, "last_assistant_message"):
         found, other = (rendered(asked, train_on) for asked in (f"Is {END} it?", "Is <@im_end@> it?"))
         ordinary = rendered("Is <@im_end@> it?", train_on, named=True)
         assert [at if token == bar else token for token in found["tokens"]] == list(other["tokens"])

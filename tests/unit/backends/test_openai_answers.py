@@ -1,6 +1,7 @@
 """Answers of OpenAI-compatible servers: what is read from them, and that nonsense is an error, never an answer."""
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
+from crucible_worker.backends.openai.documents import read_document
 from tests.tables import rows
 
 json_values = st.recursive(
@@ -345,3 +347,40 @@ def test_what_a_server_returns_apart_from_the_text_is_read(message, found):
     answer = chat_answer(chat(message=message), "s")
 
     assert (answer.text, answer.reasoning, answer.refusal, answer.tool_calls) == found
+
+
+def streamed(*choices):
+    """A stream of events, each with one choice."""
+    events = (f"data: {json.dumps({'choices': [{'index': 0, **choice}]})}\n\n" for choice in choices)
+    return "".join((*events, "data: [DONE]\n\n")).encode()
+
+
+@rows(
+    ("choices", "read"),
+    [
+        ([{"delta": {"reasoning_content": "1"}}, {"delta": {"reasoning_content": "2"}}], ("46", "12", "")),
+        ([{"delta": {"thinking": "1"}}, {"delta": {"thinking": "2"}}], ("46", "12", "")),
+        ([{"delta": {"reasoning_details": [{"text": text}]}} for text in "12"], ("46", "12", "")),
+        ([{"delta": {"refusal": "n"}}, {"delta": {"refusal": "o"}}], ("46", "", "no")),
+        ([{"delta": {"content": ""}, "message": {"content": "4"}}], ("46", "", "")),
+        ([], ("46", "", "")),
+    ],
+)
+def test_pieces_of_a_stream_are_joined(choices, read):
+    """Each key in its order; a message that is sent whole next to its pieces, or after them, counts once."""
+    whole = {"content": "46"}
+    ends = [
+        [{"delta": {"content": "4"}}, {"delta": {"content": "6"}, "finish_reason": "stop"}],
+        [
+            {"delta": {"content": "4"}, "message": {"content": "4"}},
+            {"delta": {"content": "6"}, "message": whole, "finish_reason": "stop"},
+        ],
+    ]
+    for end in ends:
+        answer = chat_answer(read_document(streamed(*choices, *end), 100, "s"), "s")
+        assert (answer.text, answer.reasoning, answer.refusal) == read
+    last = {"delta": {}, "message": whole, "finish_reason": "stop"}
+    answer = chat_answer(
+        read_document(streamed({"delta": {"content": "4"}}, {"delta": {"content": "6"}}, last), 100, "s"), "s"
+    )
+    assert answer.text == "46"

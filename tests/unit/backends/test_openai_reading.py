@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, BridgeError
-from crucible_bridge.types import SampledSequence
+from crucible_bridge.types import SampledSequence, ToolCall
 from crucible_worker.backends.openai import documents, reading
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.documents import read_document
@@ -26,11 +26,24 @@ from tests.tables import rows
 PROMPT = [7, 8]
 KEYS = ["choices", "text", "message", "content", "finish_reason", "logprobs", "token_logprobs", "top_logprobs", "usage"]
 KEYS += ["prompt_logprobs", "logprob", "rank", "8", "token_ids", "completion_tokens", "else"]
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.sampled_from(["stop", "\ud800"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-    max_leaves=12,
-)
+APART = ["reasoning_content", "reasoning", "thinking", "reasoning_details", "text", "summary", "content", "refusal"]
+APART += ["tool_calls", "function_call", "function", "name", "arguments", "id", "type"]
+
+
+def _values(keys: list[str]) -> st.SearchStrategy[Any]:
+    """Any JSON whose objects have these keys."""
+    return st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-5, 5)
+        | st.floats(allow_nan=False)
+        | st.sampled_from(["stop", "\ud800"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+VALUES = _values(KEYS)
 DOCUMENTS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3)
 TOLD = {
     "choices": [
@@ -102,6 +115,35 @@ def test_what_the_worker_makes_of_an_answer_is_the_same(document: dict[str, Any]
     content = _written(document)
 
     assert _results(reading._together(_said(content, 8), "s")) == _results(read_document(content, 8, "s"))
+
+
+@given(st.dictionaries(st.sampled_from(APART), _values(APART), max_size=4), st.booleans())
+def test_what_an_answer_has_apart_is_the_same(told: dict[str, Any], chats: bool) -> None:
+    """Reasoning, a refusal and calls of tools, in the message of a chat and next to the text of a completion."""
+    choice = {"message": {"content": "46", **told}} if chats else {**told, "text": "46"}
+    content = _written({"choices": [{**choice, "finish_reason": "stop"}]})
+
+    assert _results(reading._together(_said(content, 8), "s")) == _results(read_document(content, 8, "s"))
+
+
+@rows("chats", [True, False])
+async def test_another_process_reads_what_an_answer_has_apart(chats: bool) -> None:
+    """Calls with all of their arguments, be they an object or of another kind; reasoning in lists of parts."""
+    custom = {"type": "custom", "custom": {"name": "f", "input": "x"}}
+    told = {
+        "reasoning_details": [{"type": "reasoning.text", "text": "12"}, {"content": [{"text": "+34"}]}],
+        "refusal": "no",
+        "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": [1, 2], "b": {"c": 1}}}}, custom],
+    }
+    choice = {"message": {"content": "46", **told}} if chats else {"text": "46", **told}
+    document = await read_apart(_written({"choices": [{**choice, "finish_reason": "stop"}]}), 4, "s")
+    answer = (chat_answer if chats else completion_answer)(document, "s")
+
+    assert (answer.text, answer.reasoning, answer.refusal) == ("46", "12+34", "no")
+    assert answer.tool_calls == (
+        ToolCall(name="f", arguments='{"a": [1, 2], "b": {"c": 1}}', id="c"),
+        ToolCall(name="", arguments=json.dumps(custom)),
+    )
 
 
 async def test_another_process_reads() -> None:

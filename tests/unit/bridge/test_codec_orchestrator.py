@@ -72,6 +72,7 @@ samples = st.builds(
     | some.model_inputs.map(lambda tokens: Datum(model_input=tokens, loss_fn_inputs={})),
     targets=some.several(some.text),
     choices=some.several(some.text),
+    choice_labels=some.several(some.text),
     metadata=st.dictionaries(some.text, some.text, max_size=2),
 )
 small_ints = st.integers(0, 2**31 - 1)

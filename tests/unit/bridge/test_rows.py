@@ -111,7 +111,7 @@ def test_a_row_is_a_sample(row: dict[str, Any], sample: Sample) -> None:
         ({"question": "a", "answer": {"value": "b"}}, 'has "answer" that holds an object, not text', ""),
         ({"input": "a", "target": "b", "output": "c"}, 'has both "target" and "output"', ""),
         ({"messages": [{"role": "user"}]}, 'has a "messages" whose message 0, at content, is not given', ""),
-        ({"messages": [USER | {"audio": "x"}]}, "whose message 0, has the key 'audio'; known are", ""),
+        ({"messages": [USER | {"audio": "x"}]}, "whose message 0 has the key 'audio'; known are", ""),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "at content[0].type, must be", ""),
         ({"messages": [USER | {"tool_calls": [{"function": {}}]}]}, "at tool_calls[0].function.name, is not", ""),
         ({"question": "a", "choices": ["x"], "answer": 1}, "the index of a choice, and there are 1 choices", ""),
@@ -162,6 +162,7 @@ def test_a_row_of_two_shapes_refuses_the_data_set(row: dict[str, Any], shapes: s
         ({}, {"messages": [USER], "tools": [{"type": "function"}]}),
         ({}, {"prompt": [USER], "completion": [ASSISTANT], "tools": '[{"type": "function"}]'}),
         ({"input": "chat"}, {"chat": [USER], "tools": [{"type": "function"}]}),
+        ({"input": "row.chat"}, {"row": {"chat": [USER], "tools": [{"type": "function"}]}}),
     ],
 )
 def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[str, str], row: dict[str, Any]) -> None:
@@ -171,9 +172,8 @@ def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[
 
     assert caught.value.reason == "TOOLS_UNSUPPORTED"
     if columns:
-        assert reader({**columns, "metadata.tools": "tools"}).sample(row).metadata == {
-            "tools": '[{"type": "function"}]'
-        }
+        path = "tools" if "tools" in row else "row.tools"
+        assert reader({**columns, "metadata.tools": path}).sample(row).metadata == {"tools": '[{"type": "function"}]'}
 
 
 @pytest.mark.parametrize("name", TEMPLATE_COLUMNS)

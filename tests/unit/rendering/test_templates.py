@@ -1,5 +1,6 @@
 r"""Templates of prompts: names in braces, and Jinja2 in its sandbox."""
 
+import dataclasses
 import string
 
 import pytest
@@ -39,6 +40,12 @@ def test_names_in_braces_are_columns(template, text):
     """What every row has goes before metadata of that name; braces around what is no name are text."""
     assert not is_jinja(template)
     assert fill(template, COLUMNS) == text
+
+
+def test_choices_are_listed_with_the_labels_of_the_row():
+    """A target is one of them: letters of another order would name other choices."""
+    row = dataclasses.replace(ROW, targets=("2",), choice_labels=("2", "1"))
+    assert fill("{choices}\n{choice_labels}", columns_of(row)) == "2. Rome\n1. Paris\n2\n1"
 
 
 @rows("template", ["{inputt}", "{metadata.x}", "{metadata}", "{answer}", r"\frac{a}{b}"])

@@ -188,7 +188,7 @@ def test_an_array_that_cannot_be_read_says_why(
         (b'{"input": 3}', "that is a number"),
         (b'{"input": null}', "that is null"),
         (b'{"input": []}', "without messages"),
-        (b'{"input": ["hi"]}', "message 0, is no object"),
+        (b'{"input": ["hi"]}', "message 0 is no object"),
         (b'{"input": [{"role": "user"}]}', "message 0, at content, is not given"),
         (b'{"input": [{"role": "user", "content": 3}]}', "message 0, at content, is no list"),
         (b'{"input": "a", "target": null}', "holds null or NaN, not text"),

@@ -61,6 +61,8 @@ def spec(kind: str, **options) -> EvaluatorSpec:
 
 
 ROW = Sample(id="a", input="1+1=", targets=("2",), choices=("3", "2"))
+AMBIGUOUS = dataclasses.replace(ROW, targets=("A",), choices=("B", "A"))
+LABELLED = Sample(id="a", input="1+1=", targets=("1",), choices=("3", "1"), choice_labels=("1", "2"))
 
 
 @rows(
@@ -71,7 +73,20 @@ ROW = Sample(id="a", input="1+1=", targets=("2",), choices=("3", "2"))
         (Base(), [spec("nll")], ROW, "", ("1+1=", "2")),
         (Base(), [spec("multiple_choice", delimiter="-")], ROW, "", ("1+1=", "-2")),
         (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("B",)), None, ("1+1=", " 2")),
+        (
+            Base(),
+            [spec("multiple_choice")],
+            dataclasses.replace(ROW, targets=("1",), choices=("3", "2"), choice_labels=("2", "1")),
+            None,
+            ("1+1=", " 2"),
+        ),
+        (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("none",)), None, ("1+1=", " none")),
+        (Base(), [spec("nll")], dataclasses.replace(ROW, targets=("none",)), None, ("1+1=", " none")),
+        (Base(), [spec("accuracy")], dataclasses.replace(ROW, targets=("B",)), None, ("1+1=", " B")),
         (Base(), [spec("multiple_choice", form="letters"), spec("nll")], ROW, None, ("1+1=", " 2")),
+        (Base(), [spec("multiple_choice")], LABELLED, None, ("1+1=", " 3")),
+        (Base(), [spec("multiple_choice")], dataclasses.replace(ROW, targets=("9",)), None, ("1+1=", " 9")),
+        (Base(), [spec("accuracy")], AMBIGUOUS, None, ("1+1=", " A")),
         (Base(), [spec("nll", renderer="role_colon")], ROW, None, None),
         (Base(), [spec("nll")], dataclasses.replace(ROW, targets=()), None, None),
         (Base(), [spec("nll")], dataclasses.replace(ROW, input="x" * 41 + "\n"), None, ("..." + "x" * 39 + "\n", "2")),

@@ -367,7 +367,9 @@ def _part(part: Any, server: str) -> tuple[str, str]:
         return "content", part
     if not isinstance(part, dict):
         raise garbage(server, f"content with a part that is {type(part).__name__}")
-    kind = part.get("type") or "text"
+    kind = part.get("type", "")
+    if kind is None or kind == "":
+        kind = "text"
     if not isinstance(kind, str):
         raise garbage(server, f"content with a part whose type is {type(kind).__name__}")
     if kind in _TEXT_PARTS:

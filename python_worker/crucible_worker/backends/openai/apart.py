@@ -19,12 +19,13 @@ from typing import Any
 from crucible_bridge.types import SampledSequence, ToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 
-__all__ = ["MAX_TOOL_CALLS", "with_parts_apart"]
+__all__ = ["MAX_TOOL_CALLS", "REASONING_KEYS", "as_texts", "with_parts_apart"]
 
 MAX_TOOL_CALLS = 100
 """Calls of tools of an answer that are recorded."""
 
-_REASONING = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+"""Keys of a message for its reasoning; the first one that has any counts."""
 _TEXTS = ("text", "thinking", "content", "summary")
 """Keys of a part that have its text."""
 _THOUGHTS = frozenset({"thinking", "reasoning"})
@@ -41,7 +42,7 @@ def with_parts_apart(sequence: SampledSequence, message: Mapping[str, Any]) -> S
         message: the message of a chat's choice, or the choice of a completion.
     """
     content = message.get("content")
-    reasoning = next((text for key in _REASONING if (text := _text_of(message.get(key)).strip())), "")
+    reasoning = next((text for key in REASONING_KEYS if (text := _text_of(message.get(key)).strip())), "")
     refusal = message.get("refusal")
     refused = refusal if isinstance(refusal, str) else ""
     if isinstance(content, list):
@@ -53,6 +54,15 @@ def with_parts_apart(sequence: SampledSequence, message: Mapping[str, Any]) -> S
     return dataclasses.replace(
         sequence, reasoning=reasoning[:_MAX_CHARS], refusal=refused[:_MAX_CHARS], tool_calls=calls
     )
+
+
+def as_texts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Those keys of a message of which `with_parts_apart` makes the same, with texts in place of lists and objects."""
+    found: dict[str, Any] = {key: _text_of(message[key]) for key in REASONING_KEYS if key in message}
+    calls = [
+        {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in _calls_of(message)
+    ]
+    return {**found, "tool_calls": calls} if calls else found
 
 
 def _text_of(value: Any, depth: int = 0) -> str:

@@ -19,7 +19,7 @@ __all__ = ["InvalidStream", "is_stream", "joined"]
 
 _BEGINS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _DONE = "[DONE]"
-_JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "refusal", "arguments"})
+_JOINED = frozenset({"content", "text", "reasoning_content", "reasoning", "thinking", "refusal", "arguments"})
 """Texts that arrive in pieces."""
 _MAX_CHOICES = 2
 """Only one is read; a second one shows that there are too many."""
@@ -62,7 +62,7 @@ def joined(content: bytes) -> dict[str, Any]:
                 raise InvalidStream(f"a stream of events with a choice that is {type(piece).__name__}")
             index = piece.get("index", 0)
             if isinstance(index, int) and (index in choices or len(choices) < _MAX_CHOICES):
-                _add(choices.setdefault(index, {}), piece)
+                _add_choice(choices.setdefault(index, {}), piece)
     if not ended and not any(choice.get("finish_reason") for choice in choices.values()):
         raise InvalidStream("a stream of events that ends before the answer does")
     return {**whole, "choices": [_whole(choice) for _, choice in sorted(choices.items())]}
@@ -80,6 +80,15 @@ def _events(content: bytes) -> Iterator[str]:
             lines = []
     if lines:
         yield "\n".join(lines)
+
+
+def _add_choice(whole: dict[str, Any], piece: dict[str, Any]) -> None:
+    """Add a piece of a choice. Some servers send the message so far next to each piece of it, or once at the end."""
+    if piece.get("delta"):
+        piece = {name: value for name, value in piece.items() if name != "message"}
+    elif piece.get("message"):
+        whole.pop("message", None)
+    _add(whole, piece)
 
 
 def _add(whole: dict[str, Any], piece: dict[str, Any]) -> None:

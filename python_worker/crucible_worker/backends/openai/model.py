@@ -155,7 +155,8 @@ class RemoteModel(Model):
         """
         await self._served.look(self._connection.look)
         self._connection.owner = self._served.owner or self._connection.owner
-        await self._served.probe(self._connection.each, self._attempts())
+        dialect = self._connection.dialects.of(self._name)
+        await self._served.probe(self._connection.each, self._attempts(), dialect)
         if self._server.require_served_name and (what := self._served.refusal()):
             message = self._refusal(what)
             raise FailedPrecondition(message, reason=Reason.SERVED_NAME_DIFFERS, field="model")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from crucible_worker.backends.openai.apart import REASONING_KEYS, as_texts
 from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 from crucible_worker.backends.openai.failures import garbage
 from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
@@ -49,17 +50,16 @@ _PARTS = [
 ]
 _TEXT = (_SCALAR, _PARTS)
 """A text, or a list of its parts."""
-_REASONING = (_SCALAR, [{"text": _SCALAR, "thinking": _SCALAR, "content": _SCALAR, "summary": _SCALAR}])
-_FUNCTION = {"name": _SCALAR, "arguments": (_SCALAR, [{_ANY: _SCALAR}])}
+_APART = {
+    **dict.fromkeys(REASONING_KEYS, _SCALAR),
+    "refusal": _SCALAR,
+    "tool_calls": (_SCALAR, [{"id": _SCALAR, "function": {"name": _SCALAR, "arguments": _SCALAR}}]),
+}
+"""What `as_texts` makes, and a refusal."""
 _CHOICE = {
     "text": _TEXT,
-    "message": {
-        "content": _TEXT,
-        **dict.fromkeys(("reasoning_content", "reasoning", "thinking", "reasoning_details"), _REASONING),
-        "refusal": _SCALAR,
-        "tool_calls": (_SCALAR, [{"id": _SCALAR, "type": _SCALAR, "function": _FUNCTION}]),
-        "function_call": _FUNCTION,
-    },
+    **_APART,
+    "message": {"content": _TEXT, **_APART},
     "finish_reason": _SCALAR,
     "token_ids": [_SCALAR],
     "logprobs": _LOGPROBS,
@@ -146,9 +146,18 @@ def _read_part(document: dict[str, Any], tokens: int, lists: list[tuple[_Path, l
     if "choices" in document:
         choices = document["choices"]
         if isinstance(choices, list):  # only one is read; a second one shows that there are too many
-            choices = [part(choice, _CHOICE, ("choices", index)) for index, choice in enumerate(choices[:2])]
+            choices = [part(_flat(choice), _CHOICE, ("choices", index)) for index, choice in enumerate(choices[:2])]
         found["choices"] = choices if isinstance(choices, list) else _reduced(choices, _SCALAR)
     return found
+
+
+def _flat(choice: Any) -> Any:
+    """A choice whose reasoning is text, and its calls of tools."""
+    if not isinstance(choice, dict):
+        return choice
+    message = choice.get("message")
+    further = {"message": {**message, **as_texts(message)}} if isinstance(message, dict) else {}
+    return {**choice, **as_texts(choice), **further}
 
 
 def _reduced(value: Any, shape: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem, SampledSequence, SamplingParams, ServerEngine
-from crucible_worker.backends.openai.dialects import Adjustments
+from crucible_worker.backends.openai.dialects import Adjustments, Dialect
 from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 
 __all__ = [
@@ -136,16 +137,18 @@ class Served:
         self,
         each: Callable[[Callable[[Any], Awaitable[_Probed]]], Awaitable[Sequence[_Probed]]],
         attempts: Sequence[Attempt],
+        dialect: Dialect,
     ) -> None:
         """Send the probe to each replica; its failure is recorded.
 
         Args:
             each: calls a function with the connection to each replica.
             attempts: its forms; each one is sent if the server refuses the one before.
+            dialect: of the model: each form is sent without what the server refuses.
         """
 
         async def one(connection: Any) -> _Probed:
-            return await self._probe_one(connection.ask, attempts)
+            return await self._probe_one(connection.ask, attempts, dialect)
 
         try:
             async with asyncio.timeout(PROBE_SECONDS):
@@ -226,11 +229,15 @@ class Served:
             self._name = self._name or "vllm"
         self._name = self._name or _text(header)
 
-    async def _probe_one(self, ask: Callable[..., Awaitable[dict[str, Any]]], attempts: Sequence[Attempt]) -> _Probed:
+    async def _probe_one(
+        self, ask: Callable[..., Awaitable[dict[str, Any]]], attempts: Sequence[Attempt], dialect: Dialect
+    ) -> _Probed:
         refused: BridgeError | None = None
         for attempt in attempts:
+            send = functools.partial(ask, attempt.path, model=self._requested, tokens=PROBE_PARAMS.max_tokens)
             try:
-                document = await ask(attempt.path, attempt.body, self._requested, tokens=PROBE_PARAMS.max_tokens)
+                # How it differs is not recorded: the evaluation's requests may have other values.
+                document, adjustments = await dialect.ask(attempt.body, send)
                 self.answered(document)
                 answer = attempt.read(document, self._server)
             except BridgeError as error:
@@ -238,7 +245,8 @@ class Served:
                     return _Probed(problem=problem_of(error))
                 refused = error
                 continue
-            stops = _stop_strings(document, answer) if "stop" in attempt.body else "refused"
+            sent = "stop" in attempt.body and "stop" not in dict(adjustments.sent_as)
+            stops = _stop_strings(document, answer) if sent else "refused"
             return _Probed(prompt_tokens=answer.prompt_tokens, stop_strings=stops)
         return _Probed(problem=None if refused is None else problem_of(refused))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, ToolCall
+from crucible_bridge.types import ChatMessage, MessagePart, ReasoningPart, ToolCall
 from crucible_worker.backends.local.host.template_messages import MAX_ARGUMENT_CHARS
 
 __all__ = ["SpecialTokens"]
@@ -149,10 +149,17 @@ class SpecialTokens:
             message,
             role=self._hidden_text(message.role),
             content="" if message.parts else self._hidden_text(message.content, left),
-            parts=tuple(self._hidden_text(part, left) if isinstance(part, str) else part for part in message.parts),
+            parts=tuple(self._hidden_part(part, left) for part in message.parts),
+            name=self._hidden_text(message.name),
+            reasoning=self._hidden_text(message.reasoning, left),
             tool_calls=tuple(map(self._hidden_call, message.tool_calls)),
             tool_call_id=self._hidden_text(message.tool_call_id),
         )
+
+    def _hidden_part(self, part: MessagePart, left: frozenset[str]) -> MessagePart:
+        if isinstance(part, ReasoningPart):
+            return ReasoningPart(self._hidden_text(part.text, left))
+        return self._hidden_text(part, left) if isinstance(part, str) else part
 
     def _hidden_call(self, call: ToolCall) -> ToolCall:
         return ToolCall(
