@@ -100,6 +100,7 @@ defmodule CrucibleBridge.V1.AskedSample do
   field :targets, 5, repeated: true, type: :string
   field :choices, 6, repeated: true, type: :string
   field :metadata, 7, repeated: true, type: CrucibleBridge.V1.AskedSample.MetadataEntry, map: true
+  field :choice_labels, 8, repeated: true, type: :string, json_name: "choiceLabels"
 end
 
 defmodule CrucibleBridge.V1.GradeQuestion do
