@@ -126,13 +126,14 @@ async def test_sample_time_out_is_an_error_of_the_sample():
 
 
 async def test_sample_time_out_covers_its_retries():
-    """Retries happen inside the sample's time: a backend that wants a long wait ends it."""
+    """Retries happen inside the sample's time: a backend that wants a longer wait ends it at once, with its reason."""
     async with rig(ScriptedModel(fault=failing("a", retryable=True, retry_after=60.0))) as r:
         await r.evaluation.evaluate(asked(limits=Limits(sample_timeout_ms=50)))
         stalled, _ = await samples_of(r.worker.bridge)
 
     assert stalled.problem is not None
-    assert stalled.problem.reason == "SAMPLE_TIMEOUT"
+    assert stalled.problem.reason == "BACKEND_DOWN"
+    assert stalled.attempts == 1
 
 
 async def test_a_sample_that_gets_further_outlives_the_default_time():
@@ -247,7 +248,7 @@ async def test_every_sample_failing_leaves_accuracy_undefined():
 
 @rows(
     ("value", "verdict", "reason"),
-    [(math.nan, Verdict.ERROR, "NAN_LOGPROB"), (math.inf, Verdict.ERROR, "INFINITE_LOGPROB")],
+    [(math.nan, Verdict.ERROR, "NAN_LOGPROB"), (math.inf, Verdict.ERROR, "IMPOSSIBLE_LOGPROBS")],
 )
 @rows("client", ["training", "sampling"])
 async def test_log_probability_that_is_no_number_is_an_error(value, verdict, reason, client):

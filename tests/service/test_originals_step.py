@@ -1,12 +1,13 @@
 """tinker-cookbook's run_evaluations_parallel and the evaluators of one request: equal, but where theirs is wrong."""
 
+import dataclasses
 import types
 from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import Code
-from crucible_bridge.types import EvaluationState, Limits, SamplingParams
+from crucible_bridge.types import Dataset, EvaluationState, Limits, Prompt, SamplingParams
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import SHOUT, accuracy, asked, nll, refused, rig
 from tests.service.originals_kit import CodePoints, SamplingClient, originals
@@ -53,6 +54,8 @@ def step(modules: Any, monkeypatch: pytest.MonkeyPatch):
 
 def _ours(*names: str, **fields: Any) -> Any:
     specs = [accuracy(renderer="role_colon") if name == "accuracy" else nll(name, renderer="raw") for name in names]
+    # The original's Datums have no space before the target.
+    fields.setdefault("dataset", dataclasses.replace(Dataset.of(SHOUT), prompt=Prompt(target_delimiter="")))
     return asked(evaluators=specs, step=7, sampling=SamplingParams(max_tokens=100, temperature=0.7), **fields)
 
 

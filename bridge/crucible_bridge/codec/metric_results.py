@@ -90,7 +90,7 @@ def kl_penalty_to_bytes(result: KLPenalty) -> bytes:
         pb.IncorporateKLPenaltyResponse(
             metrics=metrics_to_v1(result.metrics),
             usage=_usage_to_v1(result.usage),
-            undefined=result.undefined,
+            without_penalty=result.without_penalty,
         )
     )
 
@@ -111,14 +111,14 @@ def penalty_of(lengths: Sequence[int], data: bytes) -> KLPenalty:
         case [np.ndarray() as values] if len(lengths) != 1 and values.shape == (sum(lengths),):
             advantages = tuple(Ragged(values, np.array(lengths, np.int64)))
             result = dataclasses.replace(result, advantages=advantages)
-    undefined = result.undefined or [""] * len(lengths)
-    if len(undefined) != len(lengths):
-        raise InvalidField("undefined", f"has {len(undefined)} entries, the data are {len(lengths)}")
-    if result.advantages and any(undefined):
-        kept = [array[:0] if why else array for array, why in zip(result.advantages, undefined)]
+    without = result.without_penalty or [""] * len(lengths)
+    if len(without) != len(lengths):
+        raise InvalidField("without_penalty", f"has {len(without)} entries, the data are {len(lengths)}")
+    if result.advantages and any(without):
+        kept = [array[:0] if why else array for array, why in zip(result.advantages, without)]
         result = dataclasses.replace(result, advantages=tuple(kept))
     found = [array.shape for array in result.advantages]
-    if found and found != [(0 if why else length,) for length, why in zip(lengths, undefined)]:
+    if found and found != [(0 if why else length,) for length, why in zip(lengths, without)]:
         raise InvalidField("advantages", f"are {len(found)} arrays that do not fit the {len(lengths)} data")
     return result
 
@@ -131,7 +131,7 @@ def _kl_penalty(data: bytes) -> KLPenalty:
         metrics=metrics_from_v1(message.metrics, "metrics"),
         advantages=tuple(tensors_at(data, spans[number], "advantages", decode=stored_from_v1)),
         usage=_usage_from_v1(message),
-        undefined=tuple(message.undefined),
+        without_penalty=tuple(message.without_penalty),
     )
 
 

@@ -214,5 +214,5 @@ class KLPenalty:
     values for a sequence whose penalty is."""
     usage: Usage | None = None
     """Usage of the model, if one was queried."""
-    undefined: tuple[str, ...] = ()
+    without_penalty: tuple[str, ...] = ()
     """Per sequence, why it has no penalty, and no part in the metrics; empty for one that has. None if all have one."""

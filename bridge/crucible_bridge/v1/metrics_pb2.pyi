@@ -93,16 +93,16 @@ class IncorporateKLPenaltyRequest(_message.Message):
     def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ..., reverse_kl: bool = ..., datasets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IncorporateKLPenaltyResponse(_message.Message):
-    __slots__ = ("metrics", "advantages", "usage", "undefined")
+    __slots__ = ("metrics", "advantages", "usage", "without_penalty")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     ADVANTAGES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
-    UNDEFINED_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_PENALTY_FIELD_NUMBER: _ClassVar[int]
     metrics: _types_pb2.Metrics
     advantages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
     usage: _types_pb2.Usage
-    undefined: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., advantages: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., undefined: _Optional[_Iterable[str]] = ...) -> None: ...
+    without_penalty: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., advantages: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., without_penalty: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ComputeMeanNLLRequest(_message.Message):
     __slots__ = ("logprobs", "weights", "columns")

@@ -136,7 +136,7 @@ def _incorporate(
     added = _added(advantages, penalty, lengths)
     if not isinstance(added, Ragged):
         added = tuple(array[:0] if why else array for array, why in zip(added, why_not))
-    return KLPenalty(metrics=metrics, advantages=added, undefined=tuple(why_not))
+    return KLPenalty(metrics=metrics, advantages=added, without_penalty=tuple(why_not))
 
 
 def _totals(mask: np.ndarray, difference: np.ndarray) -> tuple[float, float]:

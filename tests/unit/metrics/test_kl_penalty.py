@@ -279,7 +279,7 @@ def test_a_sequence_without_a_penalty_costs_no_other_its_advantages(in_columns: 
 
     assert result.metrics == without.metrics
     assert result.metrics.values == {"kl_policy_base": 0.5}
-    assert result.undefined == ("", "1 of 2 log-probabilities is -inf (base_logprobs)", "")
+    assert result.without_penalty == ("", "1 of 2 log-probabilities is -inf (base_logprobs)", "")
     first, lost, last = result.advantages
     assert (first.tolist(), last.tolist()) == ([9.0, 21.0], [40.0])
     assert np.isnan(lost).all() if in_columns else not lost.size
