@@ -157,8 +157,7 @@ class RemoteModel(Model):
         self._connection.owner = self._served.owner or self._connection.owner
         await self._served.probe(self._connection.each, self._attempts())
         if self._server.require_served_name and (what := self._served.refusal()):
-            message = self._refusal(what)
-            raise FailedPrecondition(message, reason=Reason.SERVED_NAME_DIFFERS, field="model")
+            raise FailedPrecondition(self._refusal(what), reason=Reason.SERVED_NAME_DIFFERS)
 
     @property
     def engine(self) -> ServerEngine | None:
