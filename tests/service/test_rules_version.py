@@ -161,7 +161,7 @@ async def test_what_other_rules_have_begun_is_refused_at_resume(tmp_path: Path):
         with pytest.raises(FailedPrecondition) as refused:
             await worker.bridge.evaluation.evaluate(**wanted)
         state = (await worker.bridge.evaluation.get_evaluation("begun")).state
-        again = await worker.bridge.evaluation.evaluate(**{**wanted, "evaluation_id": "another"})
+        again = await worker.bridge.evaluation.evaluate(**settings(**wanted | {"evaluation_id": "another"}))
 
     assert refused.value.reason == "RULES_CHANGED"
     assert "another id" in str(refused.value)
