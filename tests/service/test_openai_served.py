@@ -234,7 +234,7 @@ async def test_another_name_is_refused_where_the_settings_want_that(tmp_path: Pa
     assert evaluation.state is EvaluationState.FAILED
     assert evaluation.problem is not None
     assert evaluation.problem.reason == "SERVED_NAME_DIFFERS"
-    assert "'m'" in evaluation.problem.message
+    assert evaluation.problem.message.startswith("model 'm' was requested")
     assert "'big'" in evaluation.problem.message
     assert server.asked == []
 

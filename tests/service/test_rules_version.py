@@ -161,7 +161,7 @@ async def test_what_other_rules_have_begun_is_refused_at_resume(tmp_path: Path):
         with pytest.raises(FailedPrecondition) as refused:
             await worker.bridge.evaluation.evaluate(**wanted)
         state = (await worker.bridge.evaluation.get_evaluation("begun")).state
-        again = await worker.bridge.evaluation.evaluate(**wanted | {"evaluation_id": "another"})
+        again = await worker.bridge.evaluation.evaluate(**settings(**wanted | {"evaluation_id": "another"}))
 
     assert refused.value.reason == "RULES_CHANGED"
     assert "another id" in str(refused.value)
@@ -186,14 +186,17 @@ async def test_what_has_no_result_yet_takes_the_present_rules(tmp_path: Path):
 
 
 async def test_an_attempt_of_a_release_without_versions_is_seen(tmp_path: Path):
-    """It resumes what this release began: then the evaluation is of several versions, which is 0."""
+    """It resumes what this release began: then the evaluation is of several versions, which is 0, and equals none."""
     async with run_worker(models(a=0.4), state_dir=tmp_path) as worker:
-        await worker.bridge.evaluation.evaluate(**settings(evaluation_id="mixed", model="embedded:a"))
+        for name in ("mixed", "as mixed"):
+            await worker.bridge.evaluation.evaluate(**settings(evaluation_id=name, model="embedded:a"))
         with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL_FILE)) as journal, journal:
             journal.execute("UPDATE evaluations SET attempt = attempt + 1")
         mixed = await worker.bridge.evaluation.get_evaluation("mixed")
+        compared = await worker.bridge.evaluation.compare_evaluations(["mixed", "as mixed"])
 
     assert mixed.rules_version == 0
+    assert [pair.problem and pair.problem.reason for pair in compared.comparisons] == ["RULES_DIFFER"]
 
 
 async def test_the_version_is_retained_as_long_as_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -115,11 +115,11 @@ def _problem(evaluation: Evaluation, index: int) -> Problem | None:
 
 
 def _other_rules(baseline: Evaluation, other: Evaluation) -> Problem | None:
-    if baseline.rules_version == other.rules_version:
+    if baseline.rules_version == other.rules_version != 0:  # of two that are 0, each may have other versions
         return None
     message = (
         f"{other.evaluation_id!r} was measured by rules {rules_in_words(other.rules_version)}, the baseline by rules "
-        f"{rules_in_words(baseline.rules_version)}: measure one of them again, or set across_rules"
+        f"{rules_in_words(baseline.rules_version)}: measure one of them again, or set across_rules (--across-rules)"
     )
     return Problem(reason=Reason.RULES_DIFFER, message=message)
 

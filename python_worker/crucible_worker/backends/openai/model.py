@@ -158,8 +158,7 @@ class RemoteModel(Model):
         dialect = self._connection.dialects.of(self._name)
         await self._served.probe(self._connection.each, self._attempts(), dialect)
         if self._server.require_served_name and (what := self._served.refusal()):
-            message = self._refusal(what)
-            raise FailedPrecondition(message, reason=Reason.SERVED_NAME_DIFFERS, field="model")
+            raise FailedPrecondition(self._refusal(what), reason=Reason.SERVED_NAME_DIFFERS)
 
     @property
     def engine(self) -> ServerEngine | None:
