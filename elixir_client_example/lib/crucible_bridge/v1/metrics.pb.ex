@@ -115,7 +115,7 @@ defmodule CrucibleBridge.V1.IncorporateKLPenaltyResponse do
   field :metrics, 1, type: CrucibleBridge.V1.Metrics
   field :advantages, 2, repeated: true, type: CrucibleBridge.V1.Tensor
   field :usage, 3, type: CrucibleBridge.V1.Usage
-  field :undefined, 4, repeated: true, type: :string
+  field :without_penalty, 4, repeated: true, type: :string, json_name: "withoutPenalty"
 end
 
 defmodule CrucibleBridge.V1.ComputeMeanNLLRequest do
