@@ -159,7 +159,8 @@ class ScriptedServer:
         content = await reader.readexactly(int(headers.get("content-length", 0)))
         body = json.loads(content) if content else None
         request = Request(len(self.requests), method, target.removeprefix("/v1"), headers, body)
-        probes = method == "POST" and request.text == PROBE_TEXT
+        asks = method == "POST" and isinstance(body, dict) and not body.keys().isdisjoint(("messages", "prompt"))
+        probes = asks and request.text == PROBE_TEXT
         (self.probes if probes else self.requests).append(request)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)

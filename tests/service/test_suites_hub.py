@@ -51,7 +51,7 @@ CARDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "chat/arc_challenge": (
         {"id": TEXT, "question": TEXT, "choices": {"text": TEXTS, "label": TEXTS}, "answerKey": TEXT},
         {"id": "M1", "question": "?", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answerKey": "B"},
-        {"input": "?", "choices": ["x", "y"], "target": "B", "id": "M1"},
+        {"input": "?", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "target": "B", "id": "M1"},
     ),
     "code/humaneval": (
         dict.fromkeys(HUMANEVAL, TEXT),

@@ -1,11 +1,13 @@
 """Likeliest tokens of a prompt: how a Tinker service is asked for them, and what it is told when it does not answer."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluationState, EvaluatorSpec, ModelInput, Sample
+from crucible_bridge.types import Dataset, EvaluationState, EvaluatorSpec, ModelInput, Prompt, Sample
 from crucible_worker.backends.base import Capability
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (
@@ -72,7 +74,7 @@ async def test_next_tokens_of_a_service_are_evaluated(tmp_path):
         evaluation = await bridge.evaluation.evaluate(
             model=SAMPLER,
             evaluators=EvaluatorSpec(kind="next_token_accuracy", options={"clean": ["strip"]}),
-            dataset=samples,
+            dataset=dataclasses.replace(Dataset.of(samples), prompt=Prompt(target_delimiter="")),
             evaluation_id="e",
         )
         (sample,) = await samples_of(bridge)
