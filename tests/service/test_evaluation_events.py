@@ -110,7 +110,7 @@ async def test_end_events_carry_the_metrics():
         complete, stop = await r.told(COMPLETE), await r.told(STOP)
         ends = {event.evaluator: event for event in r.recorder.of(EventKind.EVALUATOR_COMPLETE)}
 
-    counts = {"n": 2.0, "n_scored": 2.0, "n_unscored": 0.0, "n_errors": 0.0}
+    counts = {"n": 2.0, "n_scored": 2.0, "n_unscored": 0.0, "n_errors": 0.0, "n_truncated_reasoning": 0.0}
     spent = {"usage.prompt_tokens": 2.0, "usage.output_tokens": 0.0, "usage.calls": 2.0, "usage.unreported_calls": 0.0}
     assert ends["nll"].measurements == {"test/nll": evaluation.metrics.values["test/nll"], **counts, **spent}
     assert ends["accuracy"].measurements.items() >= {"test/accuracy": 1.0, **counts}.items()

@@ -156,7 +156,7 @@ async def test_a_sample_that_gets_further_outlives_the_default_time():
 async def test_stall_fails_the_evaluation():
     """When no sample is done for stall_timeout_ms: FAILED, STALLED; what was done is kept, calls are cancelled."""
     async with rig(ScriptedModel(fault=lambda call: STALL if call.text == "b" else None)) as r:
-        evaluation = await r.evaluation.evaluate(asked(limits=Limits(stall_timeout_ms=60)))
+        evaluation = await r.evaluation.evaluate(asked(limits=Limits(stall_timeout_ms=1_000)))
         verdicts = await verdicts_of(r.worker.bridge)
 
     assert state_of(evaluation) == (EvaluationState.FAILED, "STALLED")
