@@ -95,7 +95,7 @@ def continued(request: Request) -> Reply:
 
 
 class ScriptedServer:
-    """The server; counts what came, and when somebody hung up.
+    """The server; counts what came, and when a client hung up.
 
     The probe of an evaluation has a script apart, and is counted apart.
     """

@@ -143,7 +143,7 @@ def test_a_cure_stands_where_it_is_one(asked, status, words, cured):
 )
 @rows("as_json", [True, False])
 def test_no_secret_is_repeated(text, shown, as_json):
-    """Keys, tokens and control characters do not get into an error, whoever they belong to."""
+    """Keys, tokens and control characters do not get into an error, whichever side they belong to."""
     body = error_body(text) if as_json else text.encode()
     message = of_status(ASKED, 400, {}, body).message
     assert message.endswith(f": {shown.replace('hf_...', '[key]')}")
