@@ -365,9 +365,10 @@ async def test_a_model_that_a_task_names_is_one_of_the_workers(sample: Sample, m
     async with run_worker({"m": ScriptedModel(), "j": judge}, inspect_roots=[TASKS]) as worker:
         evaluation = await worker.bridge.evaluation.evaluate(request(sample, models=models))
 
-    name = sample.input.partition("@")[2]
+    name = str(sample.input).partition("@")[2]
     assert evaluation.metrics.values[f"{name}/model_graded_qa/accuracy"] == 1 / 3
     assert judge.counts["sample"] == 3 * len(models)
+    assert evaluation.usage is not None
     assert [used.model for used in evaluation.usage.judges] == ["embedded:j"]
     assert evaluation.request.models == models
 

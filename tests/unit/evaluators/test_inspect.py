@@ -203,7 +203,7 @@ def test_models_of_the_request_are_further_models() -> None:
     models = {"grader": parse_model("openai:s/m"), "openai/gpt-5": parse_model("local:b")}
     parts = EvaluatorParts(models=models)
 
-    made = registry.create(EvaluatorSpec(kind="inspect"), 0, None, parts)
+    made: Any = registry.create(EvaluatorSpec(kind="inspect"), 0, None, parts)
 
     assert dict(made.auxiliary_models) == {f"models:{name}": model for name, model in models.items()}
     assert not made.needs_auxiliary_models

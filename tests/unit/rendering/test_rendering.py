@@ -11,6 +11,7 @@ from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering import render_prompt, render_supervised
 from crucible_worker.rendering.prompts import render_question
 from tests.tables import rows
+from tests.unit.rendering.tokenizers_made import inputs_of
 
 BOS, EOS = 1, 2
 
@@ -222,7 +223,7 @@ async def test_messages_count_by_their_weights():
 
     datum = await render_supervised(tokenizer, sample, "customized")
 
-    pairs = zip(datum.loss_fn_inputs["target_tokens"], datum.loss_fn_inputs["weights"], strict=True)
+    pairs = zip(*inputs_of(datum), strict=True)
     assert "".join(f"{chr(token)}{weight:g} " for token, weight in pairs if weight) == (
         "q0.25 10.25 ]0.25 r0.5 20.5 ]0.5 r1 31 ]1 "
     )

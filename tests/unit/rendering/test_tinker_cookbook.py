@@ -63,11 +63,11 @@ async def test_weights_are_the_renderers(tokenizer, train_on, expected):
 @pytest.mark.parametrize("renderer", ["qwen3_instruct", "role_colon"])
 async def test_each_value_of_train_on_is_the_originals(tokenizer, renderer, train_on):
     """Tokens and weights, of a conversation whose last turn has two messages of the assistant."""
-    from tinker_cookbook.renderers import TrainOnWhat, get_renderer
+    from tinker_cookbook.renderers import Message, TrainOnWhat, get_renderer
 
     roles = ["system", "user", "assistant", "user", "assistant", "tool", "assistant"]
-    plain = [{"role": role, "content": f"{index}"} for index, role in enumerate(roles)]
-    turns = [ChatMessage(message["role"], message["content"]) for message in plain]
+    plain: list[Message] = [{"role": role, "content": f"{index}"} for index, role in enumerate(roles)]
+    turns = [ChatMessage(role, f"{index}") for index, role in enumerate(roles)]
     if train_on == "customized":
         plain = [{**message, "trainable": index in (1, 4)} for index, message in enumerate(plain)]
         turns = [dataclasses.replace(turn, weight=float(index in (1, 4))) for index, turn in enumerate(turns)]
