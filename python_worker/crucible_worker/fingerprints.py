@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-__all__ = ["FULL", "TENSORS", "is_full", "is_of_files", "map_digests", "same"]
+__all__ = ["FULL", "TENSORS", "is_full", "is_of_files", "map_digests", "model_part", "same"]
 
 FULL = "full"
 """Kind of a digest of every byte."""
@@ -32,6 +32,11 @@ def same(first: str, second: str) -> bool | None:
         return False
     found = [_same(*pair) for pair in zip(ours, theirs)]
     return False if False in found else None if None in found else True
+
+
+def model_part(fingerprint: str) -> str:
+    """The evaluated model's part of the fingerprint of several models."""
+    return fingerprint.partition("+")[0]
 
 
 def is_full(fingerprint: str) -> bool:

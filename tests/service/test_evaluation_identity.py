@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from crucible_bridge.types import (
     EvaluationState,
     InlineDataset,
     Limits,
+    LocalModel,
     Sample,
     SamplingParams,
 )
@@ -31,6 +34,8 @@ from tests.service.evaluation_kit import (
     refused,
     rig,
 )
+from tests.service.follow_kit import QUESTIONS, following, save
+from tests.service.plans_kit import plan, planned
 
 ONE = Sample(id="a", input="a", targets=("A",), choices=("x",), metadata={"k": "v"})
 DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weights": [1.0, 1.0]})
@@ -309,3 +314,58 @@ async def test_equal_ids_of_different_journals_have_nothing_to_do_with_each_othe
         async with run_worker({"m": ScriptedModel()}) as other:
             started = await other.bridge.evaluation.start_evaluation(asked(dataset=SHOUT[:1]))
             assert not started.existed
+
+
+async def test_a_directory_that_is_written_again_is_not_the_model_of_a_completed_evaluation(tmp_path: Path):
+    """Its id is refused while other files are there, its results stay; put back or removed, the call gives them."""
+    wanted = asked(model=LocalModel("run/checkpoint-1"), dataset=Dataset(source=InlineDataset(QUESTIONS)))
+    async with following(tmp_path) as f:
+        path = save(f.folder, 1)
+        wanted = dataclasses.replace(wanted, model=LocalModel(str(path)))
+        first = await f.bridge.evaluation.evaluate(wanted)
+        shutil.rmtree(path)
+        save(f.folder, 1, content=2)
+        for call in (f.bridge.evaluation.evaluate, f.bridge.evaluation.start_evaluation):
+            await refused(call(wanted), Code.FAILED_PRECONDITION, "MODEL_CHANGED", "model")
+        assert await f.bridge.evaluation.get_evaluation(first.evaluation_id) == first
+        other = await f.bridge.evaluation.evaluate(dataclasses.replace(wanted, evaluation_id="other"))
+        assert [one.metrics.values["accuracy"] for one in (first, other)] == [0.0, 1.0]
+        shutil.rmtree(path)
+        assert await f.bridge.evaluation.evaluate(wanted) == first
+        save(f.folder, 1)
+        assert await f.bridge.evaluation.evaluate(wanted) == first
+
+
+async def test_a_step_whose_directory_is_written_again_is_evaluated_again(tmp_path: Path):
+    """By whoever reports it; the same files, or another directory, start nothing."""
+    async with following(tmp_path) as f:
+        calls = f.bridge.evaluation
+        dataset = Dataset(source=InlineDataset(QUESTIONS))
+        await calls.register_plan(
+            plan(eval_every=1, evaluations=(planned(accuracy(), dataset=dataset),), infrequent_evaluations=())
+        )
+        path = save(f.folder, 1)
+        found: list[tuple[str, float, bool]] = []
+        for content in (1, 1, 2, 2, 1):
+            shutil.rmtree(path)
+            save(f.folder, 1, content=content)
+            (started,) = await calls.notify_step("p", 1, LocalModel(str(path)))
+            name = started.evaluation.evaluation_id
+            await f.recorder.wait_for(
+                lambda event, name=name: (event.kind, event.evaluation_id) == (EventKind.EVALUATION_COMPLETE, name)
+            )
+            accuracy_of = (await calls.get_evaluation(name)).metrics.values["accuracy"]
+            found.append((name, accuracy_of, started.existed))
+        save(f.folder, 1, "other")
+        other = calls.notify_step("p", 1, LocalModel(str(f.folder / "other")))
+        await refused(other, Code.ALREADY_EXISTS, "OTHER_MODEL", "model")
+
+    assert [(value, existed) for _, value, existed in found] == [
+        (0.0, False),
+        (0.0, True),
+        (1.0, False),
+        (1.0, True),
+        (0.0, False),
+    ]
+    assert found[0][0] == "p-step-1-0"
+    assert len({name for name, *_ in found}) == 3

@@ -28,6 +28,7 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
     Usage,
+    Verdict,
 )
 from crucible_worker.cli.samples_csv import COLUMNS, row
 from crucible_worker.exports.rows import row_of
@@ -198,6 +199,7 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
     spread = Distributions()
     for result in results:
         spread.add(result)
+        assert result.output_tokens is None
         assert sample_as_data(result)["output_tokens"] is None
         assert row_of(evaluation, result)["output_tokens"] is None
         assert row_as_data(0, result)["tokens"] is None
@@ -206,6 +208,34 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
     assert spread.as_data()["accuracy"]["output_tokens"] is None
     samples = [event for event in events if event.kind is EventKind.SAMPLE_COMPLETE]
     assert [sorted(event.measurements) for event in samples] == [["score"]] * 3
+
+
+async def test_tokens_that_a_judge_does_not_report_are_absent(tmp_path: Path):
+    """Of the call, of each sample and of the metrics; what a server samples for a call has none either."""
+
+    def silent(request: Request) -> Reply:
+        if request.method == "GET":
+            return refusal(404)
+        said = '{"correct": {"score": 10, "reason": "so"}}' if request.body["model"] == "judge" else "an answer"
+        return Reply({"choices": answer(request, said).body["choices"]})
+
+    named = {"name": "correct", "description": "It is correct."}
+    criteria = [RubricCriterion(name="correct", description="It is correct.")]
+    async with ScriptedServer(silent).serving() as fake, worker_on(fake, tmp_path) as bridge:
+        graded = await bridge.grading.grade_rubric(JUDGE, [RubricItem(response="r")], criteria)
+        evaluation = await bridge.evaluation.evaluate(
+            model=MODEL,
+            evaluators=[EvaluatorSpec(kind="rubric", options={"judge": JUDGE, "criteria": [named]})],
+            dataset=numbered(2),
+            sampling=PARAMS,
+        )
+        sampled = await bridge.models.sample(MODEL, ["a"], sampling=PARAMS)
+    assert [one.completion_tokens for one in (graded, *graded.grades)] == [None, None]
+    assert evaluation.metrics.values["rubric_score"] == 1.0
+    assert [one.grade.verdict for one in graded.grades] == [Verdict.CORRECT]
+    for key in ("judge_prompt_tokens", "judge_completion_tokens"):
+        assert evaluation.metrics.undefined[key] == "the judge's server reports no number"
+    assert [one.output_tokens for one in sampled.items[0].sequences] == [None]
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "x", {"prompt_tokens": -1, "completion_tokens": True}, {"x": [1]}])

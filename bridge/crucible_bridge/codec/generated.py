@@ -846,7 +846,7 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         extracted=message.extracted,
         method=message.method,
         stop_reason=message.stop_reason,
-        output_tokens=message.output_tokens,
+        output_tokens=message.output_tokens if message.HasField("output_tokens") else None,
         duration_ns=message.duration_ns,
         attempts=message.attempts,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
@@ -2389,7 +2389,7 @@ def rubric_grade_from_v1(message: grading_pb2.RubricGrade, field: str = "") -> R
         grade=grade_from_v1(message.grade, child(field, "grade")),
         criteria=each_decoded(criterion_score_from_v1, message.criteria, child(field, "criteria")),
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-        completion_tokens=message.completion_tokens,
+        completion_tokens=message.completion_tokens if message.HasField("completion_tokens") else None,
     )
 
 
@@ -2413,7 +2413,7 @@ def rubric_grades_from_v1(message: grading_pb2.GradeRubricResponse, field: str =
     return RubricGrades(
         grades=each_decoded(rubric_grade_from_v1, message.grades, child(field, "grades")),
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
-        completion_tokens=message.completion_tokens,
+        completion_tokens=message.completion_tokens if message.HasField("completion_tokens") else None,
         judge_fingerprint=message.judge_fingerprint,
         usage=usage_from_v1(message.usage, child(field, "usage")) if message.HasField("usage") else None,
     )

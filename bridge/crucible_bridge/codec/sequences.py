@@ -63,6 +63,11 @@ def _two_dimensional(array: np.ndarray, field: str) -> np.ndarray:
     return array
 
 
+def _token_count(message: pb.SampledSequence, known: int) -> int | None:
+    """Their number where the tokens themselves do not say it."""
+    return message.output_tokens if message.HasField("output_tokens") and message.output_tokens != known else None
+
+
 def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
     """Encode what a model generated."""
     return pb.SampledSequence(
@@ -102,7 +107,7 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
         tokens=tuple(tokens.tolist()),
         logprobs=logprobs,
         stop_reason=message.stop_reason,
-        token_count=None if message.output_tokens == tokens.size else message.output_tokens,
+        token_count=_token_count(message, tokens.size),
         prompt_tokens=message.prompt_tokens if message.HasField("prompt_tokens") else None,
         cached_prompt_tokens=message.cached_prompt_tokens if message.HasField("cached_prompt_tokens") else None,
         reasoning_tokens=message.reasoning_tokens if message.HasField("reasoning_tokens") else None,

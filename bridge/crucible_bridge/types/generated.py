@@ -393,8 +393,8 @@ class SampleResult:
     """Why generation ended: "stop" (end of sequence or a stop string), "length", or another reason as the model's
     server calls it; empty where nothing was generated, or where the server reports none.
     """
-    output_tokens: int = 0
-    """Generated tokens; 0 if the model's server does not report them: then `usage` has no output_tokens."""
+    output_tokens: int | None = None
+    """Generated tokens; None if the model's server does not report them."""
     duration_ns: int = 0
     """Wall time of this run in nanoseconds, with its retries and the waits between them."""
     attempts: int = 0
@@ -1258,8 +1258,8 @@ class RubricGrade:
     """In the order of the request; none without a judgement."""
     prompt_tokens: int | None = None
     """Tokens of the judge's prompts; None if its server did not report them."""
-    completion_tokens: int = 0
-    """Tokens that it generated, unreadable judgements included."""
+    completion_tokens: int | None = None
+    """Tokens that it generated, unreadable judgements included; None if its server did not report them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1270,8 +1270,8 @@ class RubricGrades:
     """One for each item, in the order of the items."""
     prompt_tokens: int | None = None
     """Of all items; None if one of them has none."""
-    completion_tokens: int = 0
-    """Of all items."""
+    completion_tokens: int | None = None
+    """Of all items; None if one of them has none."""
     judge_fingerprint: str = ""
     """Content of the judge's checkpoint, as its backend tells."""
     usage: Usage | None = None

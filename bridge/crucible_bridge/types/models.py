@@ -395,11 +395,8 @@ class SampledSequence:
     """Calls of tools that the server returned; one that cannot be parsed has no name, and its text as its arguments."""
 
     @property
-    def output_tokens(self) -> int:
-        """Generated tokens; 0 if neither they nor their number is reported, see `reported_tokens`."""
-        return len(self.tokens) if self.token_count is None else self.token_count
-
-    @property
-    def reported_tokens(self) -> int | None:
+    def output_tokens(self) -> int | None:
         """Generated tokens; None if there is text, and neither they nor their number is reported."""
-        return None if self.text and not self.tokens and self.token_count is None else self.output_tokens
+        if self.token_count is not None:
+            return self.token_count
+        return None if self.text and not self.tokens else len(self.tokens)

@@ -71,12 +71,12 @@ class Transition:
                 recorded, and the answer has only their number, or not as many log-probabilities.
         """
         seen = sum(map(_length, observation.chunks))
-        counts = {"observation_tokens": seen, "action_tokens": action.output_tokens}
+        counts = {"observation_tokens": seen, "action_tokens": action.output_tokens or 0}
         found: dict[str, Any] = {"reward": reward, "metrics": metrics or {}, "stop_reason": action.stop_reason}
         found["cached_observation_tokens"] = action.cached_prompt_tokens
         if not intermediates:
             return cls(**counts, **found)
-        if len(action.tokens) != action.output_tokens:
+        if len(action.tokens) != counts["action_tokens"]:
             raise InvalidField("action", "has no tokens: the model's server reports only their number")
         plain = all(isinstance(chunk, TokensChunk) for chunk in observation.chunks)
         return cls(

@@ -11,7 +11,14 @@ from typing import ClassVar
 
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
 
-__all__ = ["Meter", "length_of"]
+__all__ = ["Meter", "known_sum", "length_of"]
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    listed = list(counts)
+    known = [count for count in listed if count is not None]
+    return sum(known) if len(known) == len(listed) else None
 
 
 class Meter:
@@ -70,10 +77,8 @@ class Meter:
     def sampled(self, prompt: ModelInput | None, answers: Sequence[SampledSequence]) -> None:
         """Add a call for continuations of tokens, or of words if None; the prompt counts once for all of them."""
         read = cached = reasoning = None
-        output: int | None = 0
+        output = known_sum(answer.output_tokens for answer in answers)
         for answer in answers:
-            tokens = answer.reported_tokens
-            output = None if output is None or tokens is None else output + tokens
             if answer.reasoning_tokens is not None:
                 reasoning = answer.reasoning_tokens + (reasoning or 0)
         if answers:

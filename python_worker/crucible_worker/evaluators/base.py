@@ -176,8 +176,8 @@ class Outcome:
     """How the verdict came about."""
     stop_reason: str = ""
     """"stop", "length", or empty if nothing was generated."""
-    output_tokens: int = 0
-    """Generated tokens."""
+    output_tokens: int | None = 0
+    """Generated tokens; None if the model's server does not report them, as the engine finds where this is 0."""
     problem: Problem | None = None
     """Why it is unscored."""
     measurements: Mapping[str, float] = dataclasses.field(default_factory=dict)

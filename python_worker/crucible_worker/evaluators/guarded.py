@@ -205,8 +205,9 @@ class Guarded:
         texts = (outcome.output, outcome.extracted, outcome.method, outcome.stop_reason)
         if not all(isinstance(text, str) for text in (*texts, outcome.reasoning, outcome.refusal)):
             raise self._failed("gave an output, extract, method, stop reason, reasoning or refusal that is no text")
-        if not isinstance(outcome.output_tokens, numbers.Integral) or outcome.output_tokens < 0:
-            raise self._failed(f"gave {str(outcome.output_tokens)[:60]} output tokens")
+        tokens = outcome.output_tokens
+        if tokens is not None and (not isinstance(tokens, numbers.Integral) or tokens < 0):
+            raise self._failed(f"gave {str(tokens)[:60]} output tokens")
         return Outcome(
             verdict=outcome.verdict,
             score=None if outcome.score is None else float(outcome.score),
@@ -214,7 +215,7 @@ class Guarded:
             extracted=shorten(outcome.extracted, MAX_PROBLEM_BYTES),
             method=shorten(outcome.method, MAX_PROBLEM_BYTES),
             stop_reason=shorten(outcome.stop_reason, MAX_PROBLEM_BYTES),
-            output_tokens=int(outcome.output_tokens),
+            output_tokens=None if tokens is None else int(tokens),
             problem=self._problem(outcome),
             measurements=self._measurements(outcome),
             group=self._group(outcome),

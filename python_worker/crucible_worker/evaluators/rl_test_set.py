@@ -29,8 +29,8 @@ from crucible_worker.evaluators.environments.records import (
     described,
     errors_of,
     outcome_of,
-    unseen_turns,
-    without_observations,
+    uncounted_turns,
+    without_uncounted,
 )
 from crucible_worker.evaluators.graded import check_question, grader_for
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
@@ -120,7 +120,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             BackendError: with fail_fast, a sample has failed (reason ROLLOUT_FAILED).
             InvalidField: a key would occur twice, or there would be too many.
         """
-        totals, unseen = TrajectoryTotals(), 0
+        totals, uncounted = TrajectoryTotals(), set[str]()
         errors: collections.Counter[str] = collections.Counter()
         skipped, first = 0, ""
         for result in results:
@@ -129,10 +129,10 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
                 skipped, first = skipped + 1, first or described(result)
             else:
                 totals.add(result.group)
-                unseen += unseen_turns(result)
+                uncounted.update(uncounted_turns(result))
         if skipped and self._fails_fast:
             raise BackendError(first, reason=Reason.ROLLOUT_FAILED, retryable=False)
-        metrics = without_observations(totals.metrics()) if unseen else totals.metrics()
+        metrics = without_uncounted(totals.metrics(), uncounted)
         return Metrics({**metrics.values, **counts_of(errors, skipped)}, metrics.undefined)
 
     @property

@@ -93,7 +93,7 @@ class Rollout(
                 role="assistant",
                 text=outcome.output,
                 reward=outcome.score,
-                tokens=answer.sequence.reported_tokens,
+                tokens=answer.sequence.output_tokens,
                 reasoning=outcome.reasoning,
                 refusal=outcome.refusal,
                 tool_calls=outcome.tool_calls,

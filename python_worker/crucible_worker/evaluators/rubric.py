@@ -14,6 +14,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, Metrics, Problem, RubricItem, Sample, SampleResult, Verdict
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Answering, Thinking
 from crucible_worker.evaluators.base import Outcome, SampleContext
@@ -126,27 +127,24 @@ class RubricEvaluator(
         Tokens of judgements that could not be parsed are counted as well.
         """
         columns = {"rubric_score": [], **{f"rubric/{criterion.name}": [] for criterion in self.rubric.criteria}}
-        prompts: list[float | None] = []
-        completions = 0.0
+        tokens: dict[str, list[int | None]] = {_PROMPT: [], _COMPLETION: []}
         for _, repeats in itertools.groupby(results, key=operator.attrgetter("sample_id")):
             for scores in columns.values():
                 scores.append([])
             for result in repeats:
                 for key, scores in columns.items():
                     scores[-1].append(_score(result, key))
-                if _COMPLETION in result.measurements:
-                    completions += result.measurements[_COMPLETION]
-                    prompts.append(result.measurements.get(_PROMPT))
+                for key, counts in tokens.items() if _judged(result) else ():
+                    counts.append(int(result.measurements[key]) if key in result.measurements else None)
         values: dict[str, float] = {}
         undefined: dict[str, str] = {}
-        known = [count for count in prompts if count is not None]
-        if not prompts:
-            undefined = dict.fromkeys((_PROMPT, _COMPLETION), "there was no judgement")
-        elif len(known) == len(prompts):
-            values = {_PROMPT: sum(known), _COMPLETION: completions}
-        else:
-            values = {_COMPLETION: completions}
-            undefined = {_PROMPT: "the judge's server has its tokenizer, and reports no number"}
+        for key, counts in tokens.items():
+            if not counts:
+                undefined[key] = "there was no judgement"
+            elif (total := known_sum(counts)) is None:
+                undefined[key] = "the judge's server reports no number"
+            else:
+                values[key] = total
         for key, scores in columns.items():
             found = reduced(scores, Reduce.MEAN)
             stderr = f"{key}_stderr" if key == "rubric_score" else key.replace("rubric/", "rubric_stderr/", 1)
@@ -154,6 +152,12 @@ class RubricEvaluator(
             values |= {names[name]: value for name, value in found.values.items()}
             undefined |= {names[name]: reason for name, reason in found.undefined.items()}
         return Metrics.of(values, undefined)
+
+
+def _judged(result: SampleResult) -> bool:
+    """Whether a judge was queried about it, or need not be: then tokens are missing only where none were reported."""
+    unread = result.problem is not None and result.problem.reason == Reason.INVALID_JUDGEMENT
+    return result.verdict.scored or unread or _COMPLETION in result.measurements or _PROMPT in result.measurements
 
 
 def _score(result: SampleResult, key: str) -> float | None:

@@ -7,7 +7,6 @@ from typing import Any
 from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.exports.record_data import record_data
 from crucible_worker.held_paths import format_own_model
-from crucible_worker.reports.facts import reported_tokens
 
 __all__ = ["EVALUATION_COLUMNS", "row_of"]
 
@@ -24,5 +23,4 @@ def row_of(evaluation: Evaluation, result: SampleResult) -> dict[str, Any]:
     """A result of a sample as plain data."""
     request = evaluation.request
     values = (evaluation.evaluation_id, request.run_id, request.step, format_own_model(request.model))
-    row = {**dict(zip(EVALUATION_COLUMNS, map(record_data, values), strict=True)), **record_data(result)}
-    return {**row, "output_tokens": reported_tokens(result)}
+    return {**dict(zip(EVALUATION_COLUMNS, map(record_data, values), strict=True)), **record_data(result)}

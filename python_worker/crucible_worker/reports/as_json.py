@@ -20,7 +20,6 @@ from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
-    reported_tokens,
     shown_failures,
     usage_as_data,
 )
@@ -121,7 +120,7 @@ def _result(result: EvaluatorResult) -> dict[str, Any]:
 def sample_as_data(sample: SampleResult) -> dict[str, Any]:
     """A sample's result with its record as plain data, ready for any reader of JSON."""
     reason = "" if sample.problem is None else sample.problem.reason
-    measured = {"measurements": sample.measurements, "output_tokens": reported_tokens(sample)}
+    measured = {"measurements": sample.measurements, "output_tokens": sample.output_tokens}
     return plain({**_sample(sample), "reason": reason, **measured})
 
 

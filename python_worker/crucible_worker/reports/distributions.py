@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types import SampleResult
-from crucible_worker.reports.facts import reported_tokens
 from crucible_worker.reports.plain import plain
 
 __all__ = ["MAX_BINS", "Distributions", "histogram", "typical"]
@@ -60,7 +59,7 @@ class _Spread:
             self._scores.append(result.score)
         if result.duration_ns > 0:
             self._seconds.append(result.duration_ns / 1e9)
-        tokens = reported_tokens(result)
+        tokens = result.output_tokens
         if result.stop_reason or tokens or (tokens is None and result.output):
             self._stops[result.stop_reason] += 1
             if tokens is not None:

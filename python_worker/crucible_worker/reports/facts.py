@@ -35,7 +35,6 @@ __all__ = [
     "format_dataset",
     "metric_keys",
     "problem_text",
-    "reported_tokens",
     "rules_in_words",
     "shown_failures",
     "state_text",
@@ -98,12 +97,6 @@ def adjustments_text(engine: ServerEngine | None) -> str:
         for name, other in sorted(engine.sent_as.items())
     ]
     return f"{', '.join(words)}: the server refuses it" if words else ""
-
-
-def reported_tokens(result: SampleResult) -> int | None:
-    """Tokens that the model generated for a sample; None if its server did not report them."""
-    unknown = not result.output_tokens and result.usage is not None and result.usage.output_tokens is None
-    return None if unknown else result.output_tokens
 
 
 _SAMPLING = {

@@ -8,7 +8,6 @@ from typing import Any
 from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
 from crucible_worker.reasoning import reasoning_spans
 from crucible_worker.reports.as_json import sample_as_data
-from crucible_worker.reports.facts import reported_tokens
 from crucible_worker.reports.plain import plain, replace_surrogates
 from crucible_worker.reports.records import asked_text, record_as_data, shown_output
 
@@ -49,7 +48,7 @@ def row_as_data(n: int, result: SampleResult) -> dict[str, Any]:
         "extracted": _short(result.extracted),
         "target": _short(", ".join(() if result.sample is None else result.sample.targets)),
         "stop": result.stop_reason,
-        "tokens": reported_tokens(result),
+        "tokens": result.output_tokens,
         "seconds": _seconds(result),
         "reason": "" if result.problem is None else result.problem.reason,
     }

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from crucible_bridge.types import ModelRef
-from crucible_worker.fingerprints import is_of_files, same
+from crucible_worker.fingerprints import is_of_files, model_part, same
 from crucible_worker.held_paths import format_own_model
 
 __all__ = ["Written", "superseded"]
@@ -48,4 +48,4 @@ def superseded(of_run: Iterable[Written]) -> frozenset[str]:
 
 
 def _model_of(one: Written) -> str:
-    return one.fingerprint.partition("+")[0]
+    return model_part(one.fingerprint)

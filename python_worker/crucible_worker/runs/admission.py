@@ -15,6 +15,7 @@ import structlog
 from crucible_bridge.errors import (
     Cancelled,
     DeadlineExceeded,
+    FailedPrecondition,
     InvalidField,
     ResourceExhausted,
     Unavailable,
@@ -24,6 +25,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     Dataset,
     EvaluateRequest,
+    EvaluationState,
     EvaluatorSpec,
     ModelRef,
     PlannedEvaluation,
@@ -33,6 +35,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import Evaluator
+from crucible_worker.fingerprints import model_part, same
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims
 from crucible_worker.runs.caller_parts import refuse_without_caller, unused_parts
@@ -326,6 +329,8 @@ class Admission:
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
         if row is not None and await self._is_there(row):
+            if not waited:
+                await self._refuse_written_again(row, request.model)
             return row, True
         request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
@@ -410,6 +415,25 @@ class Admission:
             return True
         refuse_other_rules(row)
         return False
+
+    async def _refuse_written_again(self, row: Row, model: ModelRef) -> None:
+        """Refuse to give the numbers of files that are gone as those of the files that are there.
+
+        Raises:
+            FailedPrecondition: the evaluation is completed, and its directory has other files since (MODEL_CHANGED).
+        """
+        if row.state is not EvaluationState.COMPLETED:
+            return
+        recorded = model_part(row.model_fingerprint)
+        found = await self.preparer.present_fingerprint(model)
+        if found is not None and same(recorded, found) is False:
+            raise FailedPrecondition(
+                f"{row.evaluation_id!r} has evaluated other files of this directory, which has been written again: "
+                "take another id for those that are there now; the results of this one can still be read",
+                reason=Reason.MODEL_CHANGED,
+                field="model",
+                metadata={"fingerprint": recorded, "present_fingerprint": found},
+            )
 
     async def _take_on(
         self,

@@ -118,10 +118,7 @@ def commit_samples(
         ],
     )
     transaction.insert("INSERT OR REPLACE INTO samples VALUES", [_sample_row(row.number, one) for one in kept])
-    events = [
-        run_events.sample_complete(row, one.sample, one.attempt, one.place.position, one.took or one.sample.usage)
-        for one in kept
-    ]
+    events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(
         """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = COALESCE(?, active_ns),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -17,6 +18,7 @@ from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, Not
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, Patience, PlannedEvaluation
+from crucible_worker.fingerprints import model_part, same
 from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.best_file import check_has_folder
 from crucible_worker.runs.journal import Journal, Transaction
@@ -34,7 +36,8 @@ from crucible_worker.runs.journal.plans import (
     take,
     touch,
 )
-from crucible_worker.runs.journal.queries import Reads, Row, evaluation_of
+from crucible_worker.runs.journal.queries import Reads, Row, evaluation_of, find
+from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.plan_steps import (
     StepEvaluation,
     due_parts,
@@ -126,6 +129,7 @@ class EvaluationPlans:
 
         A run without a plan gets that of the first pattern that fits its id. With `content`, which tells checkpoints of
         one step apart, evaluations of another content are no longer those of the step: the model was written again.
+        Without it, the files of a directory are compared with those that evaluations of the step have read.
 
         Raises:
             NotFound: there is no such plan, and no pattern fits (reason UNKNOWN_PLAN).
@@ -137,12 +141,27 @@ class EvaluationPlans:
         with self._admission.first():
             if self._patterns and await self._journal.read(find_plan, plan_id) is None:
                 await self._register_by_pattern(plan_id)
+            content = content or await self._content_now(plan_id, step, model)
             while True:
                 try:
                     return await self._start_due(plan_id, step, model, content, last=last, new=new)
                 except Overtaken:
                     # Each time the step has one more evaluation, so this ends.
                     continue
+
+    async def _content_now(self, plan_id: str, step: int, model: ModelRef) -> str:
+        """What tells a checkpoint from an earlier one of its step and directory; empty if there is none."""
+        plan, rows, evaluated = await self._journal.read(_evaluated_at, plan_id, step)
+        if plan is None or not rows or any(request_from_record(each.request).model != model for each in evaluated):
+            return ""
+        found = await self._admission.preparer.present_fingerprint(model)
+        if found is None:
+            return ""
+        first = step_fingerprint(plan.fingerprint, step, model)
+        recorded = [model_part(each.model_fingerprint) for each in evaluated if each.model_fingerprint]
+        if all(row.fingerprint == first for row in rows) and not any(same(each, found) is False for each in recorded):
+            return ""
+        return hashlib.sha256(found.encode()).hexdigest()
 
     async def _register_by_pattern(self, run_id: str) -> None:
         """Register the plan of the first pattern that fits; as the run waits for the call, no data set is read yet."""
@@ -284,6 +303,13 @@ class EvaluationPlans:
             for part, planned in enumerate(parts_of(plan))
             for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
         )
+
+
+def _evaluated_at(source: Reads, plan_id: str, step: int) -> tuple[PlanRow | None, Sequence[StepRow], Sequence[Row]]:
+    """The rows of a plan, of a step and of its evaluations."""
+    rows = tuple(step_rows(source, plan_id, step).values())
+    found = (find(source, name) for name in dict.fromkeys(row.evaluation_id for row in rows))
+    return find_plan(source, plan_id), rows, [row for row in found if row is not None]
 
 
 def _patient(plan: EvaluationPlan, patience: Patience) -> PatientPlan:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
@@ -23,6 +25,7 @@ from crucible_bridge.types import (
     HubDataset,
     InlineDataset,
     JsonlDataset,
+    LocalModel,
     ModelPrice,
     ModelRef,
     PlannedEvaluation,
@@ -70,6 +73,7 @@ inline samples."""
 IDENTIFICATIONS = 2
 """Requests whose fingerprints are computed at once; no data set makes them wait."""
 
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
@@ -257,6 +261,16 @@ class Preparer:
     async def identify(self, request: EvaluateRequest) -> str:
         """The fingerprint of a request's specification."""
         return await self._in_thread(fingerprint, request)
+
+    async def present_fingerprint(self, model: ModelRef) -> str | None:
+        """The fingerprint of the files that a directory has now; None if it is none, or they cannot be read."""
+        if not isinstance(model, LocalModel):
+            return None
+        try:
+            return (await self._backend(model, "model").open(model)).evaluated_fingerprint
+        except BridgeError as error:
+            _log.debug("files_not_compared", model=str(model), error=str(error))
+            return None
 
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]

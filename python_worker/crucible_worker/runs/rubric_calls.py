@@ -21,7 +21,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import ANSWERING, Model
-from crucible_worker.grading.judge.asking import Judge, Rubric
+from crucible_worker.grading.judge.asking import Judge, Rubric, spent
 from crucible_worker.grading.judge.fence import MARK_CHARS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.limits import WorkerLimits
@@ -76,11 +76,11 @@ async def ask_rubric(
         _failed(item, result) if isinstance(result, Problem) else result
         for item, result in zip(request.items, answers.results)
     )
-    known = [grade.prompt_tokens for grade in grades if grade.prompt_tokens is not None]
+    prompt_tokens, completion_tokens = spent(grades)
     return RubricGrades(
         grades=grades,
-        prompt_tokens=sum(known) if len(known) == len(grades) else None,
-        completion_tokens=sum(grade.completion_tokens for grade in grades),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
         judge_fingerprint=answers.model_fingerprint,
         usage=answers.usage,
     )

@@ -18,7 +18,6 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.backends.metering import Meter
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.runs.journal.queries import Row
 from crucible_worker.runs.journal.records import request_from_record
@@ -93,12 +92,9 @@ def progress(row: Row, samples_per_second: float, questions: Mapping[str, float]
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
 
 
-def sample_complete(
-    row: Row, sample: SampleResult, attempt: int, position: int = 0, took: Usage | Meter | None = None
-) -> Event:
-    """SAMPLE_COMPLETE, once per run of a sample; the last one counts. `took` is what its models took."""
-    unknown = not sample.output_tokens and took is not None and took.output_tokens is None
-    measurements = {} if unknown else {"output_tokens": float(sample.output_tokens)}
+def sample_complete(row: Row, sample: SampleResult, attempt: int, position: int = 0) -> Event:
+    """SAMPLE_COMPLETE, once per run of a sample; the last one counts."""
+    measurements = {} if sample.output_tokens is None else {"output_tokens": float(sample.output_tokens)}
     if sample.score is not None:
         measurements["score"] = sample.score
     return Event(

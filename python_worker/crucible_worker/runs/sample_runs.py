@@ -147,6 +147,8 @@ class SampleRuns:
                 folder=lane.folder,
             )
             outcome = await self._outcome(lane, sample, context, patience)
+            if not outcome.output_tokens and model.meter.calls and model.meter.output_tokens is None:
+                outcome.output_tokens = None
         duration_ns = time.perf_counter_ns() - started
         calls = model.calls
         for other in auxiliary_models.values():

@@ -182,7 +182,7 @@ def _turn_of(model: str, answer: SampledSequence, opening: str) -> Turn:
     return Turn(
         role="assistant",
         text=answer.text,
-        tokens=answer.reported_tokens,
+        tokens=answer.output_tokens,
         model=model,
         reasoning="\n\n".join(filter(None, (answer.reasoning, written))),
         refusal=answer.refusal,

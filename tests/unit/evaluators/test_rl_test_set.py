@@ -51,9 +51,12 @@ def _result(outcome: Outcome | None = None, **fields: Any) -> SampleResult:
     return SampleResult(evaluator="rl_test_set", **{"sample_id": "s", **fields})
 
 
+@dataclasses.dataclass(kw_only=True)
 class Server(ScriptedModel):
-    """A model whose server makes the tokens, and tells their number alone."""
+    """A model whose server makes the tokens, and tells their number at most."""
 
+    reports: bool = True
+    """Whether it tells the number of what it generated."""
     tokenizer = None  # type: ignore[assignment] - it lies with the server
 
     @property
@@ -64,7 +67,7 @@ class Server(ScriptedModel):
         self, input: Any, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> Any:
         text = input if isinstance(input, str) else input.messages[-1].content
-        return [SampledSequence(text=text.upper(), tokens=(), token_count=len(text))]
+        return [SampledSequence(text=text.upper(), tokens=(), token_count=len(text) if self.reports else None)]
 
 
 async def test_tokens_that_nobody_counted_leave_their_keys_undefined() -> None:
@@ -78,6 +81,18 @@ async def test_tokens_that_nobody_counted_leave_their_keys_undefined() -> None:
     assert "server" in metrics.undefined["env/all/total_ob_tokens"]
     assert metrics.values["env/all/total_ac_tokens"] == 1.0
     assert metrics.values["env/all/reward/total"] == 1.0
+
+
+async def test_answers_that_nobody_counted_leave_their_keys_undefined() -> None:
+    """A server that reports no usage at all."""
+    outcome = await _run(Server(reports=False))
+
+    metrics = _made().aggregate([_result(outcome)])
+
+    assert outcome.output_tokens is None
+    assert outcome.measurements == {"unseen_turns": 1.0, "unreported_turns": 1.0}
+    assert {"env/all/total_ac_tokens", "env/all/ac_tokens_per_turn"} <= metrics.undefined.keys()
+    assert metrics.values["env/all/total_turns"] == 1.0
 
 
 class Caching(ScriptedModel):

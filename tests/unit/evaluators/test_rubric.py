@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -170,6 +171,14 @@ def test_prompts_that_nobody_counted_have_no_sum() -> None:
 
     assert metrics.values["judge_completion_tokens"] == 5
     assert "judge_prompt_tokens" in metrics.undefined
+
+
+def test_a_judgement_of_which_nothing_is_counted_leaves_no_sum() -> None:
+    """Beside one whose tokens are known."""
+    uncounted = dataclasses.replace(result("b", 1, 10, 5), measurements={"rubric/correct": 10.0, "rubric/clear": 5.0})
+    metrics = made().aggregate([result("a", 1, 10, 5), uncounted])
+
+    assert {"judge_prompt_tokens", "judge_completion_tokens"} <= metrics.undefined.keys()
 
 
 def test_a_judge_is_any_model_of_the_worker() -> None:

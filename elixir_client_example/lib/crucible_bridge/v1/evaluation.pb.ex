@@ -594,7 +594,7 @@ defmodule CrucibleBridge.V1.SampleResult do
   field :extracted, 7, type: :string
   field :method, 8, type: :string
   field :stop_reason, 9, type: :string, json_name: "stopReason"
-  field :output_tokens, 10, type: :int32, json_name: "outputTokens"
+  field :output_tokens, 10, proto3_optional: true, type: :int32, json_name: "outputTokens"
   field :duration_ns, 11, type: :int64, json_name: "durationNs"
   field :attempts, 12, type: :int32
   field :problem, 13, type: CrucibleBridge.V1.Problem

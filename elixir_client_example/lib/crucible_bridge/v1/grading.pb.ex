@@ -488,7 +488,7 @@ defmodule CrucibleBridge.V1.RubricGrade do
   field :grade, 1, type: CrucibleBridge.V1.Grade
   field :criteria, 2, repeated: true, type: CrucibleBridge.V1.CriterionScore
   field :prompt_tokens, 3, proto3_optional: true, type: :int64, json_name: "promptTokens"
-  field :completion_tokens, 4, type: :int64, json_name: "completionTokens"
+  field :completion_tokens, 4, proto3_optional: true, type: :int64, json_name: "completionTokens"
 end
 
 defmodule CrucibleBridge.V1.GradeRubricResponse do
@@ -500,7 +500,7 @@ defmodule CrucibleBridge.V1.GradeRubricResponse do
 
   field :grades, 1, repeated: true, type: CrucibleBridge.V1.RubricGrade
   field :prompt_tokens, 2, proto3_optional: true, type: :int64, json_name: "promptTokens"
-  field :completion_tokens, 3, type: :int64, json_name: "completionTokens"
+  field :completion_tokens, 3, proto3_optional: true, type: :int64, json_name: "completionTokens"
   field :judge_fingerprint, 4, type: :string, json_name: "judgeFingerprint"
   field :usage, 5, type: CrucibleBridge.V1.Usage
 end

@@ -51,7 +51,7 @@ defmodule CrucibleBridge.V1.SampledSequence do
   field :tokens, 2, type: CrucibleBridge.V1.Tensor
   field :logprobs, 3, type: CrucibleBridge.V1.Tensor
   field :stop_reason, 4, type: :string, json_name: "stopReason"
-  field :output_tokens, 5, type: :int32, json_name: "outputTokens"
+  field :output_tokens, 5, proto3_optional: true, type: :int32, json_name: "outputTokens"
   field :prompt_tokens, 6, proto3_optional: true, type: :int32, json_name: "promptTokens"
 
   field :cached_prompt_tokens, 7,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
@@ -56,34 +57,38 @@ class Budget:
             **{name: _whole(limits, name) for name in _OF_TOKENS},
         )
 
-    def spent(self, turns: int, observation: object, sampled: int) -> str | None:
+    def spent(self, turns: int, observation: object, sampled: int | None) -> str | None:
         """Why there is no further turn; None if there may be one.
 
         Args:
             turns: so far.
             observation: of the next turn.
-            sampled: tokens generated so far.
+            sampled: tokens generated so far; None if the model's server does not report them.
 
         Raises:
             ForeignFailure: observations are counted, and this one is not in tokens.
+            FailedPrecondition: generated tokens are limited, and not reported.
         """
         if turns >= self.max_turns:
             return MAX_TURNS
         # A single remaining token is not used, as in the original.
         if self.max_trajectory_tokens is not None and self.max_trajectory_tokens - _length(observation) <= 1:
             return "max_tokens"
-        if self.max_sampled_tokens is not None and self.max_sampled_tokens - sampled <= 1:
-            return "max_sampled_tokens"
-        return None
+        if self.max_sampled_tokens is None:
+            return None
+        if sampled is None:
+            message = "the environment has rollout_limits.max_sampled_tokens, and the model's server reports no tokens"
+            raise FailedPrecondition(message, reason=Reason.NO_TOKENS)
+        return "max_sampled_tokens" if self.max_sampled_tokens - sampled <= 1 else None
 
-    def turn_tokens(self, max_tokens: int, observation: object, sampled: int) -> int:
+    def turn_tokens(self, max_tokens: int, observation: object, sampled: int | None) -> int:
         """How many tokens may be generated in the next turn, of those that the request allows."""
         allowed = [max_tokens]
         if self.max_turn_tokens is not None:
             allowed.append(self.max_turn_tokens)
         if self.max_trajectory_tokens is not None:
             allowed.append(self.max_trajectory_tokens - _length(observation))
-        if self.max_sampled_tokens is not None:
+        if self.max_sampled_tokens is not None and sampled is not None:
             allowed.append(self.max_sampled_tokens - sampled)
         return min(allowed)
 

@@ -16,6 +16,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence
 from crucible_worker.backends.base import Model
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer, Answering
 from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
@@ -151,7 +152,8 @@ async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int
         return begun
     budget, given, observation, stop = begun
     turns: list[Turn] = []
-    cut = sampled = 0
+    cut = 0
+    sampled: int | None = 0
     while (reason := budget.spent(len(turns), observation, sampled)) is None:
         most = budget.turn_tokens(asker.max_tokens, observation, sampled)
         try:
@@ -164,7 +166,7 @@ async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int
         turn, following = await call(_stepped, env, given, answer)
         turns.append(turn)
         given, observation, stop = following
-        sampled += answer.sequence.output_tokens
+        sampled = known_sum((sampled, answer.sequence.output_tokens))
         if turn.episode_done:
             break
         cut += answer.sequence.stop_reason == "length"
@@ -278,7 +280,7 @@ def _stops(stop: Any) -> Sequence[str | int]:
 
 def _ended_at(answer: Answer, ids: frozenset[int]) -> Answer:
     said = answer.sequence
-    if not said.tokens and said.output_tokens:
+    if not said.tokens and said.output_tokens != 0:
         message = "the environment ends answers by token ids, but the model's server reports none"
         raise FailedPrecondition(message, reason=Reason.NO_TOKENS)
     at = next((index for index, token in enumerate(said.tokens) if token in ids), None)

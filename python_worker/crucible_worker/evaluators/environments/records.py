@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.base import Rollout, Turn
@@ -31,16 +32,20 @@ __all__ = [
     "described",
     "errors_of",
     "outcome_of",
-    "unseen_turns",
-    "without_observations",
+    "uncounted_turns",
+    "without_uncounted",
 ]
 
 MAX_OUTPUT_CHARS = 100_000
 """Characters of the answer in a group's first rollout that a record shows."""
 
-_ERRORS, _UNSEEN = "rollout_errors/", "unseen_turns"
+_ERRORS, _UNSEEN, _UNREPORTED = "rollout_errors/", "unseen_turns", "unreported_turns"
 _TOTAL, _SKIPPED = "total", "groups_skipped"
-_OBSERVATIONS = ("/ob_tokens_per_turn", "/total_ob_tokens")
+_UNCOUNTED = {
+    _UNSEEN: (("/ob_tokens_per_turn", "/total_ob_tokens"), "the model's server does not count prompt tokens"),
+    _UNREPORTED: (("/ac_tokens_per_turn", "/total_ac_tokens"), "the model's server does not report generated tokens"),
+}
+"""By the measurement that counts such turns, the metrics that are then undefined, and why."""
 _NOTHING = ModelInput(())
 
 
@@ -72,8 +77,11 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         return _failed(counted, Problem(reason=Reason.NOT_FINITE, message="gave rewards whose sum is not finite"))
     unseen = sum(turn.seen is None for turn in turns)
     unfinished = sum(turn.unfinished for turn in turns)
+    unreported = sum(turn.said.output_tokens is None for turn in turns)
     if unseen:
         counted[_UNSEEN] = float(unseen)
+    if unreported:
+        counted[_UNREPORTED] = float(unreported)
     if unfinished:
         counted[TRUNCATED_REASONING] = float(unfinished)
     recorded, left_out = transcript_of(group.rollouts) if transcript else ((), 0)
@@ -82,7 +90,7 @@ def outcome_of(group: Group, *, intermediates: bool, transcript: bool = False) -
         score=score,
         output=_text_of(group.rollouts[0]),
         stop_reason=_stop_reason_of(turns),
-        output_tokens=sum(turn.said.output_tokens for turn in turns),
+        output_tokens=known_sum(turn.said.output_tokens for turn in turns),
         measurements=counted,
         group=TrajectoryGroup(trajectories=trajectories, tags=group.tags),
         turns=recorded,
@@ -110,18 +118,18 @@ def counts_of(errors: Mapping[str, int], skipped: int) -> Mapping[str, float]:
     return {**kinds, f"{_ERRORS}{_TOTAL}": float(sum(errors.values())), f"{_ERRORS}{_SKIPPED}": float(skipped)}
 
 
-def unseen_turns(result: SampleResult) -> int:
-    """Turns of a sample with observations that were not counted in tokens."""
-    return int(result.measurements.get(_UNSEEN, 0.0))
+def uncounted_turns(result: SampleResult) -> Mapping[str, float]:
+    """Turns of a sample whose observation or answer was not counted in tokens, by measurement; or none."""
+    return {name: result.measurements[name] for name in _UNCOUNTED if name in result.measurements}
 
 
-def without_observations(metrics: Metrics) -> Metrics:
-    """Metrics whose counts of observation tokens are undefined, as the model's server does not report them."""
-    missing = [key for key in metrics.values if key.startswith("env/") and key.endswith(_OBSERVATIONS)]
-    values = {key: value for key, value in metrics.values.items() if key not in missing}
-    return Metrics(
-        values, {**metrics.undefined, **dict.fromkeys(missing, "the model's server does not count prompt tokens")}
-    )
+def without_uncounted(metrics: Metrics, uncounted: Iterable[str]) -> Metrics:
+    """Metrics whose counts of tokens are undefined where the model's server does not report them."""
+    undefined = dict(metrics.undefined)
+    for name in uncounted:
+        ends, why = _UNCOUNTED[name]
+        undefined |= {key: why for key in metrics.values if key.startswith("env/") and key.endswith(ends)}
+    return Metrics({key: value for key, value in metrics.values.items() if key not in undefined}, undefined)
 
 
 def described(result: SampleResult) -> str:

@@ -54,7 +54,7 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             role="assistant",
             text=turn.output,
             reward=float(turn.reward),
-            tokens=turn.said.reported_tokens,
+            tokens=turn.said.output_tokens,
             rollout=index,
             reasoning=turn.said.reasoning,
             refusal=turn.said.refusal,

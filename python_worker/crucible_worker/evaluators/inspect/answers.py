@@ -14,6 +14,7 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Problem, SamplingParams
 from crucible_worker.backends.base import Model
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.rendering import Finished, answer_of, ask
 
 __all__ = ["MODEL", "Answers"]
@@ -41,7 +42,7 @@ class Answers:
     ) -> None:
         self._models, self._renderers, self._seed, self._keep_thinking = models, renderers, seed, keep_thinking
         self._asked: collections.Counter[bytes] = collections.Counter()
-        self.output_tokens = 0
+        self.output_tokens: int | None = 0
         """Tokens generated so far by all models together."""
         self.unfinished = 0
         """Answers of the evaluated model that end within their reasoning."""
@@ -108,9 +109,9 @@ class Answers:
         choice = found.sequence
         cut = choice.stop_reason == "length"
         self.stop_reason = "length" if cut else self.stop_reason or choice.stop_reason
-        self.output_tokens += choice.output_tokens
+        self.output_tokens = known_sum((self.output_tokens, choice.output_tokens))
         reasoning, said = ("", found.whole) if self._keep_thinking else (choice.reasoning, found.answer)
         text = answer_of(_SURROGATES.sub("\ufffd", said), renderer)
         reasoning = _SURROGATES.sub("\ufffd", reasoning)
-        told = {"text": text, "cut": cut, "ended": choice.stop_reason, "tokens": choice.reported_tokens}
+        told = {"text": text, "cut": cut, "ended": choice.stop_reason, "tokens": choice.output_tokens}
         return {**told, "reasoning": reasoning} if reasoning else told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, shorten
@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.fence import Fence, digest_mark
 from crucible_worker.grading.judge.rubric import (
@@ -66,8 +67,8 @@ class Said:
     """Without its reasoning."""
     prompt_tokens: int | None
     """Tokens of the question; None if its server counts them and does not report them."""
-    completion_tokens: int
-    """Tokens of the answer, with its reasoning."""
+    completion_tokens: int | None
+    """Tokens of the answer, with its reasoning; None if its server does not report them."""
     cut: bool
     """Whether the answer was truncated at its token limit."""
 
@@ -203,10 +204,10 @@ class Rubric:
         return scores, [found.score for found in scores]
 
 
-def spent(said: Sequence[Said]) -> tuple[int | None, int]:
-    """Tokens of questions, None if one of them is not known, and of answers."""
-    known = [one.prompt_tokens for one in said if one.prompt_tokens is not None]
-    return sum(known) if len(known) == len(said) else None, sum(one.completion_tokens for one in said)
+def spent(said: Iterable[Said | RubricGrade]) -> tuple[int | None, int | None]:
+    """Tokens of questions and of answers; None for those of which one is not known."""
+    counts = [(one.prompt_tokens, one.completion_tokens) for one in said]
+    return known_sum(prompt for prompt, _ in counts), known_sum(completion for _, completion in counts)
 
 
 def too_long(texts: Sequence[str]) -> str:
@@ -226,7 +227,7 @@ def _grade(verdict: Verdict, score: float, method: str, reason: str = "") -> Gra
 
 
 def _unasked(grade: Grade, criteria: tuple[CriterionScore, ...] = ()) -> RubricGrade:
-    return RubricGrade(grade=grade, criteria=criteria, prompt_tokens=0)
+    return RubricGrade(grade=grade, criteria=criteria, prompt_tokens=0, completion_tokens=0)
 
 
 def _invalid(wrong: str, said: Sequence[Said]) -> Grade:

@@ -148,10 +148,10 @@ def measurements_of(found: RubricGrade) -> Mapping[str, float]:
     return {**scores, **token_measurements(found.prompt_tokens, found.completion_tokens)}
 
 
-def token_measurements(prompt_tokens: int | None, completion_tokens: int) -> Mapping[str, float]:
-    """Tokens of a judge, for a sample's record; those of questions only if they are known."""
-    completion = {"judge_completion_tokens": float(completion_tokens)}
-    return completion if prompt_tokens is None else {**completion, "judge_prompt_tokens": float(prompt_tokens)}
+def token_measurements(prompt_tokens: int | None, completion_tokens: int | None) -> Mapping[str, float]:
+    """Tokens of a judge, for a sample's record; those that are known."""
+    found = {"judge_completion_tokens": completion_tokens, "judge_prompt_tokens": prompt_tokens}
+    return {name: float(count) for name, count in found.items() if count is not None}
 
 
 def method_of(found: RubricGrade) -> str:

@@ -254,6 +254,8 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes
         data["group"] = group_from_record(data["group"])
     if usage is not None:
         data["usage"] = usage_from_record(usage)
+        if not data["output_tokens"] and data["usage"].calls and data["usage"].output_tokens is None:
+            data["output_tokens"] = None  # earlier releases recorded 0 where a server reported none
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
 
 

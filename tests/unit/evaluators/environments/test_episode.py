@@ -277,3 +277,22 @@ async def test_the_fewer_turns_count(brought: int, asked: int, turns: int) -> No
     rollout = await _played(env, max_turns=asked)
 
     assert (len(rollout.transitions), rollout.stop_reason, calls) == (turns, "max_turns", [7])
+
+
+async def test_a_limit_of_generated_tokens_needs_their_number() -> None:
+    """Of a server that reports none the limit could not be kept."""
+
+    class Server(ScriptedModel):
+        tokenizer = None  # type: ignore[assignment] - it lies with the server
+
+        async def sample_text(self, *args: Any, **kwargs: Any) -> Any:
+            return [SampledSequence(text="x", tokens=())]
+
+    class Limited(Scripted):
+        rollout_limits = types.SimpleNamespace(max_sampled_tokens=4)
+
+    env = Limited(lambda turn: step(episode_done=False, next_observation="more"), begins=("ab", []))
+
+    with pytest.raises(FailedPrecondition, match="reports no tokens") as caught:
+        await _played(env, Server())
+    assert caught.value.reason == "NO_TOKENS"
